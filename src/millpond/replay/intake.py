@@ -1,0 +1,151 @@
+"""`Intake` decides whether rows fit a Spec, in one place for every ring and every placement.
+
+Shapes, dtypes and names are checked by `arrange` and raise, also while tracing. Values can only
+raise on the host (`check_values`); inside jit the same rules give a mask (`bad_values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import BrokenEpisode, SpecMismatch
+from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Array, Flag, Rows
+from ..spec import Field, Spec, mismatch, walk
+
+KNOWN_FLAGS = FIRST | BORDER | CONTEXT | CUT
+_BOOL, _BYTE = Field("bool"), Field("uint8", low=0, high=KNOWN_FLAGS)
+
+
+def shape_dtype(value: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of an array, NumPy, JAX or traced."""
+    return tuple(value.shape), np.dtype(value.dtype)
+
+
+class Intake:
+    """Checks rows against one Spec: `columns = Intake(spec).arrange(rows, lead=(8,))`."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.columns = spec.columns
+        self.fields = {**self.columns, "terminated": _BOOL, "truncated": _BOOL, "flags": _BYTE}
+        if "life_lost" in spec.extras:
+            self.fields["extras/life_lost"] = _BOOL
+
+    def arrange(self, rows: Rows, lead: tuple[int, ...], whose: str) -> dict[str, Array]:
+        """Values by path, each of shape lead + field.shape; nothing is broadcast or squeezed."""
+        if not isinstance(rows, Rows):
+            raise SpecMismatch(
+                f"add: expected Rows, got {type(rows).__name__}; "
+                "build Rows(obs, action, reward, terminated, truncated, flags)"
+            )
+        given = self._given(rows)
+        values: dict[str, Array] = {}
+        for path, field in self.fields.items():
+            value = given[path]
+            if not isinstance(value, (np.ndarray, jax.Array)):
+                value = np.asarray(value)
+            shape, dtype = shape_dtype(value)
+            if shape != lead + field.shape:
+                raise mismatch(
+                    path,
+                    f"shape {lead + field.shape} ({whose} + field {field.shape})",
+                    f"{shape}",
+                    _shape_remedy(shape, lead + field.shape),
+                )
+            if not field.accepts(dtype):
+                raise mismatch(path, f"{field.dtype}", f"{dtype}", "convert it where it is made")
+            values[path] = value
+        return values
+
+    def _given(self, rows: Rows) -> dict[str, Any]:
+        given = dict(walk(rows.obs, "obs"))
+        given |= {f"extras/{name}": value for name, value in rows.extras.items()}
+        for path in ("action", "reward", "terminated", "truncated", "flags"):
+            given[path] = getattr(rows, path)
+        missing = [path for path in self.fields if path not in given]
+        unknown = [path for path in given if path not in self.fields]
+        if missing or unknown:
+            raise SpecMismatch(
+                f"fields: expected {sorted(self.fields)}, missing {missing}, unknown {unknown}; "
+                "give exactly the fields the Spec declares (or declare them)"
+            )
+        return given
+
+    def check_values(self, values: Mapping[str, Array]) -> None:
+        """Host: raise SpecMismatch for the first value outside its field's bounds."""
+        for path, field in self.fields.items():
+            value = values[path]
+            low, high = field.limits(value.dtype)
+            if low is not None and np.any(value < low):
+                raise _out_of_bounds(path, field, value, value < low)
+            if high is not None and np.any(value > high):
+                raise _out_of_bounds(path, field, value, value > high)
+            if field.binary and value.dtype.kind == "f" and np.any((value != 0) & (value != 1)):
+                raise mismatch(path, "only 0 and 1 (binary)", "other values", "drop binary=True")
+        if not np.all(np.isfinite(values["reward"])):
+            raise mismatch("reward", "finite numbers", f"{_first_bad(values['reward'])}", _NAN)
+
+    def bad_values(self, values: Mapping[str, Array], rank: int, xp: Any) -> Array:
+        """Device: bool[lead] of rows that `check_values` would refuse; `rank` leading axes."""
+        bad = ~xp.isfinite(values["reward"])
+        for path, field in self.fields.items():
+            value = values[path]
+            low, high = field.limits(np.dtype(value.dtype))
+            wrong = None if low is None else value < low
+            if high is not None:
+                wrong = value > high if wrong is None else wrong | (value > high)
+            if field.binary and np.dtype(value.dtype).kind == "f":
+                wrong = (value != 0) & (value != 1)
+            if wrong is not None:
+                bad = bad | wrong.any(axis=tuple(range(rank, wrong.ndim)))
+        return bad
+
+
+def rows_of(values: Mapping[str, Array]) -> Rows:
+    """Just enough of `Rows` to pack flags from checked values."""
+    path = "extras/life_lost"
+    extras = {"life_lost": values[path]} if path in values else {}
+    return Rows(None, None, None, values["terminated"], values["truncated"], values["flags"], extras)
+
+
+_NAN = "find the env that gave it; rewards must be numbers"
+
+
+def _first_bad(reward: Array) -> str:
+    where = np.argwhere(~np.isfinite(np.atleast_1d(reward)))[0]
+    return f"{np.atleast_1d(reward)[tuple(where)]} at {tuple(int(i) for i in where)}"
+
+
+def _out_of_bounds(path: str, field: Field, value: Array, wrong: Array) -> SpecMismatch:
+    where = tuple(int(i) for i in np.argwhere(np.atleast_1d(wrong))[0])
+    low, high = field.limits(value.dtype)
+    got = f"{np.atleast_1d(value)[where]} at index {where}"
+    return mismatch(path, f"values in [{low}, {high}]", got, "correct it before adding")
+
+
+def _shape_remedy(shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    if shape[:1] == (1,) and shape[1:] == expected:
+        return "squeeze the leading axis"
+    if np.prod(shape, dtype=np.int64) == np.prod(expected, dtype=np.int64):
+        return "reshape it; millpond never broadcasts"
+    return "give one value per row in the shape the Spec declares"
+
+
+def broken_episode(before: int, after: int, where: str) -> BrokenEpisode:
+    """The error for two rows that cannot follow each other."""
+    names = "|".join(f.name or "" for f in Flag if after & f) or "no flag"
+    if before & ENDED:
+        need = "its BORDER row (the final observation)"
+        prior = "terminated" if before & 16 else "truncated"
+    elif before & BORDER:
+        need, prior = "a FIRST row", "a BORDER row"
+    else:
+        need, prior = "a row that is neither FIRST nor BORDER", "an ordinary row"
+    return BrokenEpisode(
+        f"{where}: after {prior} expected {need}, got {names}; carry flags with "
+        "next_flags(flags, terminated, truncated), or cut() the stream if rows were lost"
+    )

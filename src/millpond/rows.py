@@ -1,0 +1,145 @@
+"""One row format for acting, device replay, host replay and disk: what a step is, as facts.
+
+A row is one environment step of one stream. Nothing is stored twice: the next observation is
+the next row's observation, and an episode ends with one *border row* that holds its final
+observation. `Rows` carries any number of rows with leading axes `[]`, `[env]` or `[time, env]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntFlag
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .spec import Field, Spec
+
+__all__ = ["Batch", "Draw", "Field", "Flag", "Rows", "Spec", "border_row", "next_flags"]
+
+Array = Any  # numpy.ndarray or jax.Array: the same code serves both
+Tree = Any  # an array, or a nested dict of arrays shaped like Spec.obs
+
+
+class Flag(IntFlag):
+    """What a row is besides a step. A row with no flag is an ordinary step inside an episode."""
+
+    FIRST = 1  # first row of an episode: no earlier row belongs to it
+    BORDER = 2  # an episode's final observation; dummy action, reward 0, never a start
+    CONTEXT = 4  # there to complete its neighbours, never a start
+    CUT = 8  # continuity is lost after this row; nothing may cross from it to the next
+
+
+# A stored row keeps its whole nature in one byte: the flags above and these bits. Plain ints:
+# arithmetic on enum members costs microseconds, and these stand in hot paths.
+FIRST, BORDER, CONTEXT, CUT = (int(flag) for flag in Flag)
+TERMINATED = 16
+TRUNCATED = 32
+LIFE_LOST = 64
+ENDED = TERMINATED | TRUNCATED
+
+
+class Rows(NamedTuple):
+    """Environment steps as facts; every field has the same leading axes.
+
+    `reward`, `terminated` and `truncated` are what `step(action)` returned from `obs`.
+    `Rows(obs, action, reward, terminated, truncated, flags)` after `env.step(action)`.
+    """
+
+    obs: Tree
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    flags: Array
+    extras: Mapping[str, Array] = {}
+
+
+class Draw(NamedTuple):
+    """Which rows a batch was drawn from, and how likely each was.
+
+    `row` is a 64-bit id, counted per stream and never reused: int64[batch] on the host,
+    uint32[batch, 2] (high word, low word) on a device, where JAX has no int64.
+    """
+
+    stream: Array
+    row: Array
+    probability: Array
+
+    def ids(self) -> np.ndarray:
+        """Row ids as int64[batch], whichever placement drew them: `batch.draw.ids()`."""
+        row = np.asarray(self.row)
+        if row.dtype == np.int64:
+            return row
+        return (row[..., 0].astype(np.int64) << 32) | row[..., 1].astype(np.int64)
+
+
+class Batch(NamedTuple):
+    """Transitions as `Window` defines them; the stack axis comes first in an observation.
+
+    obs, next_obs: [batch, stack, *shape]; every other field: [batch, ...].
+    `discount` is gamma^steps, or 0 where bootstrapping must stop. Where `mask` is false the
+    entry means nothing and must not be trained on. `weight` corrects the sampler's bias.
+    """
+
+    obs: Tree
+    action: Array
+    reward: Array
+    next_obs: Tree
+    discount: Array
+    terminated: Array
+    truncated: Array
+    steps: Array
+    mask: Array
+    weight: Array
+    draw: Draw
+    extras: Mapping[str, Array]
+
+
+def next_flags(flags: Array, terminated: Array, truncated: Array) -> Array:
+    """Flags of the rows that follow, under next-step autoreset: uint8[...], NumPy or JAX.
+
+    An ended row is followed by its border row, a border row by the first row of an episode.
+    `flags = next_flags(flags, terminated, truncated)` after every step.
+    """
+    ended = (terminated | truncated) & ((flags & BORDER) == 0)
+    first = ((flags & BORDER) != 0).astype(np.uint8) * np.uint8(FIRST)
+    return first + ended.astype(np.uint8) * np.uint8(BORDER)
+
+
+def pack_flags(rows: Rows) -> Array:
+    """The stored flags byte of rows that were checked: uint8[...], NumPy or JAX."""
+    byte = rows.flags.astype(np.uint8)
+    byte = byte | (rows.terminated.astype(np.uint8) << 4) | (rows.truncated.astype(np.uint8) << 5)
+    if "life_lost" in rows.extras:
+        byte = byte | (rows.extras["life_lost"].astype(np.uint8) << 6)
+    return byte
+
+
+def breaks(before: Array, after: Array) -> Array:
+    """Where the row `after` cannot follow the row `before` (stored flags bytes): bool[...].
+
+    Unless cut: an ended row is followed by its border row, a border row by a FIRST row,
+    any other row by a row that is neither.
+    """
+    ended = (before & ENDED) != 0
+    border = (before & BORDER) != 0
+    same = (ended == ((after & BORDER) != 0)) & (border == ((after & FIRST) != 0))
+    return ~same & ((before & CUT) == 0)
+
+
+def border_row(spec: Spec, final_obs: Tree, extras: Mapping[str, Array] | None = None) -> Rows:
+    """The single row that closes an episode of one env: its final observation, no step.
+
+    For envs that reset at once: `pond.add(border_row(spec, final_obs), env=3)`.
+    """
+    zero_extras = {name: np.zeros(f.shape, f.dtype) for name, f in spec.extras.items()}
+    return Rows(
+        obs=final_obs,
+        action=spec.action.lowest(),
+        reward=np.float32(0),
+        terminated=np.False_,
+        truncated=np.False_,
+        flags=np.uint8(BORDER),
+        extras={**zero_extras, **(extras or {})},
+    )

@@ -1,0 +1,251 @@
+"""`Spec`: what one row holds, field by field, and whether given data fits it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .errors import BadConfig, SpecMismatch
+
+_KINDS = {"b": "bool", "i": "an integer", "u": "an integer", "f": "a float"}
+RESERVED = ("obs", "action", "reward", "terminated", "truncated", "flags")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One value of a row: dtype, shape, inclusive bounds; `binary` values are stored as bits.
+
+    Bounds are scalars or arrays of the field's shape. `Field("uint8", (84, 84))`.
+    """
+
+    dtype: Any
+    shape: tuple[int, ...] = ()
+    low: Any = None
+    high: Any = None
+    binary: bool = False
+
+    def __post_init__(self) -> None:
+        dtype = np.dtype(self.dtype)
+        if dtype.kind not in _KINDS:
+            raise BadConfig(f"Field: dtype {dtype} cannot be stored; use bool, integers or floats")
+        shape = tuple(int(n) for n in self.shape)
+        if any(n < 1 for n in shape):
+            raise BadConfig(f"Field: every axis must be at least 1 long, got shape {shape}")
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "shape", shape)
+        # A single bool takes a byte either way; packing it would only cost time.
+        object.__setattr__(self, "binary", self.binary or (dtype.kind == "b" and self.size > 1))
+        for name in ("low", "high"):
+            object.__setattr__(self, name, self._bound(name, getattr(self, name)))
+        if self.low is not None and self.high is not None and np.any(self.low > self.high):
+            raise BadConfig(f"Field: low {self.low} is above high {self.high}; swap them")
+
+    def _bound(self, name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        bound = np.asarray(value, np.float64)
+        if bound.ndim and bound.shape != self.shape:
+            raise BadConfig(
+                f"Field: {name} has shape {bound.shape}, the field {self.shape}; "
+                "give one number or one per element"
+            )
+        if bound.ndim and np.all(bound == bound.flat[0]):
+            bound = bound.flat[0]  # one number checks faster and reads better
+        if bound.ndim == 0:
+            bound = float(bound)
+            edge = np.iinfo(self.dtype) if self.dtype.kind in "iu" else None
+            if np.isinf(bound) or (edge and bound == (edge.min if name == "low" else edge.max)):
+                return None  # a bound that the dtype itself implies
+        return bound
+
+    @property
+    def size(self) -> int:
+        """Elements per row."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes per row as stored: binary fields take one bit per element."""
+        return -(-self.size // 8) if self.binary else self.size * self.dtype.itemsize
+
+    def lowest(self) -> np.ndarray:
+        """A value inside the bounds, for rows that carry no real one."""
+        low = 0 if self.low is None else self.low
+        if self.low is None and self.high is not None:
+            low = np.minimum(0, self.high)
+        return np.broadcast_to(np.asarray(low, self.dtype), self.shape).copy()
+
+    def accepts(self, dtype: np.dtype) -> bool:
+        """Whether values of `dtype` can be stored without changing their meaning.
+
+        Floats fit floats of any width, integers fit integers (their values are checked
+        against the bounds), integers fit floats; nothing else is ever converted.
+        """
+        if dtype == self.dtype:
+            return True
+        kind = self.dtype.kind
+        return (kind == "f" and dtype.kind in "fiu") or (kind in "iu" and dtype.kind in "iu")
+
+    def limits(self, dtype: np.dtype) -> tuple[Any, Any]:
+        """The bounds that values of `dtype` must be checked against; None where none is needed."""
+        low, high = self.low, self.high
+        if self.binary:
+            low, high = (None, None) if dtype.kind == "b" else (0, 1)
+        elif self.dtype.kind in "iu" and dtype != self.dtype:
+            edge = np.iinfo(self.dtype)
+            low = edge.min if low is None else low
+            high = edge.max if high is None else high
+        return low, high
+
+    def describe(self) -> str:
+        """Short form used in messages, such as `uint8 (84, 84)`."""
+        return f"{self.dtype} {self.shape}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain description; equal fields give equal descriptions."""
+        plain = [None if b is None else np.asarray(b).tolist() for b in (self.low, self.high)]
+        return {
+            "dtype": self.dtype.newbyteorder("<").str,
+            "shape": list(self.shape),
+            "low": plain[0],
+            "high": plain[1],
+            "binary": self.binary,
+        }
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> Field:
+        """The field that `to_json` described."""
+        return Field(**{**plain, "shape": tuple(plain["shape"])})
+
+
+Tree = Field | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What every row of a run holds. The reward is always one float32.
+
+    `obs` is a Field or a nested dict of Fields; `extras` are facts recorded beside the step.
+    `Spec(obs=Field("float32", (4,)), action=Field("int32", (), 0, 1))`.
+    """
+
+    obs: Tree
+    action: Field
+    extras: Mapping[str, Field] = field(default_factory=dict[str, Field])
+
+    def __post_init__(self) -> None:
+        for name in self.extras:
+            if name in RESERVED or "/" in name:
+                raise BadConfig(f"Spec: an extra may not be called {name!r}; choose another name")
+        if "life_lost" in self.extras and self.extras["life_lost"] != Field("bool"):
+            raise BadConfig('Spec: the extra life_lost must be Field("bool"), one flag per row')
+        if not list(walk(self.obs, "obs")):
+            raise BadConfig("Spec: obs holds no field; give a Field or a dict of Fields")
+
+    @property
+    def columns(self) -> dict[str, Field]:
+        """Every stored value by path: `obs` or `obs/<key>/...`, `action`, `reward`, `extras/<key>`.
+
+        The extra `life_lost` lies in the flags byte and is not among them.
+        """
+        columns = dict(walk(self.obs, "obs"))
+        columns["action"] = self.action
+        columns["reward"] = Field("float32")
+        columns |= {f"extras/{n}": f for n, f in sorted(self.extras.items()) if n != "life_lost"}
+        return columns
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes per stored row, flags byte included."""
+        return 1 + sum(f.nbytes for f in self.columns.values())
+
+    def obs_tree(self, columns: Mapping[str, Any]) -> Any:
+        """Observation in the shape of `obs`, from values by path."""
+        return _build(self.obs, "obs", columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain description from which `from_json` restores the spec."""
+
+        def plain(node: Tree) -> Any:
+            if isinstance(node, Field):
+                return node.to_json()
+            return {"keys": {key: plain(node[key]) for key in sorted(node)}}
+
+        extras = {name: f.to_json() for name, f in sorted(self.extras.items())}
+        return {"obs": plain(self.obs), "action": self.action.to_json(), "extras": extras}
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> Spec:
+        """The spec that `to_json` described."""
+
+        def tree(node: Mapping[str, Any]) -> Tree:
+            if "keys" in node:
+                return {key: tree(value) for key, value in node["keys"].items()}
+            return Field.from_json(node)
+
+        extras = {name: Field.from_json(f) for name, f in plain["extras"].items()}
+        return Spec(tree(plain["obs"]), Field.from_json(plain["action"]), extras)
+
+    def fingerprint(self) -> str:
+        """16 hex digits that are equal for equal specs, on every machine and in every version."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @staticmethod
+    def from_env(env: Any, extras: Mapping[str, Field] | None = None) -> Spec:
+        """The spec of a Gymnasium env, single or vector. 64-bit spaces become 32-bit fields.
+
+        `Spec.from_env(gymnasium.make("CartPole-v1"))`.
+        """
+        obs = getattr(env, "single_observation_space", env.observation_space)
+        action = getattr(env, "single_action_space", env.action_space)
+        action_field = _from_space(action, "action")
+        if not isinstance(action_field, Field):
+            raise BadConfig("Spec.from_env: a dict of actions is not supported; flatten it")
+        return Spec(_from_space(obs, "obs"), action_field, extras or {})
+
+
+def walk(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Leaves of a nested dict with their paths, in sorted order."""
+    if isinstance(tree, Mapping):
+        for key in sorted(tree):
+            yield from walk(tree[key], f"{path}/{key}")
+    else:
+        yield path, tree
+
+
+def _build(tree: Tree, path: str, columns: Mapping[str, Any]) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _build(tree[key], f"{path}/{key}", columns) for key in tree}
+    return columns[path]
+
+
+def _from_space(space: Any, path: str) -> Tree:
+    kind = type(space).__name__
+    if kind == "Dict":
+        return {key: _from_space(inner, f"{path}/{key}") for key, inner in space.spaces.items()}
+    narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+    dtype = narrow.get(str(space.dtype), space.dtype)
+    if kind == "Box":
+        return Field(dtype, space.shape, space.low, space.high)
+    if kind == "Discrete":
+        return Field(dtype, (), int(space.start), int(space.start + space.n - 1))
+    if kind == "MultiDiscrete":
+        start = np.asarray(space.start)
+        return Field(dtype, space.shape, start, start + space.nvec - 1)
+    if kind == "MultiBinary":
+        return Field(dtype, space.shape, binary=True)
+    raise BadConfig(
+        f"Spec.from_env: {path} is a {kind} space, which has no fixed shape per step; "
+        "wrap the env so that it gives Box, Discrete, MultiDiscrete, MultiBinary or Dict"
+    )
+
+
+def mismatch(path: str, expected: str, got: str, remedy: str) -> SpecMismatch:
+    """The one sentence every field error is made of."""
+    return SpecMismatch(f"field '{path}': expected {expected}, got {got}; {remedy}")

@@ -1,0 +1,180 @@
+"""What a sample means: `Window` turns raw rows into transitions, `Stacker` builds what is acted on.
+
+All index arithmetic about stacks and n-step sums is in this file, written once for NumPy and
+`jax.numpy`. Rows of a stream are i = 0, 1, 2, ...; "here" is a start i, "back" counts rows before
+it, "steps" rows after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .errors import BadConfig
+from .rows import BORDER, CONTEXT, CUT, ENDED, FIRST, LIFE_LOST, TERMINATED, Array, Tree
+from .spec import Spec
+
+
+class Verdict(NamedTuple):
+    """What the flags around a start say about it; every field has the start's shape."""
+
+    valid: Array  # bool: may be sampled
+    depth: Array  # int32: earlier rows of its episode that its stack may use, at most stack - 1
+    steps: Array  # int32: k, rows summed
+    first: Array  # uint8: flags byte of row i
+    last: Array  # uint8: flags byte of row i + k - 1
+
+
+@dataclass(frozen=True)
+class Window:
+    """How many frames a state stacks and how many steps a return sums, and where both stop.
+
+    From start i: k = min(n_step, steps to the episode's end), reward = sum of gamma^j reward[i+j]
+    for j < k, discount = gamma^k (0 if row i+k-1 terminated), next_obs = the stack at row i+k.
+    With `life_loss_ends` a lost life ends the sum and zeroes the discount too. `pad` fills stack
+    positions before the episode's first row: with zeros or with its first frame.
+    `Window(stack=4, n_step=3, gamma=0.99)`.
+    """
+
+    stack: int = 1
+    n_step: int = 1
+    gamma: float = 0.99
+    life_loss_ends: bool = False
+    pad: Literal["zeros", "first"] = "zeros"
+
+    def __post_init__(self) -> None:
+        for name in ("stack", "n_step"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise BadConfig(f"Window: {name} must be a whole number >= 1, got {value!r}")
+        if not 0.0 <= self.gamma <= 1.0:
+            raise BadConfig(f"Window: gamma must lie in [0, 1], got {self.gamma!r}")
+        if self.pad not in ("zeros", "first"):
+            raise BadConfig(f"Window: pad must be 'zeros' or 'first', got {self.pad!r}")
+
+    def fits(self, spec: Spec, length: int) -> None:
+        """Raise BadConfig unless a ring of `length` rows per stream can ever serve this window."""
+        if length < self.stack + self.n_step:
+            raise BadConfig(
+                f"Window: stack {self.stack} and n_step {self.n_step} span "
+                f"{self.stack + self.n_step} rows, the ring keeps {length} per stream; "
+                "raise capacity or shorten the window"
+            )
+        if self.life_loss_ends and "life_lost" not in spec.extras:
+            raise BadConfig(
+                "Window: life_loss_ends needs the extra 'life_lost', which this Spec does not "
+                'declare; add extras={"life_lost": Field("bool")}'
+            )
+
+    @property
+    def before(self) -> int:
+        """Rows before a start whose flags decide about it."""
+        return self.stack - 1
+
+    @property
+    def span(self) -> int:
+        """Rows whose flags decide about a start: i - before ... i + n_step - 1."""
+        return self.stack - 1 + self.n_step
+
+    def eligible(self, size: Array, length: int) -> tuple[Array, Array]:
+        """Of `size` rows in a ring of `length`, counted from the oldest: first start, how many.
+
+        By age alone: the newest n_step rows lack what follows them and, once the ring is full,
+        the oldest stack - 1 lack what came before. Flags decide about the rest.
+        """
+        first = (size == length) * (self.stack - 1)
+        count = size - self.n_step - first
+        return first, count * (count > 0)
+
+    def judge(self, flags: Array, xp: Any) -> Verdict:
+        """Judge starts by flags bytes uint8[span, ...] of rows i - before ... i + n_step - 1."""
+        here = self.before
+        valid = (flags[here] & (BORDER | CONTEXT)) == 0
+        inside = (flags[here] & FIRST) == 0  # the row before belongs to the same episode
+        depth = xp.zeros(valid.shape, np.int32)
+        for back in range(1, self.stack):
+            row = flags[here - back]
+            valid = valid & ~(inside & ((row & CUT) != 0))
+            depth = depth + inside
+            inside = inside & ((row & FIRST) == 0)
+        ends = ENDED | LIFE_LOST if self.life_loss_ends else ENDED
+        going = xp.ones(valid.shape, bool)  # the sum reaches this row
+        steps = xp.zeros(valid.shape, np.int32)
+        last = flags[here]
+        for ahead in range(self.n_step):
+            row = flags[here + ahead]
+            valid = valid & ~(going & ((row & CUT) != 0))
+            steps = steps + going
+            last = xp.where(going, row, last)
+            going = going & ((row & ends) == 0)
+        return Verdict(valid, depth, steps, flags[here], last)
+
+    def lookback(self, depth: Array, xp: Any) -> tuple[Array, Array]:
+        """Stack positions, oldest first: how many rows back each lies, and which are padding.
+
+        depth[...] earlier rows belong to the episode; returns int32[..., stack], bool[..., stack].
+        """
+        back = xp.arange(self.stack, dtype=np.int32)[::-1]
+        padded = back > depth[..., None]
+        back = xp.minimum(back, depth[..., None])  # padding points at the episode's first row
+        return back, padded if self.pad == "zeros" else xp.zeros_like(padded)
+
+    def returns(self, rewards: Array, verdict: Verdict, xp: Any) -> tuple[Array, Array]:
+        """n-step sum and discount, float32[...], from float32[n_step, ...] of rows i, i+1, ..."""
+        total = rewards[0]
+        for ahead in range(1, self.n_step):
+            term = np.float32(self.gamma**ahead) * rewards[ahead]
+            total = total + xp.where(ahead < verdict.steps, term, np.float32(0))
+        stops = TERMINATED | LIFE_LOST if self.life_loss_ends else TERMINATED
+        powers = xp.asarray([self.gamma**k for k in range(self.n_step + 1)], dtype=np.float32)
+        discount = xp.where((verdict.last & stops) != 0, np.float32(0), powers[verdict.steps])
+        return total, discount
+
+
+class History(NamedTuple):
+    """The newest frames of every env, oldest first, and how many earlier ones are its own."""
+
+    frames: Tree
+    depth: Array
+
+
+class Stacker:
+    """Builds the stack an actor acts on: the same stack `Window` builds for training.
+
+    Pure: `history, stacked = stacker.push(history, obs, flags)`, under NumPy or inside jit.
+    """
+
+    def __init__(self, spec: Spec, window: Window) -> None:
+        self.spec, self.window = spec, window
+
+    def init(self, num_envs: int) -> History:
+        """A history in which nothing was seen yet."""
+        shapes = {
+            path: np.zeros((num_envs, self.window.stack, *field.shape), field.dtype)
+            for path, field in self.spec.columns.items()
+        }
+        return History(self.spec.obs_tree(shapes), np.full(num_envs, -1, np.int32))
+
+    def push(self, history: History, obs: Tree, flags: Array) -> tuple[History, Tree]:
+        """Take obs[env, ...] and its rows' flags; return the stacks obs[env, stack, ...]."""
+        leaves = jax.tree.leaves((history, obs, flags))
+        xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
+        deeper = xp.minimum(history.depth + 1, self.window.stack - 1)
+        depth = xp.where((flags & FIRST) != 0, 0, deeper).astype(np.int32)
+        back, padded = self.window.lookback(depth, xp)
+        newest = self.window.stack - 1
+
+        def shift(frames: Array, new: Array) -> Array:
+            return xp.concatenate([frames[:, 1:], new[:, None].astype(frames.dtype)], axis=1)
+
+        def pick(frames: Array) -> Array:
+            tail = (1,) * (frames.ndim - 2)
+            chosen = xp.take_along_axis(frames, (newest - back).reshape(*back.shape, *tail), axis=1)
+            return xp.where(padded.reshape(*padded.shape, *tail), chosen.dtype.type(0), chosen)
+
+        frames = jax.tree.map(shift, history.frames, obs)
+        return History(frames, depth), jax.tree.map(pick, frames)

@@ -1,0 +1,58 @@
+"""Test settings, and the contract's matrix at the end of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+# The same examples in every run, so that a red build is red for everyone; `make test-full` draws
+# fresh ones.
+settings.register_profile(
+    "default", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+settings.register_profile("full", deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--examples", type=int, default=12, help="examples per contract cell")
+    parser.addoption("--full", action="store_true", help="run tests marked full, fresh examples")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: long property, soak and fault tests")
+    settings.load_profile("full" if config.getoption("--full") else "default")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--full"):
+        return
+    long = [item for item in items if item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+def pytest_terminal_summary(terminalreporter):
+    cells, notes = defaultdict(dict), defaultdict(list)
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name == "contract":
+                placement, window, pattern, examples = value
+                cells[placement, window][pattern] = examples
+            elif name in ("excluded", "mutants"):
+                notes[name].append(value)
+    if cells:
+        patterns = list(dict.fromkeys(p for row in cells.values() for p in row))
+        terminalreporter.section("contract: examples per cell")
+        terminalreporter.write_line(f"{'':28}" + "".join(f"{p:>13}" for p in patterns))
+        for (placement, window), row in sorted(cells.items()):
+            counts = "".join(f"{row.get(p, '-'):>13}" for p in patterns)
+            terminalreporter.write_line(f"{placement + ' ' + window:28}" + counts)
+    for title, lines in notes.items():
+        terminalreporter.section(title)
+        for line in lines:
+            terminalreporter.write_line(str(line))
