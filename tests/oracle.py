@@ -116,9 +116,7 @@ def check_batch(batch, expected: dict[tuple[int, int], dict], every_valid: bool)
     order = sorted(seen)
     if not order:
         return
-    at = {
-        (int(streams[b]), int(ids[b])): b for b in np.flatnonzero(np.asarray(batch.mask))
-    }
+    at = {(int(streams[b]), int(ids[b])): b for b in np.flatnonzero(np.asarray(batch.mask))}
     rows = [at[start] for start in order]
     want = {key: [expected[start][key] for start in order] for key in expected[order[0]]}
     for name in ("obs", "next_obs"):

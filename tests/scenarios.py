@@ -55,7 +55,7 @@ class Stream:
 
     def next(self) -> dict:
         p, chance = self.pattern, self.chance
-        hit = lambda share: chance.random() < share  # noqa: E731
+        hit = lambda share: chance.random() < share
         mode = chance.choice(["first", "inside"]) if self.mode == "anything" else self.mode
         border = mode == "border"
         ended = not border and hit(p.end)

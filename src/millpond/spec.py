@@ -120,7 +120,9 @@ class Field:
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> Field:
         """The field that `to_json` described."""
-        return Field(**{**plain, "shape": tuple(plain["shape"])})
+        return Field(
+            plain["dtype"], tuple(plain["shape"]), plain["low"], plain["high"], plain["binary"]
+        )
 
 
 Tree = Field | Mapping[str, Any]

@@ -75,11 +75,6 @@ class Window:
         """Rows before a start whose flags decide about it."""
         return self.stack - 1
 
-    @property
-    def span(self) -> int:
-        """Rows whose flags decide about a start: i - before ... i + n_step - 1."""
-        return self.stack - 1 + self.n_step
-
     def eligible(self, size: Array, length: int) -> tuple[Array, Array]:
         """Of `size` rows in a ring of `length`, counted from the oldest: first start, how many.
 
@@ -88,11 +83,11 @@ class Window:
         """
         first = (size == length) * (self.stack - 1)
         count = size - self.n_step - first
-        return first, count * (count > 0)
+        return first, count.clip(0)
 
     def judge(self, flags: Array, xp: Any) -> Verdict:
-        """Judge starts by flags bytes uint8[span, ...] of rows i - before ... i + n_step - 1."""
-        here = self.before
+        """Judge starts by the flags bytes of rows i - before ... i + n_step - 1 (first axis)."""
+        here = self.stack - 1
         valid = (flags[here] & (BORDER | CONTEXT)) == 0
         inside = (flags[here] & FIRST) == 0  # the row before belongs to the same episode
         depth = xp.zeros(valid.shape, np.int32)
@@ -104,7 +99,7 @@ class Window:
         ends = ENDED | LIFE_LOST if self.life_loss_ends else ENDED
         going = xp.ones(valid.shape, bool)  # the sum reaches this row
         steps = xp.zeros(valid.shape, np.int32)
-        last = flags[here]
+        last = xp.zeros(valid.shape, np.uint8)
         for ahead in range(self.n_step):
             row = flags[here + ahead]
             valid = valid & ~(going & ((row & CUT) != 0))
@@ -163,10 +158,10 @@ class Stacker:
         """Take obs[env, ...] and its rows' flags; return the stacks obs[env, stack, ...]."""
         leaves = jax.tree.leaves((history, obs, flags))
         xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
-        deeper = xp.minimum(history.depth + 1, self.window.stack - 1)
+        newest = self.window.stack - 1
+        deeper = xp.minimum(history.depth + 1, newest)
         depth = xp.where((flags & FIRST) != 0, 0, deeper).astype(np.int32)
         back, padded = self.window.lookback(depth, xp)
-        newest = self.window.stack - 1
 
         def shift(frames: Array, new: Array) -> Array:
             return xp.concatenate([frames[:, 1:], new[:, None].astype(frames.dtype)], axis=1)

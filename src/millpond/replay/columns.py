@@ -27,6 +27,7 @@ class Column:
                 "device; declare a 32-bit field or use HostPond"
             )
         self.field = field
+        self.shape: tuple[int, ...]
         if field.binary:
             self.shape, self.dtype = (-(-field.size // 32),), np.dtype(np.uint32)
         elif not field.shape:

@@ -31,6 +31,7 @@ class _Store:
         self.by_env = field.nbytes >= _WIDE
         width = field.nbytes if field.binary else field.size
         dtype = np.uint8 if field.binary else field.dtype
+        self.row_shape = (width,) if field.binary else field.shape
         self.data = np.zeros((length * num_envs + 1, width), dtype)
         outer = (num_envs, length) if self.by_env else (length, num_envs)
         grid = self.data[:-1].reshape(*outer, width)
@@ -43,7 +44,7 @@ class _Store:
         return flat
 
     def take(self, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at time-major slots (length * num_envs is the zero row) into out[*slots.shape, ...]."""
+        """Rows at time-major slots into out[*slots.shape, ...]; slot `capacity` is the zero row."""
         if self.by_env and self.num_envs > 1:
             time, env = np.divmod(slots, self.num_envs)
             by_env = env * self.length + time
@@ -334,12 +335,9 @@ class HostPond:
 
     def export(self) -> dict[str, np.ndarray]:
         """The whole ring and its generator as flat arrays: `restore` gives an equal pond."""
+        shape = (self.length, self.num_envs)
         columns = {
-            path: np.ascontiguousarray(store.grid).reshape(
-                self.length, self.num_envs, *(() if store.field.binary else store.field.shape or ())
-            )
-            if not store.field.binary
-            else np.ascontiguousarray(store.grid)
+            path: store.grid.copy().reshape(*shape, *store.row_shape)
             for path, store in self._stores.items()
         }
         arrays = snapshot.pack(

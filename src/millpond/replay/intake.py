@@ -109,7 +109,9 @@ def rows_of(values: Mapping[str, Array]) -> Rows:
     """Just enough of `Rows` to pack flags from checked values."""
     path = "extras/life_lost"
     extras = {"life_lost": values[path]} if path in values else {}
-    return Rows(None, None, None, values["terminated"], values["truncated"], values["flags"], extras)
+    return Rows(
+        None, None, None, values["terminated"], values["truncated"], values["flags"], extras
+    )
 
 
 _NAN = "find the env that gave it; rewards must be numbers"

@@ -139,7 +139,9 @@ class Pond:
         columns = {
             path: write(
                 state.columns[path],
-                _mix(column.encode(values[path], values[path].shape[:2])[time - kept :], state.zero),
+                _mix(
+                    column.encode(values[path], values[path].shape[:2])[time - kept :], state.zero
+                ),
                 start,
             )
             for path, column in self._columns.items()
@@ -177,8 +179,8 @@ class Pond:
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
         """Declare continuity lost after the newest row of `envs` (bool[env]; default all)."""
-        envs = jnp.ones(self.num_envs, bool) if envs is None else envs
-        last = _mix(jnp.where(envs, state.last | np.uint8(CUT), state.last), state.zero)
+        which = jnp.ones(self.num_envs, bool) if envs is None else envs
+        last = _mix(jnp.where(which, state.last | np.uint8(CUT), state.last), state.zero)
         flags = write(state.flags, last[None], (state.head - 1) % self.length)
         return state._replace(last=last, flags=flags)
 
@@ -253,7 +255,9 @@ class Pond:
         ahead = np.arange(window.n_step)[:, None]
         reward, discount = window.returns(at("reward", position + ahead), verdict, jnp)
         extras = {
-            name: (verdict.first & 64) != 0 if name == "life_lost" else at(f"extras/{name}", position)
+            name: (verdict.first & 64) != 0
+            if name == "life_lost"
+            else at(f"extras/{name}", position)
             for name in self.spec.extras
         }
         return Batch(

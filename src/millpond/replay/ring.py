@@ -12,8 +12,7 @@ from ..rows import Array
 def write(ring: Array, block: Array, head: Array) -> Array:
     """Put block[rows, ...] at head, head+1, ... of ring[length, ...], around its end.
 
-    rows <= length. Everything is read before anything is written: XLA would copy the whole ring
-    to keep a value that is read after an update.
+    rows <= length. Each update reads just the rows it writes, which XLA does in place.
     """
     length, rows = ring.shape[0], block.shape[0]
     tail = (0,) * (ring.ndim - 1)
@@ -25,14 +24,12 @@ def write(ring: Array, block: Array, head: Array) -> Array:
         fresh = jnp.roll(jnp.concatenate([block, ring[: length - rows]]), head, axis=0)
         return jnp.where(_along(offset < rows, ring), fresh, ring)
     wrapped = jnp.maximum(head + rows - length, 0)  # rows that continue at position 0
-    start = head - wrapped
     fresh = jnp.roll(block, wrapped, axis=0)
-    upper = jax.lax.dynamic_slice(ring, (start, *tail), block.shape)
-    stays = _along(jnp.arange(rows, dtype=np.int32) >= wrapped, ring)
-    lower = jnp.where(stays, ring[:rows], fresh)
-    upper = jnp.where(stays, fresh, upper)
-    ring = jax.lax.dynamic_update_slice(ring, lower, (0, *tail))
-    return jax.lax.dynamic_update_slice(ring, upper, (start, *tail))
+    here = _along(jnp.arange(rows, dtype=np.int32) >= wrapped, ring)
+    for start, mine in ((head - wrapped, here), (jnp.int32(0), ~here)):
+        old = jax.lax.dynamic_slice(ring, (start, *tail), block.shape)
+        ring = jax.lax.dynamic_update_slice(ring, jnp.where(mine, fresh, old), (start, *tail))
+    return ring
 
 
 def _along(mask: Array, ring: Array) -> Array:

@@ -1,0 +1,38 @@
+# Everything runs in .venv, which every target sets up by itself. Needs Python 3.11+, pip and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test test-full check lock clean
+help:
+	@echo "make demo       set up and train a DQN on CartPole, with a curve (about two minutes)"
+	@echo "make test       set up and run the tests"
+	@echo "make check      ruff and pyright"
+	@echo "make test-full  long property, soak and fault tests"
+
+.venv/ready: requirements.lock pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'millpond needs Python 3.11 or newer; set PYTHON=')"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: .venv/ready
+	$(BIN)/python examples/dqn_in_your_own_loop.py --run runs/demo
+
+test: .venv/ready
+	$(BIN)/python -m pytest -q -n 2 tests
+
+test-full: .venv/ready
+	$(BIN)/python -m pytest -q -n 2 tests --full --examples 300
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+# Pin what is installed now. Names and versions only: no index addresses, no local paths.
+lock: .venv/ready
+	$(BIN)/python -m pip freeze --exclude-editable | grep -v " @ " > requirements.lock
+
+clean:
+	rm -rf .venv runs build

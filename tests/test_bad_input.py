@@ -1,0 +1,232 @@
+"""Bad input raises a typed error that names field, expected, got, remedy; nothing changes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from millpond import (
+    BadConfig,
+    BrokenEpisode,
+    FaultsFound,
+    Field,
+    Flag,
+    HostPond,
+    NotEnoughData,
+    Pond,
+    Rows,
+    Spec,
+    SpecMismatch,
+    Window,
+    border_row,
+)
+
+SPEC = Spec(obs=Field("float32", (4,)), action=Field("int32", (), 0, 2))
+PIXELS = Spec(obs=Field("uint8", (2, 2)), action=Field("int32", (), 0, 2))
+
+
+def rows(n: int = 3, spec: Spec = SPEC, **changes) -> Rows:
+    good = Rows(
+        obs=np.zeros((n, *spec.obs.shape), spec.obs.dtype),
+        action=np.zeros(n, np.int32),
+        reward=np.ones(n, np.float32),
+        terminated=np.zeros(n, bool),
+        truncated=np.zeros(n, bool),
+        flags=np.full(n, Flag.FIRST, np.uint8),
+    )
+    return good._replace(**changes)
+
+
+CASES = {
+    "(1, F) for (F,)": (dict(obs=np.zeros((3, 1, 4), np.float32)), "field 'obs'"),
+    "(N, 1) for (N, F)": (dict(obs=np.zeros((3, 1), np.float32)), "field 'obs'"),
+    "(N, 1) reward": (dict(reward=np.ones((3, 1), np.float32)), "field 'obs'"),
+    "(N, 1) action": (dict(action=np.zeros((3, 1), np.int32)), "field 'action'"),
+    "scalar terminated": (dict(terminated=np.False_), "field 'terminated'"),
+    "float into int": (dict(action=np.ones(3, np.float32)), "field 'action'"),
+    "bool into float": (dict(obs=np.zeros((3, 4), bool)), "field 'obs'"),
+    "int terminated": (dict(terminated=np.zeros(3, np.int64)), "field 'terminated'"),
+    "missing field": (dict(obs={"a": np.zeros((3, 4), np.float32)}), "missing ['obs']"),
+    "unknown extra": (dict(extras={"speed": np.zeros(3)}), "unknown ['extras/speed']"),
+}
+VALUES = {
+    "action too high": (dict(action=np.array([0, 3, 0], np.int32)), "3 at index (0, 1)"),
+    "action negative": (dict(action=np.array([0, 0, -1], np.int32)), "-1 at index (0, 2)"),
+    "wide action": (dict(action=np.array([0, 2**40, 0], np.int64)), "field 'action'"),
+    "nan reward": (dict(reward=np.array([0, np.nan, 0], np.float32)), "field 'reward'"),
+    "inf reward": (dict(reward=np.array([0, 0, np.inf], np.float32)), "field 'reward'"),
+    "unknown flag": (dict(flags=np.array([1, 64, 1], np.uint8)), "field 'flags'"),
+}
+
+
+def host(spec: Spec = SPEC) -> HostPond:
+    pond = HostPond(spec, 30, 3, Window(n_step=2))
+    pond.add(rows(spec=spec))
+    return pond
+
+
+def frozen(pond: HostPond) -> dict:
+    return pond.export()
+
+
+@pytest.mark.parametrize("case", CASES | VALUES)
+def test_host_raises_and_stays_as_it_was(case):
+    changes, words = (CASES | VALUES)[case]
+    pond = host()
+    before = frozen(pond)
+    with pytest.raises(SpecMismatch) as caught:
+        pond.add(rows(flags=np.zeros(3, np.uint8))._replace(**changes))
+    message = str(caught.value)
+    assert words in message
+    assert "expected" in message
+    assert ";" in message, "the remedy"
+    for name, array in frozen(pond).items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_device_raises_while_tracing(case):
+    changes, words = CASES[case]
+    pond = Pond(SPEC, 30, 3)
+    with pytest.raises(SpecMismatch) as caught:
+        jax.jit(pond.add)(pond.init(), rows(**changes))
+    assert words in str(caught.value)
+
+
+def test_300_7_never_becomes_44():
+    pond = HostPond(PIXELS, 30, 3)
+    with pytest.raises(SpecMismatch, match="expected uint8, got float64"):
+        pond.add(rows(spec=PIXELS, obs=np.full((3, 2, 2), 300.7)))
+    with pytest.raises(SpecMismatch, match="300 at index"):
+        pond.add(rows(spec=PIXELS, obs=np.full((3, 2, 2), 300)))
+    assert pond.size == 0
+    pond.add(rows(spec=PIXELS, obs=np.full((3, 2, 2), 255)))  # int64 that fits is welcome
+
+
+def test_device_counts_bad_values_and_keeps_them_out_of_samples():
+    pond = Pond(SPEC, 30, 3)
+    add = jax.jit(pond.add)
+    state = pond.init()
+    inner = dict(flags=np.zeros(3, np.uint8))
+    state = add(state, rows())
+    state = add(state, rows(action=np.array([0, 9, 0], np.int32), **inner))
+    state = add(state, rows(reward=np.array([np.nan, 1, 1], np.float32), **inner))
+    state = add(state, rows(**inner))
+    with pytest.raises(FaultsFound, match="2 rows with a value outside"):
+        pond.check(state)
+    state, batch = pond.sample(state, jax.random.key(0), 512)
+    keep = np.asarray(batch.mask)
+    drawn = set(zip(np.asarray(batch.draw.stream)[keep], batch.draw.ids()[keep], strict=True))
+    assert (1, 1) not in drawn
+    assert (0, 2) not in drawn
+    assert len(drawn) == 3 * 3 - 2
+    assert np.isfinite(np.asarray(batch.reward)).all()
+
+
+def test_device_turns_a_contradiction_into_a_cut():
+    pond = Pond(SPEC, 30, 3)
+    state = pond.add(pond.init(), rows())
+    state = pond.add(state, rows())  # FIRST after an ordinary row: the episode was lost
+    state = pond.add(state, rows(flags=np.zeros(3, np.uint8)))
+    with pytest.raises(FaultsFound, match="3 rows whose flags contradict"):
+        pond.check(state)
+    batch = pond.take(state, jnp.zeros(2, np.int32), jnp.array([0, 1]))
+    assert np.asarray(batch.mask).tolist() == [False, True]
+
+
+def test_host_refuses_broken_episodes():
+    ended = np.array([True, False, False])
+    pond = HostPond(SPEC, 30, 3)
+    pond.add(rows(terminated=ended))
+    before = frozen(pond)
+    with pytest.raises(BrokenEpisode, match=r"env 0.*terminated.*BORDER row.*next_flags"):
+        pond.add(rows(flags=np.zeros(3, np.uint8)))
+    for name, array in frozen(pond).items():
+        np.testing.assert_array_equal(array, before[name])
+    pond.add(rows(flags=np.array([2, 0, 0], np.uint8)))
+    with pytest.raises(BrokenEpisode, match="after a BORDER row expected a FIRST row"):
+        pond.add(rows(flags=np.zeros(3, np.uint8)))
+    pond.cut()
+    pond.add(rows())  # after a cut anything may follow
+
+
+def test_single_env_episode_with_border_row():
+    pond = HostPond(SPEC, 10)
+    row = Rows(np.ones(4, np.float32), 1, 2.0, False, True, int(Flag.FIRST))
+    pond.add(row)
+    pond.add(border_row(SPEC, np.full(4, 7, np.float32)))
+    pond.add(row._replace(truncated=False))
+    batch = pond.sample(4)
+    np.testing.assert_array_equal(batch.next_obs, np.full((4, 1, 4), 7))
+    np.testing.assert_allclose(batch.discount, 0.99)
+    assert batch.truncated.all()
+
+
+@pytest.mark.parametrize("ring", [Pond, HostPond])
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(capacity=10, num_envs=3), "use 9 or 12"),
+        (dict(capacity=0), "capacity"),
+        (dict(capacity=-5), "capacity"),
+        (dict(capacity=10.5), "capacity"),
+        (dict(capacity=10, num_envs=0), "num_envs"),
+        (dict(capacity=4, window=Window(stack=3, n_step=2)), "raise capacity or shorten"),
+        (dict(capacity=10, window=Window(life_loss_ends=True)), "life_lost"),
+    ],
+)
+def test_impossible_rings_are_refused(ring, settings, words):
+    with pytest.raises(BadConfig, match=words):
+        ring(SPEC, **settings)
+
+
+def test_impossible_windows_are_refused():
+    for wrong in (
+        dict(stack=0),
+        dict(n_step=0),
+        dict(gamma=1.5),
+        dict(pad="edge"),
+        dict(stack=1.5),
+    ):
+        with pytest.raises(BadConfig, match="Window"):
+            Window(**wrong)
+
+
+def test_underfilled_rings_say_so():
+    pond = HostPond(SPEC, 30, 3, Window(n_step=2))
+    with pytest.raises(NotEnoughData, match="can_sample"):
+        pond.sample(4)
+    assert not pond.can_sample()
+    device = Pond(SPEC, 30, 3, Window(n_step=2))
+    state = device.init()
+    assert not device.can_sample(state)
+    assert not np.asarray(device.sample(state, jax.random.key(0), 8)[1].mask).any()
+    only_context = rows(flags=np.full(3, Flag.FIRST | Flag.CONTEXT, np.uint8))
+    pond.add(only_context)
+    for _ in range(4):
+        pond.add(rows(flags=np.full(3, Flag.CONTEXT, np.uint8)))
+    with pytest.raises(NotEnoughData, match="none of the 15 stored rows"):
+        pond.sample(4)
+
+
+def test_wrong_env_index_and_out_buffers():
+    pond = host()
+    with pytest.raises(SpecMismatch, match=r"env must lie in \[0, 2\]"):
+        pond.add(jax.tree.map(lambda leaf: leaf[0], rows()), env=3)
+    for _ in range(3):
+        pond.add(rows(flags=np.zeros(3, np.uint8)))
+    batch = pond.sample(8)
+    with pytest.raises(SpecMismatch, match="batch of 9"):
+        pond.sample(9, out=batch)
+
+
+def test_64_bit_fields_are_refused_on_a_device():
+    with pytest.raises(BadConfig, match="32-bit"):
+        Pond(Spec(obs=Field("float64", (4,)), action=Field("int32")), 10)
+
+
+def test_device_capacity_beyond_32_bits_is_refused():
+    with pytest.raises(BadConfig, match="64-bit positions"):
+        Pond(SPEC, 2**31)

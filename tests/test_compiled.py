@@ -1,0 +1,119 @@
+"""What XLA makes of the ring: no copy of it and no scatter, in either order, vmapped too."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from millpond import Field, Pond, Rows, Spec, Window
+
+SPEC = Spec(obs=Field("uint8", (16, 16)), action=Field("int32", (), 0, 5))
+ENVS, LENGTH, BATCH = 8, 512, 16
+POND = Pond(SPEC, ENVS * LENGTH, ENVS, Window(stack=2, n_step=2))
+
+
+def rows(*lead: int) -> Rows:
+    return Rows(
+        jnp.ones((*lead, 16, 16), jnp.uint8),
+        jnp.ones(lead, jnp.int32),
+        jnp.ones(lead),
+        jnp.zeros(lead, bool),
+        jnp.zeros(lead, bool),
+        jnp.zeros(lead, jnp.uint8),
+    )
+
+
+def loss(batch):
+    return sum(leaf.astype(np.float32).sum() for leaf in jax.tree.leaves(batch.obs)) + (
+        batch.reward.sum() + batch.next_obs.sum()
+    )
+
+
+def add_then_sample(add, sample, state, new, key):
+    state = add(state, new)
+    state, batch = sample(state, key)
+    return state, loss(batch)
+
+
+def sample_then_add(add, sample, state, new, key):
+    state, batch = sample(state, key)
+    value = loss(batch)
+    scaled = new._replace(reward=new.reward + value * 0)
+    return add(state, scaled), value
+
+
+def programs():
+    one = (POND.add, lambda state, key: POND.sample(state, key, BATCH))
+    many = (
+        jax.vmap(POND.add, in_axes=(POND.axes, 0), out_axes=POND.axes),
+        jax.vmap(one[1], in_axes=(POND.axes, 0), out_axes=(POND.axes, 0)),
+    )
+    key = jax.random.key(0)
+    keys = jax.random.split(key, 3)
+    yield "one step", one, POND.init(), rows(ENVS), key
+    yield "time block", one, POND.init(), rows(5, ENVS), key
+    yield "three agents", many, POND.init_many(3), rows(3, ENVS), keys
+
+
+@pytest.mark.parametrize("order", [add_then_sample, sample_then_add])
+@pytest.mark.parametrize("case", ["one step", "time block", "three agents"])
+@pytest.mark.parametrize("scanned", [False, True])
+def test_no_ring_sized_copy_and_no_scatter(order, case, scanned):
+    _, (add, sample), state, new, key = next(p for p in programs() if p[0] == case)
+
+    def program(state, new, key):
+        step = lambda state, _: order(add, sample, state, new, key)
+        return jax.lax.scan(step, state, None, length=3) if scanned else step(state, None)
+
+    compiled = jax.jit(program, donate_argnums=0).lower(state, new, key).compile()
+    ring = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    temporary = compiled.memory_analysis().temp_size_in_bytes
+    assert temporary < ring / 4, f"{temporary} B of scratch for a ring of {ring} B: it is copied"
+    text = compiled.as_text()
+    shapes = {",".join(map(str, leaf.shape)) for leaf in jax.tree.leaves(state) if leaf.size > 999}
+    for line in text.splitlines():
+        made = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = \w+\[([\d,]+)\]\S* (\w[\w\-]*)\(", line)
+        if made and made[1] in shapes:
+            assert made[2] not in ("copy", "scatter", "copy-start"), line
+
+
+def test_the_test_would_see_a_copy():
+    """Without the thread of data through `zero`, sampling before adding does copy the ring."""
+
+    def program(state, new, key):
+        _, batch = POND.sample(state, key, BATCH)
+        value = loss(batch)
+        return POND.add(state, new), value
+
+    state = POND.init()
+    compiled = jax.jit(program, donate_argnums=0).lower(state, rows(ENVS), jax.random.key(0))
+    ring = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    assert compiled.compile().memory_analysis().temp_size_in_bytes > ring / 4
+
+
+def test_agents_with_one_head_hold_their_own_rows():
+    add = jax.vmap(POND.add, in_axes=(POND.axes, 0), out_axes=POND.axes)
+    states = POND.init_many(2)
+    assert states.head.shape == ()
+    for step in range(6):
+        new = rows(2, ENVS)
+        new = new._replace(
+            reward=new.reward * jnp.array([[1.0], [10.0]]) + step,
+            flags=jnp.full((2, ENVS), step == 0, jnp.uint8),
+        )
+        states = add(states, new)
+    sample = jax.vmap(
+        lambda s, k: POND.sample(s, k, 32), in_axes=(POND.axes, 0), out_axes=(POND.axes, 0)
+    )
+    states, batch = sample(states, jax.random.split(jax.random.key(1), 2))
+    assert np.asarray(batch.mask).all()
+    np.testing.assert_allclose(batch.extras.get("x", batch.reward).shape, (2, 32))
+    ids = batch.draw.ids()
+    for agent, level in enumerate((1.0, 10.0)):
+        want = (level + ids[agent]) + 0.99 * (level + ids[agent] + 1)
+        np.testing.assert_allclose(batch.reward[agent], want, rtol=1e-5)
+    POND.check(states)

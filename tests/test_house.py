@@ -1,0 +1,132 @@
+"""The house: exported names, import direction, no pickle, nothing of any one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import millpond
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "millpond"
+FILES = sorted(SRC.rglob("*.py"))
+
+# What each part may import of millpond. Dependencies point one way.
+BASE = {"errors", "spec", "rows", "window", "samplers", "schedule", "config", "metrics"}
+LEAVES = {"replay", "lake", "agents", "envs"}
+LAYERS = [BASE, LEAVES, {"flow"}, {"train"}, {"process", "cluster"}, {"doctor", "view", "cli"}]
+
+
+def layer(part: str) -> int:
+    return next(i for i, names in enumerate(LAYERS) if part in names)
+
+
+def imports(path: Path) -> set[str]:
+    """Parts of millpond that a file imports."""
+    package = ["millpond", *path.relative_to(SRC).parent.parts]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {f"{stem}.{name.name}" for name in node.names}
+    return {name.split(".")[1] for name in found if name.startswith("millpond.")}
+
+
+def test_public_names_are_pinned():
+    assert millpond.__all__ == [
+        "BadConfig",
+        "BadState",
+        "Batch",
+        "BrokenEpisode",
+        "Draw",
+        "FaultsFound",
+        "Field",
+        "Flag",
+        "History",
+        "HostPond",
+        "MillpondError",
+        "NotEnoughData",
+        "Pond",
+        "PondState",
+        "Rows",
+        "Spec",
+        "SpecMismatch",
+        "Stacker",
+        "Window",
+        "border_row",
+        "next_flags",
+        "uniform",
+    ]
+    for name in millpond.__all__:
+        assert getattr(millpond, name).__doc__, f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_imports_point_one_way(path):
+    part = path.relative_to(SRC).parts[0].removesuffix(".py")
+    if part == "__init__":
+        return
+    for other in imports(path):
+        if other == part:
+            continue
+        assert layer(other) <= layer(part), f"{part} must not import {other}"
+        if layer(other) == layer(part) and part not in BASE:
+            pytest.fail(f"{part} and {other} stand side by side and must not know each other")
+    if part != "cluster":
+        assert not re.search(r"^\s*(import|from) ray\b", path.read_text(), re.M)
+
+
+def tracked() -> list[Path]:
+    done = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, timeout=30, check=True
+    )
+    return [ROOT / name for name in done.stdout.decode().split("\0") if name]
+
+
+def test_no_pickle_anywhere():
+    banned = re.compile(r"\b(c?[p]ickle|cloud[p]ickle|d[i]ll|shelve|j[o]blib|allow_[p]ickle)\b")
+    for path in tracked():
+        if path.suffix == ".py" and path != Path(__file__):
+            assert not banned.search(path.read_text()), path
+
+
+def test_no_index_addresses_or_machine_paths():
+    for path in tracked():
+        if path.suffix in {".png", ".gif"} or path.name == "LICENSE":
+            continue
+        text = path.read_text()
+        if path.name in ("requirements.lock", "pyproject.toml"):
+            assert "://" not in text, path
+            assert " @ " not in text, path
+        assert not re.search(r"/(wor[k]|roo[t]|hom[e])/", text), path
+
+
+def test_typed_marker_ships():
+    assert (SRC / "py.typed").exists()
+
+
+def test_readme_example_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(blocks) == 1
+    lines = [line for line in blocks[0].splitlines() if line.strip()]
+    assert len(lines) <= 14
+    names: dict = {}
+    exec(compile(blocks[0], "README.md", "exec"), names)
+    assert names["batch"].obs.shape == (256, 1, 4)
+    assert names["batch"].mask.all()
+
+
+def test_import_does_not_touch_a_device():
+    code = (
+        "import millpond, jax._src.xla_bridge as b; "
+        "raise SystemExit(1 if b.backends_are_initialized() else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
