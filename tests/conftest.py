@@ -48,10 +48,10 @@ def pytest_terminal_summary(terminalreporter):
     if cells:
         patterns = list(dict.fromkeys(p for row in cells.values() for p in row))
         terminalreporter.section("contract: examples per cell")
-        terminalreporter.write_line(f"{'':28}" + "".join(f"{p:>13}" for p in patterns))
+        terminalreporter.write_line(f"{'':46}" + "".join(f"{p:>13}" for p in patterns))
         for (placement, window), row in sorted(cells.items()):
             counts = "".join(f"{row.get(p, '-'):>13}" for p in patterns)
-            terminalreporter.write_line(f"{placement + ' ' + window:28}" + counts)
+            terminalreporter.write_line(f"{placement + ' ' + window:46}" + counts)
     for title, lines in notes.items():
         terminalreporter.section(title)
         for line in lines:

@@ -80,6 +80,7 @@ class ListModel:
             "truncated": final["truncated"],
             "steps": k,
             "life_lost": rows[i]["life_lost"],
+            "tag": rows[i]["frame"] % 30011,
         }
 
     def _stack(self, rows: list[Row], i: int) -> list[int] | None:
@@ -95,6 +96,47 @@ class ListModel:
                 return None
             frames.insert(0, rows[j]["frame"])
         return frames
+
+
+@dataclass
+class SharedModel:
+    """Layout shared: whole transitions in one list, of which the last `length` are kept."""
+
+    length: int
+    gamma: float
+    life_loss_ends: bool
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def streams(self) -> list[list[Row]]:
+        return [self.rows]
+
+    def add(self, env: int, row: Row) -> None:
+        self.rows.append({**row, "env": env})
+
+    def cut(self, env: int) -> None:
+        pass  # nothing is continuous here
+
+    def transitions(self) -> dict[tuple[int, int], dict]:
+        found = {}
+        for i in range(max(0, len(self.rows) - self.length), len(self.rows)):
+            row = self.rows[i]
+            if row["border"] or row["context"] or row["cut"]:
+                continue
+            stops = row["terminated"] or (self.life_loss_ends and row["life_lost"])
+            found[0, i] = {
+                "obs": [row["frame"]],
+                "next_obs": [row["next_frame"]],
+                "action": row["action"],
+                "reward": row["reward"],
+                "discount": 0.0 if stops else self.gamma,
+                "terminated": row["terminated"],
+                "truncated": row["truncated"],
+                "steps": 1,
+                "life_lost": row["life_lost"],
+                "tag": row["frame"] % 30011,
+            }
+        return found
 
 
 def frame_of(env: int, row_id: int) -> int:
@@ -129,12 +171,9 @@ def check_batch(batch, expected: dict[tuple[int, int], dict], every_valid: bool)
         got = np.asarray(getattr(batch, name))[rows]
         np.testing.assert_allclose(got, np.array(want[name]), rtol=2e-6, atol=1e-6, err_msg=name)
     np.testing.assert_array_equal(np.asarray(batch.extras["life_lost"])[rows], want["life_lost"])
-    np.testing.assert_array_equal(np.asarray(batch.extras["tag"])[rows], order_tags(order))
-    np.testing.assert_array_equal(np.asarray(batch.weight)[rows], 1.0)
-
-
-def order_tags(order: list[tuple[int, int]]) -> list[int]:
-    return [frame_of(env, row_id) % 30011 for env, row_id in order]
+    np.testing.assert_array_equal(np.asarray(batch.extras["tag"])[rows], want["tag"])
+    weight = np.asarray(batch.weight)[rows]
+    assert ((weight > 0) & (weight <= 1)).all()
 
 
 def encode(frame: np.ndarray) -> dict:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from oracle import ListModel, encode, frame_of
+from oracle import ListModel, SharedModel, encode, frame_of
 
 from millpond import Field, HostPond, Pond, Rows, Spec, Window
 
@@ -61,6 +61,7 @@ class Stream:
         ended = not border and hit(p.end)
         row = {
             "frame": frame_of(self.env, self.row_id),
+            "next_frame": frame_of(self.env, self.row_id + 1),
             "action": chance.randrange(7),
             "reward": 0.0 if border else float(chance.randrange(-8, 9)),
             "first": mode == "first",
@@ -106,20 +107,36 @@ def pick(rows: Rows, index) -> Rows:
     return jax.tree.map(lambda leaf: leaf[index], rows)
 
 
+def next_obs_of(rows: list[list[dict]]) -> dict:
+    """The next observation of every row, for whole transitions."""
+    return encode(np.array([[row["next_frame"] for row in step] for step in rows], np.int64))
+
+
 class HostSubject:
     """HostPond behind the surface the contract drives."""
 
-    name = "host"
+    placement, layout = "host", "stream"
 
-    def __init__(self, window: Window, length: int, num_envs: int, seed: int = 0) -> None:
-        self.build = lambda: HostPond(SPEC, length * num_envs, num_envs, window, seed=seed)
-        self.pond, self.num_envs = self.build(), num_envs
+    def __init__(
+        self, window: Window, length: int, num_envs: int, seed: int = 0, sampler=None
+    ) -> None:
+        self.num_envs = num_envs
+        self.build = lambda: HostPond(
+            SPEC,
+            length if self.layout == "shared" else length * num_envs,
+            num_envs,
+            window,
+            sampler,
+            self.layout,
+            seed,
+        )
+        self.pond = self.build()
 
-    def add(self, rows: Rows) -> None:
-        self.pond.add(rows)
+    def add(self, rows: Rows, next_obs=None, mask=None) -> None:
+        self.pond.add(rows, next_obs, mask=mask)
 
-    def add_one(self, rows: Rows, env: int) -> None:
-        self.pond.add(rows, env=env)
+    def add_one(self, rows: Rows, env: int, next_obs=None) -> None:
+        self.pond.add(rows, next_obs, env=env)
 
     def cut(self, env: int) -> None:
         self.pond.cut(env)
@@ -127,10 +144,14 @@ class HostSubject:
     def sample(self, number: int):
         return self.pond.sample(number)
 
+    def update(self, draw, priorities) -> None:
+        self.pond.update_priorities(draw, priorities)
+
     def take(self, stream, row):
         return self.pond.take(stream, row)
 
     def size(self) -> int:
+        self.pond.check()
         return self.pond.size
 
     def export(self):
@@ -142,31 +163,35 @@ class HostSubject:
 
 
 @functools.lru_cache(maxsize=64)
-def compiled(window: Window, length: int, num_envs: int):
+def compiled(window: Window, length: int, num_envs: int, sampler, layout: str):
     """One set of compiled functions per shape, shared by every example."""
-    pond = Pond(SPEC, length * num_envs, num_envs, window)
+    capacity = length if layout == "shared" else length * num_envs
+    pond = Pond(SPEC, capacity, num_envs, window, sampler, layout)
     return (
         pond,
         jax.jit(pond.add, donate_argnums=0),
         jax.jit(pond.sample, static_argnums=2, donate_argnums=0),
         jax.jit(pond.take),
         jax.jit(pond.cut, donate_argnums=0),
+        jax.jit(pond.update_priorities, donate_argnums=0),
     )
 
 
 class DeviceSubject:
     """Pond behind the same surface."""
 
-    name = "device"
+    placement, layout = "device", "stream"
 
-    def __init__(self, window: Window, length: int, num_envs: int, seed: int = 0) -> None:
-        self.pond, self._add, self._sample, self._take, self._cut = compiled(
-            window, length, num_envs
+    def __init__(
+        self, window: Window, length: int, num_envs: int, seed: int = 0, sampler=None
+    ) -> None:
+        self.pond, self._add, self._sample, self._take, self._cut, self._update = compiled(
+            window, length, num_envs, sampler, self.layout
         )
         self.state, self.num_envs, self.key = self.pond.init(), num_envs, jax.random.key(seed)
 
-    def add(self, rows: Rows) -> None:
-        self.state = self._add(self.state, rows)
+    def add(self, rows: Rows, next_obs=None, mask=None) -> None:
+        self.state = self._add(self.state, rows, next_obs, mask)
 
     def cut(self, env: int) -> None:
         self.state = self._cut(self.state, jnp.arange(self.num_envs) == env)
@@ -175,6 +200,9 @@ class DeviceSubject:
         self.key, key = jax.random.split(self.key)
         self.state, batch = self._sample(self.state, key, number)
         return jax.tree.map(np.asarray, batch)
+
+    def update(self, draw, priorities) -> None:
+        self.state = self._update(self.state, draw, priorities)
 
     def take(self, stream, row):
         stream, position = np.int32(stream), (row % self.pond.length).astype(np.int32)
@@ -191,10 +219,21 @@ class DeviceSubject:
         self.state = self.pond.restore(arrays)
 
 
-SUBJECTS = {"device": DeviceSubject, "host": HostSubject}
+def _variant(base, layout: str):
+    return type(f"{layout}_{base.__name__}", (base,), {"layout": layout})
 
 
-def model_of(window: Window, length: int, num_envs: int) -> ListModel:
+LAYOUTS = ("stream", "per_env", "shared")
+SUBJECTS = {
+    f"{base.placement}-{layout}": _variant(base, layout)
+    for base in (DeviceSubject, HostSubject)
+    for layout in LAYOUTS
+}
+
+
+def model_of(window: Window, length: int, num_envs: int, layout: str = "stream"):
+    if layout == "shared":
+        return SharedModel(length, window.gamma, window.life_loss_ends)
     return ListModel(
         num_envs,
         length,

@@ -1,4 +1,4 @@
-"""The contract of every ring: placement x window x env pattern, against a list in plain Python.
+"""The contract of every ring: placement x layout x window x pattern, against a plain list.
 
 `python -m pytest -q tests -k contract` prints how many examples each cell ran.
 """
@@ -12,9 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import check_batch
-from scenarios import PATTERNS, SUBJECTS, HostSubject, Stream, model_of, pick, to_rows
+from scenarios import (
+    PATTERNS,
+    SUBJECTS,
+    DeviceSubject,
+    HostSubject,
+    Stream,
+    model_of,
+    next_obs_of,
+    pick,
+    to_rows,
+)
 
-from millpond import NotEnoughData, Window
+from millpond import NotEnoughData, Window, prioritized, recent, stratified
 
 WINDOWS = {
     "plain": Window(),
@@ -25,41 +35,57 @@ WINDOWS = {
     "stack3-n2-lives": Window(stack=3, n_step=2, gamma=0.97, life_loss_ends=True),
 }
 # Few shapes on a device, because each is compiled; any on the host.
-LENGTHS = {"device": [7, 16], "host": list(range(7, 40))}
-ENVS = {"device": [1, 3], "host": [1, 2, 3, 5]}
+SHAPES = {
+    "device": [(7, 3), (16, 1)],
+    "host": [(length, envs) for length in range(7, 40) for envs in (1, 2, 3, 5)],
+}
 # Block sizes reach past the ring: of more rows than fit, the newest remain.
-BLOCKS = {"device": [1, 2, 5, 19], "host": list(range(1, 60))}
+BLOCKS = {"device": [1, 5, 19], "host": list(range(1, 60))}
+EXTRA_OPS = {
+    "host-stream": ["add_one"],
+    "host-per_env": ["add_one", "masked"],
+    "device-per_env": ["masked"],
+}
 EXCLUDED = {
-    ("device", "add_one"): "the device ring keeps all streams in lockstep (layout per_env does not)"
+    ("device-*", "add_one"): "a device adds whole vectors; one env of many is a mask in per_env",
+    ("*-stream, *-shared", "masked"): "one head for all; only per_env adds to some envs",
+    ("*-shared", "windows other than plain"): "whole transitions: stack and n_step are 1",
+}
+SAMPLERS = {
+    "uniform": None,
+    "stratified": stratified(tries=8),
+    "recent": recent(half_life=10),
+    "prioritized": prioritized(),
 }
 DRAWS = 2048
 
 
 @st.composite
-def stories(draw, placement: str):
+def stories(draw, subject: str):
     """Ring shape, then a sequence of operations."""
-    ops = st.one_of(
+    placement = subject.split("-")[0]
+    ops = [
         st.tuples(st.just("add"), st.sampled_from(BLOCKS[placement])),
         st.tuples(st.just("add"), st.just(1)),
         st.tuples(st.just("cut"), st.integers(0, 7)),
         st.tuples(st.just("reload"), st.just(0)),
-        *([st.tuples(st.just("add_one"), st.integers(0, 7))] if placement == "host" else []),
-    )
-    return (
-        draw(st.sampled_from(LENGTHS[placement])),
-        draw(st.sampled_from(ENVS[placement])),
-        draw(st.lists(ops, min_size=1, max_size=14)),
-        draw(st.integers(0, 2**32)),
-    )
+    ]
+    ops += [st.tuples(st.just(op), st.integers(0, 7)) for op in EXTRA_OPS.get(subject, [])]
+    length, envs = draw(st.sampled_from(SHAPES[placement]))
+    return (length, envs, draw(st.lists(st.one_of(ops), min_size=1, max_size=14)), draw(SEEDS))
 
 
-def play(subject_class, window: Window, pattern, story, draws: int = DRAWS) -> None:
+SEEDS = st.integers(0, 2**32)
+
+
+def play(subject_class, window: Window, pattern, story, draws: int = DRAWS, sampler=None) -> None:
     """Run a story on a ring and on the list model; everything they say must agree."""
     length, num_envs, ops, seed = story
     chance = random.Random(seed)
-    subject = subject_class(window, length, num_envs, seed=seed % 1000)
-    model = model_of(window, length, num_envs)
+    subject = subject_class(window, length, num_envs, seed=seed % 1000, sampler=sampler)
+    model = model_of(window, length, num_envs, subject.layout)
     streams = [Stream(env, pattern, chance) for env in range(num_envs)]
+    whole = subject.layout == "shared"
 
     def record(env: int) -> dict:
         row = streams[env].next()
@@ -67,14 +93,20 @@ def play(subject_class, window: Window, pattern, story, draws: int = DRAWS) -> N
         return row
 
     for op, number in ops:
+        env = number % num_envs
         if op == "add":
-            block = to_rows([[record(e) for e in range(num_envs)] for _ in range(number)])
-            subject.add(block if number > 1 else pick(block, 0))
+            steps = [[record(e) for e in range(num_envs)] for _ in range(number)]
+            index = slice(None) if number > 1 else 0
+            following = pick(next_obs_of(steps), index) if whole else None
+            subject.add(pick(to_rows(steps), index), following)
+        elif op == "masked":
+            mask = np.array([chance.random() < 0.6 for _ in range(num_envs)])
+            filler = Stream(0, pattern, chance).next()
+            step = [record(e) if mask[e] else filler for e in range(num_envs)]
+            subject.add(pick(to_rows([step]), 0), mask=mask)
         elif op == "add_one":
-            env = number % num_envs
             subject.add_one(pick(to_rows([[record(env)]]), (0, 0)), env)
         elif op == "cut":
-            env = number % num_envs
             subject.cut(env)
             model.cut(env)
             streams[env].cut()
@@ -101,34 +133,56 @@ def compare(subject, model, draws: int) -> None:
         check_batch(batch, expected, every_valid=True)
     if expected:
         check_batch(subject.sample(draws), expected, every_valid=draws >= 2048)
-    elif subject.name == "host":
+    elif subject.placement == "host":
         with pytest.raises(NotEnoughData):
             subject.sample(draws)
     else:
         assert not np.asarray(subject.sample(draws).mask).any()
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("placement", SUBJECTS)
-def test_contract(placement, window, pattern, record_property, request):
-    examples = 0
+CELLS = [
+    (subject, window)
+    for subject in SUBJECTS
+    for window in WINDOWS
+    if window == "plain" or not subject.endswith("shared")
+]
 
-    @settings(max_examples=request.config.getoption("--examples"))
-    @given(stories(placement))
+
+def run_cell(subject: str, window: str, pattern: str, sampler: str, examples: int) -> int:
+    ran = 0
+
+    @settings(max_examples=examples)
+    @given(stories(subject))
     def run(story):
-        nonlocal examples
-        examples += 1
-        play(SUBJECTS[placement], WINDOWS[window], PATTERNS[pattern], story)
+        nonlocal ran
+        ran += 1
+        cls, drawing = SUBJECTS[subject], SAMPLERS[sampler]
+        play(cls, WINDOWS[window], PATTERNS[pattern], story, sampler=drawing)
 
     run()
-    record_property("contract", [placement, window, pattern, examples])
+    return ran
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(("subject", "window"), CELLS)
+def test_contract(subject, window, pattern, record_property, request):
+    ran = run_cell(subject, window, pattern, "uniform", request.config.getoption("--examples"))
+    record_property("contract", [subject, window, pattern, ran])
+
+
+@pytest.mark.parametrize("pattern", ["long", "everything"])
+@pytest.mark.parametrize("sampler", ["stratified", "recent", "prioritized"])
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_contract_of_samplers(subject, sampler, pattern, record_property, request):
+    window = "plain" if subject.endswith("shared") else "stack3-n2-lives"
+    ran = run_cell(subject, window, pattern, sampler, request.config.getoption("--examples"))
+    record_property("contract", [f"{subject} {sampler}", window, pattern, ran])
 
 
 def test_contract_lists_what_it_excludes(record_property):
-    for (placement, operation), reason in EXCLUDED.items():
-        assert not hasattr(SUBJECTS[placement], operation)
-        record_property("excluded", f"{placement} x {operation}: {reason}")
+    assert not hasattr(SUBJECTS["device-stream"], "add_one")
+    for (subject, what), reason in EXCLUDED.items():
+        record_property("excluded", f"{subject} x {what}: {reason}")
 
 
 def test_contract_of_numpy_and_jax_batches_are_equal_for_equal_draws():
@@ -137,7 +191,7 @@ def test_contract_of_numpy_and_jax_batches_are_equal_for_equal_draws():
     for window in WINDOWS.values():
         chance = random.Random(5)
         streams = [Stream(env, PATTERNS["everything"], chance) for env in range(3)]
-        host, device = HostSubject(window, 16, 3), SUBJECTS["device"](window, 16, 3)
+        host, device = HostSubject(window, 16, 3), DeviceSubject(window, 16, 3)
         for time in (5, 19, 2, 1):
             block = to_rows([[s.next() for s in streams] for _ in range(time)])
             host.add(block), device.add(block)

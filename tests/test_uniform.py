@@ -26,7 +26,7 @@ def counts(subject, model, draws: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pattern", ["long", "short", "everything"])
-@pytest.mark.parametrize("placement", SUBJECTS)
+@pytest.mark.parametrize("placement", ["device-stream", "device-per_env", "host-stream"])
 def test_every_valid_start_is_equally_likely(placement, pattern):
     chance = random.Random(3)
     subject, model = SUBJECTS[placement](WINDOW, 16, 3, seed=8), model_of(WINDOW, 16, 3)

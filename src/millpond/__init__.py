@@ -11,7 +11,7 @@ from .errors import (
 )
 from .replay import HostPond, Pond, PondState
 from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
-from .samplers import uniform
+from .samplers import prioritized, recent, stratified, uniform
 from .spec import Field, Spec
 from .window import History, Stacker, Window
 
@@ -37,5 +37,8 @@ __all__ = [
     "Window",
     "border_row",
     "next_flags",
+    "prioritized",
+    "recent",
+    "stratified",
     "uniform",
 ]

@@ -107,13 +107,11 @@ def next_flags(flags: Array, terminated: Array, truncated: Array) -> Array:
     return first + ended.astype(np.uint8) * np.uint8(BORDER)
 
 
-def pack_flags(rows: Rows) -> Array:
-    """The stored flags byte of rows that were checked: uint8[...], NumPy or JAX."""
-    byte = rows.flags.astype(np.uint8)
-    byte = byte | (rows.terminated.astype(np.uint8) << 4) | (rows.truncated.astype(np.uint8) << 5)
-    if "life_lost" in rows.extras:
-        byte = byte | (rows.extras["life_lost"].astype(np.uint8) << 6)
-    return byte
+def pack_flags(flags: Array, terminated: Array, truncated: Array, life_lost: Array | None) -> Array:
+    """The stored flags byte of checked rows: uint8[...], NumPy or JAX. Unknown bits are dropped."""
+    byte = flags.astype(np.uint8) & np.uint8(FIRST | BORDER | CONTEXT | CUT)
+    byte = byte | (terminated.astype(np.uint8) << 4) | (truncated.astype(np.uint8) << 5)
+    return byte if life_lost is None else byte | (life_lost.astype(np.uint8) << 6)
 
 
 def breaks(before: Array, after: Array) -> Array:

@@ -1,10 +1,55 @@
-"""Samplers decide which starts are drawn. They are values: `Pond(..., sampler=uniform())`."""
+"""Samplers decide which starts are drawn. They are values: `Pond(..., sampler=stratified())`.
+
+A sampler proposes candidates by age; a ring judges them by their flags and redraws the invalid
+ones. Each is written once for NumPy and JAX: `random` is the placement's source of numbers.
+`prioritized` draws from a tree of sums instead, which holds only valid starts.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from .errors import BadConfig
+from .rows import Array
+
+
+class Random(Protocol):
+    """Where a placement's random numbers come from: a key inside jit, a generator on the host."""
+
+    xp: Any
+
+    def integers(self, shape: tuple[int, ...], below: Array) -> Array:
+        """Whole numbers in [0, below)."""
+        ...
+
+    def uniform(self, shape: tuple[int, ...]) -> Array:
+        """float32 in [0, 1)."""
+        ...
+
+    def permutation(self, number: int) -> Array:
+        """0 ... number - 1 in random order."""
+        ...
+
+
+class Eligible(NamedTuple):
+    """Starts that are old enough: `count` per stream, one number when all streams are in lockstep.
+
+    Ages count from a stream's oldest such start: 0 ... count - 1, the newest last.
+    """
+
+    count: Array
+    streams: int
+
+
+class Candidates(NamedTuple):
+    """Proposed starts [tries, batch] and how likely each was."""
+
+    stream: Array
+    age: Array
+    probability: Array
 
 
 @dataclass(frozen=True)
@@ -19,13 +64,164 @@ class Uniform:
     tries: int = 4
 
     def __post_init__(self) -> None:
-        if self.tries < 1:
-            raise BadConfig(f"uniform: tries must be at least 1, got {self.tries}")
+        _at_least_one("uniform", self.tries)
+
+    def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
+        shape = (tries, batch)
+        stream, age, total = _evenly(random, shape, eligible)
+        return Candidates(stream, age, _share(random.xp, total, shape))
 
 
-Sampler = Uniform
+@dataclass(frozen=True)
+class Stratified:
+    """Every batch spreads evenly over streams and over time: a Latin hypercube of the two.
+
+    A batch of B has B strata of streams and B strata of time, paired at random, and one sample
+    from each. So with B >= streams every stream appears floor(B / streams) times or once more, and
+    any span of time gets its share to within one sample. Within its stratum, a valid start is
+    drawn evenly.
+    """
+
+    tries: int = 4
+
+    def __post_init__(self) -> None:
+        _at_least_one("stratified", self.tries)
+
+    def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
+        xp, shape = random.xp, (tries, batch)
+        order = random.permutation(batch)
+        stream = _stratum(xp, xp.arange(batch), random.uniform(shape), batch, eligible.streams)
+        count = eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
+        age = _stratum(xp, order, random.uniform(shape), batch, count)
+        total = xp.asarray(eligible.count).sum() * (
+            1 if np.ndim(eligible.count) else eligible.streams
+        )
+        return Candidates(stream, age, _share(xp, total, shape))
+
+
+@dataclass(frozen=True)
+class Recent:
+    """A start is half as likely for every `half_life` rows of its stream that came after it."""
+
+    half_life: float
+    tries: int = 4
+
+    def __post_init__(self) -> None:
+        _at_least_one("recent", self.tries)
+        if not 0 < self.half_life < float("inf"):
+            raise BadConfig(f"recent: half_life must be a positive number, got {self.half_life}")
+
+    def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
+        xp, shape = random.xp, (tries, batch)
+        stream = random.integers(shape, eligible.streams)
+        count = eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
+        decay = np.float32(np.log(2.0) / self.half_life)
+        # Inverse of the cumulative sum of 2^(-back / half_life), back = 0 ... count - 1.
+        reach = -xp.expm1(-decay * xp.asarray(count, np.float32))
+        back = xp.floor(-xp.log1p(-random.uniform(shape) * reach) / decay).astype(np.int32)
+        back = xp.clip(back, 0, xp.maximum(xp.asarray(count), 1) - 1)
+        chance = -np.expm1(-decay) * xp.exp(-decay * back.astype(np.float32))
+        chance = chance / xp.maximum(reach, np.float32(1e-30)) / np.float32(eligible.streams)
+        return Candidates(stream, count - 1 - back, chance.astype(np.float32))
+
+
+@dataclass(frozen=True)
+class Prioritized:
+    """Starts are drawn in proportion to priority^alpha, with importance weights.
+
+    A new start gets the highest priority seen. `weight` is (P / smallest P of the batch)^-beta, so
+    at most 1; beta rises from `beta` to `beta_end` over `beta_samples` samples (0: it stays). After
+    learning: `update_priorities(draw, priorities)`; rows that were overwritten meanwhile are
+    ignored by their id, of duplicates the largest counts, a priority that is negative or no number
+    is refused.
+    """
+
+    alpha: float = 0.6
+    beta: float = 0.4
+    beta_end: float = 1.0
+    beta_samples: int = 0
+    fan: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta", "beta_end"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadConfig(
+                    f"prioritized: {name} must lie in [0, 1], got {getattr(self, name)}"
+                )
+        if self.fan < 2:
+            raise BadConfig(f"prioritized: fan must be at least 2, got {self.fan}")
+
+    def beta_at(self, samples: Array, xp: Any) -> Array:
+        """The exponent of the importance weights after so many samples."""
+        if not self.beta_samples:
+            return np.float32(self.beta)
+        part = xp.minimum(xp.asarray(samples, np.float32) / self.beta_samples, np.float32(1))
+        return self.beta + (self.beta_end - self.beta) * part
+
+    def weights(self, mass: Array, samples: Array, xp: Any) -> Array:
+        """float32[batch] of the masses drawn; where nothing could be drawn, 0."""
+        drawn = mass > 0
+        least = xp.where(drawn, mass, xp.inf).min()
+        ratio = xp.where(drawn, mass, 1) / xp.where(drawn.any(), least, 1)
+        weight = ratio ** -self.beta_at(samples, xp)
+        return xp.where(drawn, weight, 0).astype(np.float32)
+
+
+Sampler = Uniform | Stratified | Recent | Prioritized
 
 
 def uniform(tries: int = 4) -> Uniform:
     """Every valid start is equally likely: `Pond(spec, 1000, sampler=uniform())`."""
     return Uniform(tries)
+
+
+def stratified(tries: int = 4) -> Stratified:
+    """Every batch spreads evenly over envs and time: `Pond(spec, 1000, sampler=stratified())`."""
+    return Stratified(tries)
+
+
+def recent(half_life: float, tries: int = 4) -> Recent:
+    """Newer starts are likelier, by half per `half_life` rows: `sampler=recent(100_000)`."""
+    return Recent(half_life, tries)
+
+
+def prioritized(
+    alpha: float = 0.6,
+    beta: float = 0.4,
+    beta_end: float = 1.0,
+    beta_samples: int = 0,
+    fan: int = 16,
+) -> Prioritized:
+    """In proportion to priority^alpha, with weights: `Pond(spec, 2**20, sampler=prioritized())`."""
+    return Prioritized(alpha, beta, beta_end, beta_samples, fan)
+
+
+def _evenly(
+    random: Random, shape: tuple[int, ...], eligible: Eligible
+) -> tuple[Array, Array, Array]:
+    """Stream, age and the number of starts, each start equally likely."""
+    xp, count = random.xp, eligible.count
+    if np.ndim(count) == 0:
+        stream = random.integers(shape, eligible.streams)
+        return stream, random.integers(shape, count), count * eligible.streams
+    ends = xp.cumsum(count)
+    flat = random.integers(shape, ends[-1])
+    stream = xp.searchsorted(ends, flat, side="right").astype(np.int32)
+    stream = xp.minimum(stream, eligible.streams - 1)
+    return stream, flat - (ends[stream] - count[stream]), ends[-1]
+
+
+def _stratum(xp: Any, stratum: Array, jitter: Array, strata: int, length: Array) -> Array:
+    """A place in [0, length), from stratum k of `strata` equal parts, at `jitter` in [0, 1)."""
+    place = (stratum.astype(np.float32) + jitter) * (length / np.float32(strata))
+    return xp.clip(place.astype(np.int32), 0, xp.maximum(xp.asarray(length), 1) - 1)
+
+
+def _share(xp: Any, total: Array, shape: tuple[int, ...]) -> Array:
+    chance = np.float32(1) / xp.maximum(xp.asarray(total), 1).astype(np.float32)
+    return xp.broadcast_to(chance, shape)
+
+
+def _at_least_one(name: str, tries: int) -> None:
+    if not isinstance(tries, int) or tries < 1:
+        raise BadConfig(f"{name}: tries must be a whole number >= 1, got {tries!r}")

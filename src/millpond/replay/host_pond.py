@@ -7,62 +7,46 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadState, NotEnoughData, SpecMismatch
-from ..rows import CUT, Batch, Draw, Rows, breaks, pack_flags
-from ..samplers import Sampler, uniform
-from ..spec import Field, Spec
+from ..errors import BadConfig, BadState, NotEnoughData, SpecMismatch
+from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, Rows, Tree, breaks
+from ..samplers import Eligible, Prioritized, Sampler, Stratified, uniform
+from ..spec import Field, Spec, mismatch
 from ..window import Verdict, Window
 from . import snapshot
-from .intake import Intake, broken_episode, rows_of
-from .pond import ring_length
+from .host_store import HostStore
+from .intake import Intake, broken_episode, pack_values
+from .layouts import LayoutName, make_layout
+from .priorities import HostTree
 
-_WIDE = 1024  # bytes; wider fields lie env by env, which makes windows of them one stretch
 _ROUNDS = 64  # redraws before the valid starts are counted out
 _BYTES = np.arange(128, dtype=np.uint8)
 # _BREAKS[before << 7 | after]: whether two rows with these flags bytes cannot follow each other.
 _BREAKS = breaks(_BYTES[:, None], _BYTES[None, :]).ravel()
 
 
-class _Store:
-    """One field of every row: [rows + 1, width], the last row all zeros for padded positions."""
+class _GeneratorRandom:
+    """Random numbers from a generator, for samplers on the host."""
 
-    def __init__(self, field: Field, length: int, num_envs: int) -> None:
-        self.field, self.length, self.num_envs = field, length, num_envs
-        self.by_env = field.nbytes >= _WIDE
-        width = field.nbytes if field.binary else field.size
-        dtype = np.uint8 if field.binary else field.dtype
-        self.row_shape = (width,) if field.binary else field.shape
-        self.data = np.zeros((length * num_envs + 1, width), dtype)
-        outer = (num_envs, length) if self.by_env else (length, num_envs)
-        grid = self.data[:-1].reshape(*outer, width)
-        self.grid = grid.swapaxes(0, 1) if self.by_env else grid  # [length, env, width]
+    xp: Any = np
 
-    def encode(self, value: np.ndarray, lead: tuple[int, ...]) -> np.ndarray:
-        flat = value.reshape(*lead, self.field.size)
-        if self.field.binary:
-            return np.packbits(flat != 0, axis=-1, bitorder="little")
-        return flat
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
 
-    def take(self, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at time-major slots into out[*slots.shape, ...]; slot `capacity` is the zero row."""
-        if self.by_env and self.num_envs > 1:
-            time, env = np.divmod(slots, self.num_envs)
-            by_env = env * self.length + time
-            slots = np.where(slots == len(self.data) - 1, slots, by_env)
-        if not self.field.binary:
-            flat = out.reshape(slots.size, self.field.size)
-            np.take(self.data, slots.reshape(-1), axis=0, out=flat, mode="clip")
-            return
-        packed = self.data[slots.reshape(-1)]
-        bits = np.unpackbits(packed, axis=-1, count=self.field.size, bitorder="little")
-        out[...] = bits.reshape(out.shape)
+    def integers(self, shape: tuple[int, ...], below: Any) -> np.ndarray:
+        return self._generator.integers(0, int(below), shape)
+
+    def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
+        return self._generator.random(shape, np.float32)
+
+    def permutation(self, number: int) -> np.ndarray:
+        return self._generator.permutation(number)
 
 
 class HostPond:
-    """A ring of `capacity` rows over `num_envs` streams in host memory, with its own generator.
+    """A ring of exactly `capacity` rows in host memory, with its own generator.
 
     Bad input raises and changes nothing. A batch never shares memory with the ring; pass the last
-    one as `out` to reuse its arrays.
+    one as `out` to reuse its arrays. Layouts: see docs/replay.md.
 
         pond = HostPond(spec, capacity=100_000, num_envs=8, window=Window(stack=4), seed=1)
         pond.add(rows)                    # [env] or [time, env]
@@ -77,192 +61,327 @@ class HostPond:
         num_envs: int = 1,
         window: Window | None = None,
         sampler: Sampler | None = None,
+        layout: LayoutName = "stream",
         seed: int = 0,
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
         self.window, self.sampler = window or Window(), sampler or uniform()
-        self.length = ring_length(capacity, num_envs)
-        self.window.fits(spec, self.length)
-        self._intake = Intake(spec)
-        self._stores = {
-            path: _Store(field, self.length, num_envs) for path, field in spec.columns.items()
-        }
-        self._obs = [path for path in self._stores if path.startswith("obs")]
-        self._flags = np.full(capacity, CUT, np.uint8)  # CUT wherever nothing was written yet
-        self._grid_flags = self._flags.reshape(self.length, num_envs)
-        self._last = np.full(num_envs, CUT, np.uint8)
-        self._added = np.zeros(num_envs, np.int64)  # int64: int32 wraps in 36 min at 1M steps/s
-        self._lockstep = True  # every env has received the same number of rows
+        self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "HostPond")
+        self.length, self.streams = self.layout.length, self.layout.streams
+        self._intake = Intake(spec, self.layout.whole)
+        columns = self.layout.columns(spec)
+        self._stores = {path: HostStore(field, self.layout) for path, field in columns.items()}
+        self._flags = np.full(self.layout.lead, CUT, np.uint8)  # CUT where nothing was written
+        self._flat_flags = self._flags.reshape(-1)
+        self._last = np.full(self.streams, CUT, np.uint8)
+        self._added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
+        self._lockstep = True  # every stream has received the same number of rows
         self._rng = np.random.Generator(np.random.PCG64(seed))
+        self._random = _GeneratorRandom(self._rng)
+        fan = self.sampler.fan if isinstance(self.sampler, Prioritized) else None
+        self._tree = HostTree(capacity, fan) if fan else None
+        self._highest, self._samples = 1.0, 0
 
-    def add(self, rows: Rows, env: int | None = None) -> None:
-        """Append rows [env] or [time, env]; with `env`, one row [] or rows [time] of that env."""
-        if env is None and self.num_envs == 1 and np.ndim(rows.reward) == 0:
-            env = 0
-        values = self._arrange(rows, env)
-        self._intake.check_values(values)
-        block = pack_flags(rows_of(values))
-        envs = slice(None) if env is None else slice(env, env + 1)
-        self._check_episodes(self._last[envs], block, env or 0)
-        if env is None and self._lockstep:
-            self._write(values, block, slice(None), int(self._added[0]))
-        else:
-            for one in range(self.num_envs) if env is None else (env,):
-                part = slice(one, one + 1)
-                mine = slice(one, one + 1) if env is None else slice(None)
-                own = {path: value[:, mine] for path, value in values.items()}
-                self._write(own, block[:, mine], part, int(self._added[one]))
-            self._lockstep = bool(np.all(self._added == self._added[0]))
-
-    def _write(
-        self, values: Mapping[str, np.ndarray], block: np.ndarray, envs: slice, added: int
+    def add(
+        self,
+        rows: Rows,
+        next_obs: Tree | None = None,
+        env: int | None = None,
+        mask: np.ndarray | None = None,
     ) -> None:
-        """Write [time, envs] rows after row `added`, in at most two stretches per column."""
-        time = len(block)
+        """Append rows [env] or [time, env]; with `env`, one row [] or rows [time] of that env.
+
+        Layout `shared` takes rows [batch] (or one row) with their `next_obs`; layout `per_env`
+        may take a `mask` of the rows to add.
+        """
+        values, keep = self._arrange(rows, next_obs, env, mask)
+        self._intake.check_values(values)
+        flags = pack_values(values)
+        if not self.layout.whole:
+            self._check_episodes(flags, env, keep)
+        before = self._added.copy() if self._tree else self._added
+        if env is None and keep is None and self._lockstep:
+            self._write_block(values, flags)
+        else:
+            self._write_rows(values, flags, env, keep)
+        if self._tree:
+            self._rank_new(self._tree, before)
+
+    def _arrange(
+        self, rows: Rows, next_obs: Tree | None, env: int | None, mask: np.ndarray | None
+    ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+        """Checked values by path with leading axes [time, stream], and the mask."""
+        rank = np.ndim(getattr(rows, "reward", 0))
+        if rank == 0 and (self.layout.whole or self.streams == 1):
+            env = 0
+        if env is None:
+            return self._intake.blocks(rows, next_obs, mask, self.layout)
+        if not 0 <= env < self.streams:
+            raise SpecMismatch(
+                f"add: env must lie in [0, {self.streams - 1}], got {env}; "
+                "pass the env's index in this ring"
+            )
+        time = np.shape(rows.reward)[:1]
+        values = self._intake.arrange(rows, time, "[time]" if time else "one row", next_obs)
+        axes = 1 if time else (0, 1)
+        return {path: np.expand_dims(value, axes) for path, value in values.items()}, None
+
+    def _check_episodes(self, flags: np.ndarray, env: int | None, keep: np.ndarray | None) -> None:
+        """Raise BrokenEpisode for the first row that cannot follow the row before it."""
+        begin = 0 if env is None else env
+        last = self._last[begin : begin + flags.shape[1]]
+        for time, now in enumerate(flags):
+            broken = _BREAKS.take((last.astype(np.int16) << 7) | now)
+            if keep is not None:
+                broken = broken & keep[time]
+            if broken.any():
+                which = int(np.argmax(broken))
+                where = f"add: env {begin + which}, row {time} of {len(flags)}"
+                raise broken_episode(int(last[which]), int(now[which]), where)
+            last = now if keep is None else np.where(keep[time], now, last)
+
+    def _write_block(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> None:
+        """Write [time, stream] rows of all streams, in at most two stretches per column."""
+        time = len(flags)
         kept = min(time, self.length)
-        start = (added + time - kept) % self.length
+        start = (int(self._added[0]) + time - kept) % self.length
         upper = min(kept, self.length - start)
         skip = time - kept
         for path, store in self._stores.items():
-            rows = store.encode(values[path][skip:], (kept, block.shape[1]))
-            store.grid[start : start + upper, envs] = rows[:upper]
+            rows = store.encode(values[path][skip:] if skip else values[path])
+            store.grid[start : start + upper] = rows[:upper]
             if upper < kept:
-                store.grid[: kept - upper, envs] = rows[upper:]
-        self._grid_flags[start : start + upper, envs] = block[skip : skip + upper]
-        if upper < kept:
-            self._grid_flags[: kept - upper, envs] = block[skip + upper :]
-        self._last[envs] = block[-1]
-        self._added[envs] += time
+                store.grid[: kept - upper] = rows[upper:]
+        grid = self._flags.T if self.layout.own_heads else self._flags
+        grid[start : start + upper] = flags[skip : skip + upper]
+        grid[: kept - upper] = flags[skip + upper :]
+        self._last[:] = flags[-1]
+        self._added += time
 
-    def _arrange(self, rows: Rows, env: int | None) -> dict[str, np.ndarray]:
-        """Checked values by path, all with leading axes [time, env]."""
-        rank = np.ndim(getattr(rows, "reward", 0))
-        if env is None:
-            time = (len(rows.reward),) if rank == 2 else ()
-            values = self._intake.arrange(
-                rows, (*time, self.num_envs), "[time, env]" if time else "[env]"
-            )
-        else:
-            if not 0 <= env < self.num_envs:
-                raise SpecMismatch(
-                    f"add: env must lie in [0, {self.num_envs - 1}], got {env}; "
-                    "pass the env's index in this ring"
-                )
-            time = (len(rows.reward),) if rank == 1 else ()
-            values = self._intake.arrange(rows, time, "[time]" if time else "one row")
-            values = {path: np.expand_dims(value, len(time)) for path, value in values.items()}
-        return values if time else {path: value[None] for path, value in values.items()}
+    def _write_rows(
+        self,
+        values: Mapping[str, np.ndarray],
+        flags: np.ndarray,
+        env: int | None,
+        keep: np.ndarray | None,
+    ) -> None:
+        """Write [time, stream] rows of one stream, or the kept ones, each at its own head."""
+        stream = np.arange(self.streams) if env is None else np.array([env])
+        keep = np.ones(flags.shape, bool) if keep is None else keep
+        rank = np.cumsum(keep, axis=0) - 1
+        number = rank[-1] + 1
+        fits = keep & (rank >= number - self.length)  # of more than fit, the newest
+        position = (self._added[stream] + rank) % self.length
+        slots = self.layout.slot(stream, position)[fits]
+        for path, store in self._stores.items():
+            store.put(slots, store.encode(values[path])[fits])
+        self._flat_flags[slots] = flags[fits]
+        newest = keep & (rank == number - 1)
+        last = np.where(newest, flags, 0).max(axis=0)
+        self._last[stream] = np.where(number > 0, last, self._last[stream])
+        self._added[stream] += number
+        self._lockstep = bool(np.all(self._added == self._added[0]))
 
-    def _check_episodes(self, last: np.ndarray, block: np.ndarray, env: int) -> None:
-        before = np.concatenate([last[None], block[:-1]]) if len(block) > 1 else last[None]
-        broken = _BREAKS.take((before.astype(np.int16) << 7) | block)
-        if broken.any():
-            time, which = (int(i) for i in np.argwhere(broken)[0])
-            where = f"add: env {env + which}, row {time} of {len(block)}"
-            raise broken_episode(int(before[time, which]), int(block[time, which]), where)
+    def _rank_new(self, tree: HostTree, before: np.ndarray) -> None:
+        """Starts that have become old enough get the highest mass seen, those too old none."""
+        ends = [self._old_enough(before), self._old_enough(self._added)]
+        (low0, high0), (low1, high1) = ends
+        groups = [slice(None)] if self._lockstep and np.all(before == before[0]) else None
+        changed = np.flatnonzero(before != self._added)
+        streams = np.arange(self.streams)
+        for group in groups or [slice(e, e + 1) for e in changed]:
+            one = group.start or 0
+            gone = np.arange(low0[one], min(low1[one], high0[one]))
+            fresh = np.arange(max(high0[one], low1[one]), high1[one])
+            ids = np.concatenate([gone[-self.length :], fresh])[:, None]
+            slots = self.layout.slot(streams[group], ids % self.length)
+            mass = np.zeros(slots.shape)
+            new = slots[len(slots) - len(fresh) :]
+            mass[len(slots) - len(fresh) :] = self._judge(new).valid * self._highest
+            tree.assign(slots.ravel(), mass.ravel())
+
+    def _old_enough(self, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Per stream the first id that may start by age, and the first after it that may not."""
+        size = np.minimum(added, self.length)
+        first, count = self.layout.eligible(self.window, size)
+        low = added - size + first
+        return low, low + count
 
     def cut(self, env: int | None = None) -> None:
         """Declare continuity lost after the newest row of `env` (default: of every env)."""
-        for one in range(self.num_envs) if env is None else (env,):
-            self._last[one] |= CUT
-            self._grid_flags[(self._added[one] - 1) % self.length, one] |= CUT
+        if self.layout.whole:
+            return
+        streams = np.arange(self.streams) if env is None else np.array([env])
+        self._last[streams] |= CUT
+        newest = self.layout.slot(streams, (self._added[streams] - 1) % self.length)
+        self._flat_flags[newest] |= CUT
 
     @property
     def size(self) -> int:
-        """Rows stored, over all envs."""
+        """Rows stored, over all streams."""
         return int(np.minimum(self._added, self.length).sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the ring."""
+        return self._flags.nbytes + sum(store.nbytes for store in self._stores.values())
 
     def can_sample(self) -> bool:
         """Whether the ring holds any row old enough to be a start."""
-        return bool(np.any(self._eligible()[1] > 0))
+        low, high = self._old_enough(self._added)
+        return bool(np.any(high > low))
 
     def check(self) -> None:
         """Raise BadState if the ring's own books do not agree; bad input never gets this far."""
-        newest = self._grid_flags[(self._added - 1) % self.length, np.arange(self.num_envs)]
-        if not np.array_equal(newest, self._last):
+        newest = self.layout.slot(np.arange(self.streams), (self._added - 1) % self.length)
+        written = self._added > 0
+        if not np.array_equal(self._flat_flags[newest][written], self._last[written]):
             raise BadState(
                 "HostPond: the newest rows' flags do not match; was a private array changed?"
             )
 
     def sample(self, batch_size: int, out: Batch | None = None) -> Batch:
         """Draw `batch_size` transitions, or raise NotEnoughData if no start is valid."""
-        first, count = self._eligible()
-        total = int(count.sum())
-        if total == 0:
-            raise self._too_little(batch_size)
-        slots = self._draw(batch_size, first, count)
-        verdict = self._judge(slots)
-        for round_ in range(_ROUNDS + 1):
-            bad = np.flatnonzero(~verdict.valid)
-            if not len(bad):
-                break
-            if round_ == _ROUNDS:
-                fresh = self._rng.choice(self._valid_slots(batch_size), len(bad))
-            else:
-                fresh = self._draw(len(bad), first, count)
-            slots[bad] = fresh
-            for field, new in zip(verdict, self._judge(fresh), strict=True):
-                field[bad] = new
         batch = self._buffers(batch_size) if out is None else self._reuse(out, batch_size)
+        if self._tree:
+            slots, verdict = self._draw_ranked(self._tree, batch_size, batch)
+        else:
+            slots, verdict = self._draw(batch_size, batch)
+            batch.weight[:] = 1
         self._assemble(slots, verdict, batch)
-        batch.draw.probability[:] = 1.0 / total
         batch.mask[:] = True
         return batch
 
+    def _draw(self, batch_size: int, batch: Batch) -> tuple[np.ndarray, Verdict]:
+        """Slots of valid starts and what their flags say."""
+        low, high = self._old_enough(self._added)
+        count: Any = int(high[0] - low[0]) if self._lockstep else high - low
+        if np.sum(count) == 0:
+            raise self._too_little(batch_size)
+        eligible = Eligible(count, self.streams)
+        assert not isinstance(self.sampler, Prioritized)
+        bound = isinstance(self.sampler, Stratified)  # to redraw, a sample stays in its stratum
+        tries = self.sampler.tries if bound else 1
+        proposed, chances = self._propose(self.sampler, tries, batch_size, eligible, low)
+        slots, chance = proposed[0].copy(), chances[0].copy()
+        verdict = self._judge_old(slots, eligible)
+        for round_ in range(1, _ROUNDS):
+            bad = np.flatnonzero(~verdict.valid)
+            if not len(bad):
+                break
+            if round_ < tries:
+                slots[bad], chance[bad] = proposed[round_, bad], chances[round_, bad]
+            else:
+                other = uniform() if bound else self.sampler
+                fresh, likely = self._propose(other, 1, len(bad), eligible, low)
+                slots[bad], chance[bad] = fresh[0], likely[0]
+            for field, new in zip(verdict, self._judge_old(slots[bad], eligible), strict=True):
+                field[bad] = new
+        else:
+            bad = np.flatnonzero(~verdict.valid)
+            slots[bad] = self._rng.choice(self._valid_slots(batch_size), len(bad))
+            verdict = self._judge(slots)
+        batch.draw.probability[:] = chance
+        return slots, verdict
+
+    def _propose(
+        self, sampler: Any, tries: int, number: int, eligible: Eligible, low: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Slots and probabilities [tries, number] of starts that are old enough."""
+        drawn = sampler.propose(self._random, tries, number, eligible)
+        begin: Any = low[0] if self._lockstep else low[drawn.stream]
+        position = begin % self.length + drawn.age
+        position = position - self.length * (position >= self.length)
+        return self.layout.slot(drawn.stream, position), drawn.probability
+
+    def _judge_old(self, slots: np.ndarray, eligible: Eligible) -> Verdict:
+        """As `_judge`; a stream in which nothing is old enough yet has no valid start."""
+        verdict = self._judge(slots)
+        if self._lockstep:
+            return verdict
+        return verdict._replace(
+            valid=verdict.valid & (eligible.count > 0)[self.layout.place(slots)[0]]
+        )
+
+    def _draw_ranked(
+        self, tree: HostTree, batch_size: int, batch: Batch
+    ) -> tuple[np.ndarray, Verdict]:
+        assert isinstance(self.sampler, Prioritized)
+        total = tree.total()
+        if total <= 0:
+            raise self._too_little(batch_size)
+        slots, mass = tree.draw(self._rng, batch_size)
+        batch.draw.probability[:] = mass / total
+        batch.weight[:] = self.sampler.weights(mass, np.float32(self._samples), np)
+        self._samples += 1
+        return slots, self._judge(slots)
+
+    def update_priorities(self, draw: Draw, priorities: np.ndarray) -> None:
+        """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored."""
+        if not (self._tree and isinstance(self.sampler, Prioritized)):
+            raise BadConfig("HostPond: update_priorities needs sampler=prioritized()")
+        stream, row = np.asarray(draw.stream), draw.ids()
+        priorities = np.asarray(priorities, np.float64)
+        if priorities.shape != row.shape:
+            raise mismatch(
+                "priorities", f"shape {row.shape}", f"{priorities.shape}", "one per drawn row"
+            )
+        wrong = ~(np.isfinite(priorities) & (priorities >= 0))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            got = f"{priorities[at]} at index {at}"
+            raise mismatch("priorities", "numbers >= 0", got, "look for NaN in the loss")
+        if np.any((stream < 0) | (stream >= self.streams)):
+            raise mismatch(
+                "draw.stream", f"0 ... {self.streams - 1}", "others", "pass this ring's batch.draw"
+            )
+        low, high = self._old_enough(self._added)
+        here = (row >= low[stream]) & (row < high[stream])
+        slots = self.layout.slot(stream, row % self.length)[here]
+        mass = priorities[here] ** self.sampler.alpha * self._judge(slots).valid
+        self._highest = max(self._highest, float(mass.max(initial=0.0)))
+        self._tree.assign(slots, mass)
+
     def take(self, stream: np.ndarray, row: np.ndarray) -> Batch:
         """The transitions that start at row ids[batch] of streams[batch]; invalid ones masked."""
-        first, count = self._eligible()
-        oldest = self._added - np.minimum(self._added, self.length)
-        age = row - oldest[stream]
-        slots = (row % self.length) * self.num_envs + stream
+        low, high = self._old_enough(self._added)
+        slots = self.layout.slot(stream, row % self.length)
         verdict = self._judge(slots)
         batch = self._buffers(len(row))
         self._assemble(slots, verdict, batch)
         batch.draw.probability[:] = 0
-        inside = (age >= first[stream]) & (age < first[stream] + count[stream])
-        batch.mask[:] = verdict.valid & inside
+        batch.weight[:] = 1
+        batch.mask[:] = verdict.valid & (row >= low[stream]) & (row < high[stream])
         return batch
 
-    def _eligible(self) -> tuple[np.ndarray, np.ndarray]:
-        """Per env, counted from its oldest row: the first start by age, and how many."""
-        size = np.minimum(self._added, self.length)
-        return self.window.eligible(size, self.length)
-
-    def _draw(self, number: int, first: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """Slots (time-major) of uniformly drawn starts that are old enough: int64[number]."""
-        oldest = self._added - np.minimum(self._added, self.length)
-        if self._lockstep:
-            low = (int(oldest[0] + first[0]) % self.length) * self.num_envs
-            return (
-                self._rng.integers(0, int(count[0]) * self.num_envs, number) + low
-            ) % self.capacity
-        ends = np.cumsum(count)
-        flat = self._rng.integers(0, int(ends[-1]), number)
-        env = np.searchsorted(ends, flat, side="right")
-        row = oldest[env] + first[env] + flat - (ends[env] - count[env])
-        return (row % self.length) * self.num_envs + env
+    def _shift(self, slots: np.ndarray, rows: Any) -> np.ndarray:
+        """Slots that lie `rows` rows later in the same streams, around the ring's end."""
+        if self.layout.own_heads:
+            stream, position = self.layout.place(slots)
+            return self.layout.slot(stream, (position + rows) % self.length)
+        return (slots + rows * self.streams) % self.capacity
 
     def _judge(self, slots: np.ndarray) -> Verdict:
         window = self.window
-        reach = np.arange(-window.before, window.n_step)[:, None] * self.num_envs
-        flags = self._flags.take((slots + reach) % self.capacity)
+        if window.before + window.n_step == 1:
+            flags = self._flat_flags.take(slots, mode="clip")[None]
+        else:
+            reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * slots.ndim)
+            flags = self._flat_flags.take(self._shift(slots, reach), mode="clip")
         return window.judge(flags, np)
 
     def _valid_slots(self, batch_size: int) -> np.ndarray:
         """Every valid start's slot: for rings where almost nothing is valid."""
-        first, count = self._eligible()
-        age = np.arange(self.length)[:, None]
-        inside = (age >= first) & (age < first + count)
-        oldest = self._added - np.minimum(self._added, self.length)
-        slots = ((oldest + age) % self.length) * self.num_envs + np.arange(self.num_envs)
-        slots = slots[inside]
+        low, high = self._old_enough(self._added)
+        ids = low + np.arange(self.length)[:, None]
+        slots = self.layout.slot(np.arange(self.streams), ids % self.length)[ids < high]
         slots = slots[self._judge(slots).valid]
         if not len(slots):
             raise self._too_little(batch_size)
         return slots
 
     def _too_little(self, batch_size: int) -> NotEnoughData:
-        need = self.window.n_step + 1
+        need = 1 if self.layout.whole else self.window.n_step + 1
         return NotEnoughData(
             f"HostPond: {batch_size} transitions asked for, none of the {self.size} stored rows is "
             f"a valid start (a start needs {need} rows of one env without a cut); "
@@ -270,34 +389,43 @@ class HostPond:
         )
 
     def _assemble(self, slots: np.ndarray, verdict: Verdict, batch: Batch) -> None:
-        window, envs, capacity = self.window, self.num_envs, self.capacity
-        for tree, start, depth in (
-            (batch.obs, slots, verdict.depth),
-            (batch.next_obs, slots + verdict.steps * envs, verdict.depth + verdict.steps),
-        ):
-            back, padded = window.lookback(depth, np)
-            where = (start[:, None] - back * envs) % capacity
-            where[padded] = capacity
-            for path in self._obs:
-                self._stores[path].take(where, _leaf(tree, path))
-        ahead = np.arange(window.n_step)[:, None] * envs
-        rewards = self._stores["reward"].data[:, 0].take((slots + ahead) % capacity)
-        batch.reward[:], batch.discount[:] = window.returns(rewards, verdict, np)
+        window = self.window
+        self._take_stacks(slots, verdict.depth, batch.obs, "")
+        if self.layout.whole:
+            self._take_stacks(slots, verdict.depth, batch.next_obs, "next_")
+        else:
+            after = self._shift(slots, verdict.steps)
+            self._take_stacks(after, verdict.depth + verdict.steps, batch.next_obs, "")
+        rewards = self._stores["reward"].ring[:, 0]
+        ahead = np.arange(window.n_step)[:, None]
+        where = slots[None] if window.n_step == 1 else self._shift(slots, ahead)
+        batch.reward[:], batch.discount[:] = window.returns(
+            rewards.take(where, mode="clip"), verdict, np
+        )
         self._stores["action"].take(slots, batch.action)
         for name, extra in batch.extras.items():
             if name == "life_lost":
-                np.not_equal(verdict.first & 64, 0, out=extra)
+                np.not_equal(verdict.first & LIFE_LOST, 0, out=extra)
             else:
                 self._stores[f"extras/{name}"].take(slots, extra)
-        np.not_equal(verdict.last & 16, 0, out=batch.terminated)
-        np.not_equal(verdict.last & 32, 0, out=batch.truncated)
+        np.not_equal(verdict.last & TERMINATED, 0, out=batch.terminated)
+        np.not_equal(verdict.last & TRUNCATED, 0, out=batch.truncated)
         batch.steps[:] = verdict.steps
-        batch.weight[:] = 1
-        position, stream = np.divmod(slots, envs)
+        stream, position = self.layout.place(slots)
         batch.draw.stream[:] = stream
-        added = self._added[stream]
-        lap = added - added % self.length
-        batch.draw.row[:] = lap + position - np.where(lap + position >= added, self.length, 0)
+        added: Any = int(self._added[0]) if self._lockstep else self._added[stream]
+        row = added - added % self.length + position
+        batch.draw.row[:] = row - self.length * (row >= added)
+
+    def _take_stacks(self, slots: np.ndarray, depth: np.ndarray, tree: Any, prefix: str) -> None:
+        if self.window.stack == 1:
+            where = slots
+        else:
+            back, padded = self.window.lookback(depth, np)
+            where = self._shift(slots[:, None], -back)
+            where[padded] = self.capacity
+        for path in self._intake.obs:
+            self._stores[prefix + path].take(where, _leaf(tree, path))
 
     def _buffers(self, batch_size: int) -> Batch:
         def empty(field: Field, *lead: int) -> np.ndarray:
@@ -305,7 +433,9 @@ class HostPond:
 
         def obs() -> Any:
             fields = self.spec.columns
-            return self.spec.obs_tree({p: empty(fields[p], self.window.stack) for p in self._obs})
+            return self.spec.obs_tree(
+                {p: empty(fields[p], self.window.stack) for p in self._intake.obs}
+            )
 
         def plain(dtype: str) -> np.ndarray:
             return np.empty(batch_size, dtype)
@@ -335,13 +465,15 @@ class HostPond:
 
     def export(self) -> dict[str, np.ndarray]:
         """The whole ring and its generator as flat arrays: `restore` gives an equal pond."""
-        shape = (self.length, self.num_envs)
-        columns = {
-            path: store.grid.copy().reshape(*shape, *store.row_shape)
-            for path, store in self._stores.items()
-        }
         arrays = snapshot.pack(
-            self, columns, self._grid_flags.copy(), self._added.copy(), np.zeros(2, np.uint32)
+            self.layout,
+            self.spec,
+            {path: store.values() for path, store in self._stores.items()},
+            self._flags,
+            self._added,
+            faults=np.zeros(3, np.uint32),
+            priorities=self._tree
+            and (self._tree.levels[0][: self.capacity], self._highest, self._samples),
         )
         return arrays | {"rng": _pack_rng(self._rng)}
 
@@ -349,12 +481,14 @@ class HostPond:
         """Become the pond that was exported, by a HostPond or by a Pond of the same shape."""
         saved = snapshot.unpack(self, arrays)
         for path, store in self._stores.items():
-            store.grid[...] = saved.columns[path].reshape(store.grid.shape)
-        self._grid_flags[...] = saved.flags
+            store.restore(saved.columns[path])
+        self._flags[...] = saved.flags
         self._added[:] = saved.added
         self._lockstep = bool(np.all(self._added == self._added[0]))
-        newest = self._grid_flags[(self._added - 1) % self.length, np.arange(self.num_envs)]
-        self._last[:] = newest
+        self._last[:] = snapshot.newest_flags(self.layout, saved)
+        if self._tree:
+            mass, self._highest, self._samples = saved.priorities
+            self._tree.rebuild(mass)
         if "rng" in arrays:
             _unpack_rng(self._rng, arrays["rng"])
 

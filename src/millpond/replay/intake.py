@@ -12,9 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import BrokenEpisode, SpecMismatch
-from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Array, Flag, Rows
+from ..errors import BadConfig, BrokenEpisode, SpecMismatch
+from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Array, Flag, Rows, Tree, pack_flags
 from ..spec import Field, Spec, mismatch, walk
+from .layouts import Layout
 
 KNOWN_FLAGS = FIRST | BORDER | CONTEXT | CUT
 _BOOL, _BYTE = Field("bool"), Field("uint8", low=0, high=KNOWN_FLAGS)
@@ -28,21 +29,57 @@ def shape_dtype(value: Any) -> tuple[tuple[int, ...], np.dtype]:
 class Intake:
     """Checks rows against one Spec: `columns = Intake(spec).arrange(rows, lead=(8,))`."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
-        self.columns = spec.columns
-        self.fields = {**self.columns, "terminated": _BOOL, "truncated": _BOOL, "flags": _BYTE}
+    def __init__(self, spec: Spec, whole: bool = False) -> None:
+        self.obs = [path for path, _ in walk(spec.obs, "obs")]
+        self.fields = {**spec.columns, "terminated": _BOOL, "truncated": _BOOL, "flags": _BYTE}
+        if whole:
+            self.fields |= {f"next_{path}": field for path, field in walk(spec.obs, "obs")}
         if "life_lost" in spec.extras:
             self.fields["extras/life_lost"] = _BOOL
 
-    def arrange(self, rows: Rows, lead: tuple[int, ...], whose: str) -> dict[str, Array]:
+    def blocks(
+        self, rows: Rows, next_obs: Tree | None, mask: Array | None, layout: Layout
+    ) -> tuple[dict[str, Array], Array | None]:
+        """Values by path, and the mask if there is one, all with leading axes [time, stream].
+
+        Takes rows [env] or [time, env]; where rows are whole transitions, [batch] or [time, env].
+        """
+        shape = np.shape(getattr(rows, "reward", None))
+        if layout.whole:
+            lead = shape if len(shape) in (1, 2) else (1,)
+            values = self.arrange(rows, lead, "[batch]", next_obs)
+            number = int(np.prod(lead))
+            values = {
+                path: value.reshape(number, 1, *value.shape[len(lead) :])
+                for path, value in values.items()
+            }
+        else:
+            time = shape[:1] if len(shape) == 2 else ()
+            lead = (*time, layout.streams)
+            values = self.arrange(rows, lead, "[time, env]" if time else "[env]", next_obs)
+            if not time:
+                values = {path: value[None] for path, value in values.items()}
+        if mask is None:
+            return values, None
+        if not layout.own_heads:
+            raise BadConfig(
+                f"add: layout '{layout.name}' keeps all streams in step and takes no mask; "
+                "use layout 'per_env'"
+            )
+        if np.shape(mask) != lead or np.dtype(mask.dtype) != bool:
+            raise mismatch("mask", f"bool {lead}", f"{mask.dtype} {np.shape(mask)}", "one per row")
+        return values, mask if len(lead) == 2 else mask[None]
+
+    def arrange(
+        self, rows: Rows, lead: tuple[int, ...], whose: str, next_obs: Tree | None = None
+    ) -> dict[str, Array]:
         """Values by path, each of shape lead + field.shape; nothing is broadcast or squeezed."""
         if not isinstance(rows, Rows):
             raise SpecMismatch(
                 f"add: expected Rows, got {type(rows).__name__}; "
                 "build Rows(obs, action, reward, terminated, truncated, flags)"
             )
-        given = self._given(rows)
+        given = self._given(rows, next_obs)
         values: dict[str, Array] = {}
         for path, field in self.fields.items():
             value = given[path]
@@ -61,8 +98,10 @@ class Intake:
             values[path] = value
         return values
 
-    def _given(self, rows: Rows) -> dict[str, Any]:
+    def _given(self, rows: Rows, next_obs: Tree | None) -> dict[str, Any]:
         given = dict(walk(rows.obs, "obs"))
+        if next_obs is not None:
+            given |= dict(walk(next_obs, "next_obs"))
         given |= {f"extras/{name}": value for name, value in rows.extras.items()}
         for path in ("action", "reward", "terminated", "truncated", "flags"):
             given[path] = getattr(rows, path)
@@ -71,7 +110,7 @@ class Intake:
         if missing or unknown:
             raise SpecMismatch(
                 f"fields: expected {sorted(self.fields)}, missing {missing}, unknown {unknown}; "
-                "give exactly the fields the Spec declares (or declare them)"
+                "give exactly the fields the Spec declares (next_obs in layout 'shared' alone)"
             )
         return given
 
@@ -105,13 +144,10 @@ class Intake:
         return bad
 
 
-def rows_of(values: Mapping[str, Array]) -> Rows:
-    """Just enough of `Rows` to pack flags from checked values."""
-    path = "extras/life_lost"
-    extras = {"life_lost": values[path]} if path in values else {}
-    return Rows(
-        None, None, None, values["terminated"], values["truncated"], values["flags"], extras
-    )
+def pack_values(values: Mapping[str, Array]) -> Array:
+    """The stored flags byte of checked values: uint8[...]."""
+    lost = values.get("extras/life_lost")
+    return pack_flags(values["flags"], values["terminated"], values["truncated"], lost)
 
 
 _NAN = "find the env that gave it; rewards must be numbers"

@@ -10,45 +10,51 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import BadConfig, BadState, FaultsFound
-from ..rows import CUT, Array, Batch, Draw, Rows, breaks, pack_flags
-from ..samplers import Sampler, uniform
+from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Array, Batch, Draw, Rows, Tree
+from ..rows import breaks as breaks_episode
+from ..samplers import Eligible, Prioritized, Sampler, uniform
 from ..spec import Spec
 from ..window import Verdict, Window
 from . import snapshot
+from .bits import KeyRandom, fold, minus, mix, plus, words
 from .columns import Column
-from .intake import Intake, rows_of
+from .intake import Intake, pack_values
+from .layouts import LayoutName, make_layout
+from .priorities import DeviceTree, Priorities
 from .ring import write
 
 
 class Faults(NamedTuple):
-    """Rows with bad values that arrived inside jit, where nothing can raise: uint32 counts."""
+    """What was bad inside jit, where nothing can raise, and was therefore left out: counts."""
 
-    values: Array  # a value outside its bounds, or a reward that is no number
-    borders: Array  # flags that contradict the row before
+    values: Array  # rows with a value outside its bounds, or a reward that is no number
+    borders: Array  # rows whose flags contradict the row before
+    priorities: Array  # priorities that were negative or no number
 
 
 class PondState(NamedTuple):
-    """The ring. Time by env: every column lies [length, env, ...], so that a step is one write."""
+    """The ring. Heads and sizes are one number in lockstep, one per stream in layout per_env."""
 
     columns: dict[str, Array]
-    flags: Array  # uint8[length, env]; CUT wherever nothing was written yet
-    last: Array  # uint8[env]: flags byte of the newest row
+    flags: Array  # uint8[*lead]; CUT wherever nothing was written yet
+    last: Array  # uint8[streams]: flags byte of the newest row
     head: Array  # int32: where the next row goes
-    size: Array  # int32: rows stored per env
-    base: Array  # uint32[2]: 64-bit id of the row at position 0 in this lap, high and low word
+    size: Array  # int32: rows stored per stream
+    base: Array  # uint32[..., 2]: 64-bit id of the row at position 0 in this lap, high and low word
     faults: Faults
+    priorities: Priorities | None
     # Always 0, but the compiler does not know: `sample` makes it depend on the batch and `add`
     # mixes it into what it writes, so reads finish before writes and the ring is never copied.
     zero: Array
 
 
 class Pond:
-    """A ring of `capacity` rows over `num_envs` streams in lockstep, in device memory.
+    """A ring of exactly `capacity` rows in device memory; the newest remain.
 
-    `init`, `add`, `sample`, `can_sample`, `size` and `cut` are pure and run inside jit, scan and
-    vmap; donate the state. The newest `capacity` rows remain, exactly.
+    `init`, `add`, `sample`, `update_priorities`, `can_sample`, `size` and `cut` are pure and run
+    inside jit, scan and vmap; donate the state. Layouts: see docs/replay.md.
 
-        pond = Pond(spec, capacity=500_000, num_envs=2048, window=Window(n_step=3))
+        pond = Pond(spec, capacity=499_712, num_envs=2048, window=Window(n_step=3))
         state = jax.jit(pond.add, donate_argnums=0)(pond.init(), rows)
         state, batch = pond.sample(state, key, 4096)
     """
@@ -60,31 +66,35 @@ class Pond:
         num_envs: int = 1,
         window: Window | None = None,
         sampler: Sampler | None = None,
+        layout: LayoutName = "stream",
     ) -> None:
-        self.spec, self.num_envs = spec, num_envs
+        self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
         self.window, self.sampler = window or Window(), sampler or uniform()
-        self.length = ring_length(capacity, num_envs)
+        self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "Pond")
         if capacity >= 2**31:
             raise BadConfig(
                 f"Pond: capacity {capacity} needs 64-bit positions, which JAX lacks on a device; "
                 "use several Ponds, HostPond or a Lake"
             )
-        self.window.fits(spec, self.length)
-        self.capacity = capacity
-        self._intake = Intake(spec)
-        self._columns = {path: Column(path, field) for path, field in spec.columns.items()}
+        self.length, self.streams = self.layout.length, self.layout.streams
+        self._intake = Intake(spec, self.layout.whole)
+        columns = self.layout.columns(spec)
+        self._columns = {path: Column(path, field) for path, field in columns.items()}
+        fan = self.sampler.fan if isinstance(self.sampler, Prioritized) else None
+        self._tree = DeviceTree(capacity, fan) if fan else None
 
     def init(self) -> PondState:
         """An empty ring."""
-        shape = (self.length, self.num_envs)
+        lead, heads = self.layout.lead, (self.streams,) if self.layout.own_heads else ()
         return PondState(
-            columns={p: jnp.zeros((*shape, *c.shape), c.dtype) for p, c in self._columns.items()},
-            flags=jnp.full(shape, CUT, np.uint8),
-            last=jnp.full(self.num_envs, CUT, np.uint8),
-            head=jnp.int32(0),
-            size=jnp.int32(0),
-            base=jnp.zeros(2, np.uint32),
-            faults=Faults(jnp.uint32(0), jnp.uint32(0)),
+            columns={p: jnp.zeros((*lead, *c.shape), c.dtype) for p, c in self._columns.items()},
+            flags=jnp.full(lead, CUT, np.uint8),
+            last=jnp.full(self.streams, CUT, np.uint8),
+            head=jnp.zeros(heads, np.int32),
+            size=jnp.zeros(heads, np.int32),
+            base=jnp.zeros((*heads, 2), np.uint32),
+            faults=Faults(jnp.uint32(0), jnp.uint32(0), jnp.uint32(0)),
+            priorities=self._tree and Priorities(self._tree.init(), jnp.float32(1), jnp.uint32(0)),
             zero=jnp.uint32(0),
         )
 
@@ -92,22 +102,15 @@ class Pond:
     def axes(self) -> Any:
         """vmap axes of a state for several agents' ponds that are written together.
 
-        The head is shared: batched, it would turn every write into a scatter.
+        In lockstep the head is shared: batched, it would turn every write into a scatter.
         `jax.vmap(pond.add, in_axes=(pond.axes, 0), out_axes=pond.axes)(states, rows)`.
         """
-        return PondState(
-            columns=dict.fromkeys(self._columns, 0),
-            flags=0,
-            last=0,
-            head=None,
-            size=None,
-            base=None,
-            faults=Faults(0, 0),
-            zero=0,
-        )  # pyright: ignore[reportArgumentType]
+        heads = 0 if self.layout.own_heads else None
+        axes = jax.tree.map(lambda _: 0, jax.eval_shape(self.init))
+        return axes._replace(head=heads, size=heads, base=heads)
 
     def init_many(self, agents: int) -> PondState:
-        """Empty rings for `agents` agents with one shared head, to be vmapped with `axes`."""
+        """Empty rings for `agents` agents, to be vmapped with `axes`."""
         return jax.tree.map(
             lambda axis, leaf: leaf if axis is None else jnp.repeat(leaf[None], agents, axis),
             self.axes,
@@ -115,124 +118,300 @@ class Pond:
             is_leaf=lambda axis: axis is None,
         )
 
-    def add(self, state: PondState, rows: Rows) -> PondState:
+    def add(
+        self,
+        state: PondState,
+        rows: Rows,
+        next_obs: Tree | None = None,
+        mask: Array | None = None,
+    ) -> PondState:
         """Append rows [env] or [time, env], any number of them; the newest `capacity` remain.
 
-        Wrong names, shapes and dtypes raise. A row with a bad value is stored as CUT, so that no
-        sample touches it, and counted in `state.faults`: see `check`.
+        Layout `shared` takes rows [batch] with their `next_obs`; layout `per_env` may take a
+        `mask` of the rows to add. Wrong names, shapes and dtypes raise. A row with a bad value is
+        stored as CUT, so that no sample touches it, and counted in `state.faults`: see `check`.
         """
-        values = self._arrange(rows)
-        time = values["reward"].shape[0]
+        values, keep = self._intake.blocks(rows, next_obs, mask, self.layout)
         bad = self._intake.bad_values(values, rank=2, xp=jnp)
         values["reward"] = jnp.where(jnp.isfinite(values["reward"]), values["reward"], 0)
-        block = pack_flags(rows_of(values))
-        block = jnp.where(bad, block | np.uint8(CUT), block) & np.uint8(127)
-        joined = jnp.concatenate([state.last[None], block])
-        broken = breaks(joined[:-1], joined[1:])
-        joined = joined.at[:-1].set(jnp.where(broken, joined[:-1] | np.uint8(CUT), joined[:-1]))
-        faults = Faults(
-            state.faults.values + bad.sum(dtype=np.uint32),
-            state.faults.borders + broken.sum(dtype=np.uint32),
-        )
-        kept = min(time, self.length)  # of more rows than fit, only the newest are written
-        start = (state.head + (time - kept)) % self.length
-        columns = {
-            path: write(
-                state.columns[path],
-                _mix(
-                    column.encode(values[path], values[path].shape[:2])[time - kept :], state.zero
-                ),
-                start,
-            )
+        flags = jnp.where(bad, np.uint8(CUT), np.uint8(0)) | pack_values(values)
+        seen = bad if keep is None else bad & keep
+        faults = state.faults._replace(values=state.faults.values + seen.sum(dtype=np.uint32))
+        state = state._replace(faults=faults)
+        encoded = {
+            path: column.encode(values[path], values[path].shape[:2])
             for path, column in self._columns.items()
         }
-        joined = _mix(joined, state.zero)
-        head = (state.head + time % self.length) % self.length
-        return PondState(
+        step_by_step = self.layout.own_heads or (self._tree and not self.layout.whole)
+        if not step_by_step:
+            return self._append(state, encoded, flags)
+        add_one = self._append_masked if self.layout.own_heads else self._append_ranked
+        keep = jnp.ones(flags.shape, bool) if keep is None else jnp.asarray(keep)
+        if flags.shape[0] == 1:
+            return add_one(state, *jax.tree.map(lambda leaf: leaf[0], (encoded, flags, keep)))
+
+        def step(state: PondState, new: Any) -> tuple[PondState, None]:
+            return add_one(state, *new), None
+
+        return jax.lax.scan(step, state, (encoded, flags, keep))[0]
+
+    def _append(self, state: PondState, encoded: dict[str, Array], flags: Array) -> PondState:
+        """Write a block [time, stream] of encoded rows; all streams share the head."""
+        time = flags.shape[0]
+        kept = min(time, self.length)  # of more rows than fit, only the newest are written
+        start = (state.head + (time - kept)) % self.length
+        joined, broken = self._join(state, flags)
+        joined = mix(joined, state.zero)
+        columns = {
+            path: write(state.columns[path], mix(new[time - kept :], state.zero), start)
+            for path, new in encoded.items()
+        }
+        borders = state.faults.borders + broken.sum(dtype=np.uint32)
+        head = state.head + time % self.length
+        state = state._replace(
             columns=columns,
             flags=self._write_flags(state.flags, joined, kept, start),
             last=joined[-1],
-            head=head,
+            head=head % self.length,
             size=jnp.minimum(state.size + time, self.length),
-            base=_plus(state.base, self._laps(state.head, time)),
-            faults=faults,
-            zero=state.zero,
+            base=self._next_lap(state.base, head, time // self.length),
+            faults=state.faults._replace(borders=borders),
         )
+        if self._tree and self.layout.whole:
+            slots = (start + np.arange(kept, dtype=np.int32)) % self.length
+            valid = self.window.judge(joined[None, 1:][:, time - kept :, 0], jnp).valid
+            state = self._give_mass(state, slots, valid, state.priorities)
+        return state
+
+    def _join(self, state: PondState, flags: Array) -> tuple[Array, Array]:
+        """The newest row's flags and the new ones [1 + time, stream], cut where they contradict."""
+        joined = jnp.concatenate([state.last[None], flags])
+        if self.layout.whole:  # neighbours in a shared ring have nothing to do with each other
+            return joined, jnp.zeros((1, 1), bool)
+        broken = breaks_episode(joined[:-1], joined[1:])
+        cut = jnp.where(broken, joined[:-1] | np.uint8(CUT), joined[:-1])
+        return jnp.concatenate([cut, joined[-1:]]), broken
 
     def _write_flags(self, flags: Array, joined: Array, kept: int, start: Array) -> Array:
         """The new rows' flags, and those of the newest row before, which may have become a cut."""
-        if kept < self.length:
-            before = (start - 1) % self.length
-            if kept == 1:
-                flags = write(flags, joined[:1], before)
-                return write(flags, joined[1:], start)
-            return write(flags, joined[-kept - 1 :], before)
-        return write(flags, joined[-kept:], start)
+        if kept == self.length or self.layout.whole:
+            return write(flags, joined[-kept:], start)
+        before = (start - 1) % self.length
+        if kept == 1:
+            return write(write(flags, joined[:1], before), joined[1:], start)
+        return write(flags, joined[-kept - 1 :], before)
 
-    def _laps(self, head: Array, time: int) -> Array:
-        """uint32[2]: by how much `base` grows when `time` rows are added at `head`."""
-        whole, rest = divmod(time, self.length)
-        low = np.uint32((whole * self.length) & 0xFFFFFFFF)
-        high = np.uint32((whole * self.length) >> 32)
-        wraps = (head + rest >= self.length).astype(np.uint32) * np.uint32(self.length)
-        return _plus(jnp.array([high, low]), jnp.stack([jnp.uint32(0), wraps]))
+    def _next_lap(self, base: Array, head: Array, laps: int) -> Array:
+        """`base` after the head came to `head` (before it is wrapped) and passed `laps` rounds."""
+        wrapped = (head >= self.length).astype(np.uint32) * np.uint32(self.length)
+        base = plus(base, wrapped)
+        gone = words(laps * self.length)
+        return plus(base, gone[1]) + jnp.array([gone[0], 0], np.uint32) if laps else base
+
+    def _append_ranked(
+        self, state: PondState, encoded: dict[str, Array], flags: Array, keep: Array
+    ) -> PondState:
+        """One step of all streams in lockstep, and the masses of the starts it makes valid."""
+        joined, _ = self._join(state, flags[None])
+        slots, valid, retired = self._newly_valid(state, joined[0], keep)
+        # The judgement read the flags ring: finish it before the ring is written.
+        state = state._replace(zero=state.zero & fold(valid))
+        old = state.priorities
+        state = self._append(state, {p: v[None] for p, v in encoded.items()}, flags[None])
+        return self._give_mass(state, slots, valid, old, retired)
+
+    def _append_masked(
+        self, state: PondState, encoded: dict[str, Array], flags: Array, keep: Array
+    ) -> PondState:
+        """One step of the streams in keep[stream], each at its own head."""
+        joined, broken = self._join(state, flags[None])
+        judged = self._newly_valid(state, joined[0], keep) if self._tree else None
+        if judged:
+            state = state._replace(zero=state.zero & fold(judged[1]))
+        stream = np.arange(self.streams)
+        slot = jnp.where(keep, self.layout.slot(stream, state.head), self.capacity)
+        before = self.layout.slot(stream, (state.head - 1) % self.length)
+        before = jnp.where(keep, before, self.capacity)
+
+        def put(ring: Array, slots: Array, new: Array) -> Array:
+            flat = ring.reshape(self.capacity, *ring.shape[2:])
+            flat = flat.at[slots].set(mix(new, state.zero), mode="drop", unique_indices=True)
+            return flat.reshape(ring.shape)
+
+        head = state.head + keep
+        old = state.priorities
+        borders = state.faults.borders + (broken[0] & keep).sum(dtype=np.uint32)
+        state = state._replace(
+            columns={path: put(state.columns[path], slot, new) for path, new in encoded.items()},
+            flags=put(put(state.flags, before, joined[0]), slot, joined[1]),
+            last=jnp.where(keep, joined[1], state.last),
+            head=head % self.length,
+            size=jnp.minimum(state.size + keep, self.length),
+            base=self._next_lap(state.base, head, 0),
+            faults=state.faults._replace(borders=borders),
+        )
+        return self._give_mass(state, *judged[:2], old, judged[2]) if judged else state
+
+    def _newly_valid(
+        self, state: PondState, last: Array, keep: Array
+    ) -> tuple[Array, Array, Array]:
+        """Before one step is written: slots that become old enough to start, which of them are
+        valid, and slots that grow too old. A slot >= capacity means none."""
+        window, stream = self.window, np.arange(self.streams)
+        size = jnp.minimum(state.size + keep, self.length)
+        _, count = self.layout.eligible(window, size)
+        reach = np.arange(-window.n_step - window.before, 0)[:, None]
+        flags = self._flags_at(state, stream, (state.head + reach) % self.length)
+        flags = jnp.concatenate([flags[:-1], last[None]])
+        start = self.layout.slot(stream, (state.head - window.n_step) % self.length)
+        slots = jnp.where(keep & (count > 0), start, self.capacity)
+        old = np.arange(-1, window.before)[:, None]  # counted from the oldest row afterwards
+        retired = self.layout.slot(stream, (state.head + keep + old) % self.length)
+        retired = jnp.where(size == self.length, retired, self.capacity)
+        return slots, window.judge(flags, jnp).valid, retired.reshape(-1)
+
+    def _give_mass(
+        self,
+        state: PondState,
+        slots: Array,
+        valid: Array,
+        old: Priorities | None,
+        retired: Array | None = None,
+    ) -> PondState:
+        """Valid new starts get the highest mass seen, retired ones none."""
+        assert self._tree
+        assert old
+        mass = mix(jnp.where(valid, old.highest, 0), state.zero)
+        if retired is not None:
+            slots = jnp.concatenate([slots, retired])
+            mass = jnp.concatenate([mass, jnp.zeros(retired.shape, np.float32)])
+        return state._replace(
+            priorities=old._replace(levels=self._tree.assign(old.levels, slots, mass))
+        )
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
         """Declare continuity lost after the newest row of `envs` (bool[env]; default all)."""
-        which = jnp.ones(self.num_envs, bool) if envs is None else envs
-        last = _mix(jnp.where(which, state.last | np.uint8(CUT), state.last), state.zero)
-        flags = write(state.flags, last[None], (state.head - 1) % self.length)
-        return state._replace(last=last, flags=flags)
+        if self.layout.whole:
+            return state
+        which = jnp.ones(self.streams, bool) if envs is None else jnp.asarray(envs)
+        last = mix(jnp.where(which, state.last | np.uint8(CUT), state.last), state.zero)
+        newest = (state.head - 1) % self.length
+        if not self.layout.own_heads:
+            return state._replace(last=last, flags=write(state.flags, last[None], newest))
+        flat = state.flags.reshape(-1)
+        slots = self.layout.slot(np.arange(self.streams), newest)
+        flat = flat.at[slots].set(last, unique_indices=True)
+        return state._replace(last=last, flags=flat.reshape(state.flags.shape))
 
     def size(self, state: PondState) -> Array:
-        """Rows stored, over all envs: int32."""
-        return state.size * self.num_envs
+        """Rows stored, over all streams: int32."""
+        return state.size.sum() if self.layout.own_heads else state.size * self.streams
 
     def can_sample(self, state: PondState) -> Array:
         """Whether the ring holds any row old enough to be a start: bool."""
-        return self.window.eligible(state.size, self.length)[1] > 0
+        return (self.layout.eligible(self.window, state.size)[1] > 0).any()
 
     def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, Batch]:
         """Draw `batch_size` transitions; return the state too, and go on with that one.
 
         Where no valid start was found `batch.mask` is false.
         """
-        first, count = self.window.eligible(state.size, self.length)
+        if self._tree:
+            return self._sample_ranked(state, key, batch_size)
+        assert not isinstance(self.sampler, Prioritized)
+        first, count = self.layout.eligible(self.window, state.size)
         tries = self.sampler.tries
-        env_key, time_key = jax.random.split(key)
-        env = _integers(env_key, (tries, batch_size), jnp.uint32(self.num_envs))
-        age = _integers(time_key, (tries, batch_size), count.astype(np.uint32))
-        oldest = state.head - state.size
-        position = (oldest + first + age) % self.length
-        verdict = self._judge(state, env, position)
-        # The first valid candidate; where there is none, the last one, masked.
-        chosen = jnp.where(verdict.valid.any(0), verdict.valid.argmax(0), tries - 1)[None]
-        env, position, verdict = jax.tree.map(
-            lambda leaf: jnp.take_along_axis(leaf, chosen, axis=0)[0], (env, position, verdict)
+        drawn = self.sampler.propose(
+            KeyRandom(key), tries, batch_size, Eligible(count, self.streams)
         )
-        mask = verdict.valid & (count > 0)
-        chance = 1.0 / jnp.maximum(count * self.num_envs, 1).astype(np.float32)
-        batch = self._assemble(state, env, position, verdict, mask, chance)
-        return self._after(state, batch), batch
+        oldest = state.head - state.size + first
+        begin = oldest[drawn.stream] if self.layout.own_heads else oldest
+        position = (begin + drawn.age) % self.length
+        verdict = self._judge(state, drawn.stream, position)
+        enough = (count > 0)[drawn.stream] if self.layout.own_heads else count > 0
+        valid = verdict.valid & enough
+        # The first valid candidate; where there is none, the last one, masked.
+        chosen = jnp.where(valid.any(0), valid.argmax(0), tries - 1)[None]
+        stream, position, chance, verdict, mask = jax.tree.map(
+            lambda leaf: jnp.take_along_axis(leaf, chosen, axis=0)[0],
+            (drawn.stream, position, drawn.probability, verdict, valid),
+        )
+        batch = self._assemble(state, stream, position, verdict, mask, chance)
+        return state._replace(zero=state.zero & fold(batch)), batch
 
-    def take(self, state: PondState, env: Array, position: Array) -> Batch:
-        """The transitions that start at ring positions[batch] of envs[batch], valid or masked."""
-        verdict = self._judge(state, env, position)
-        first, count = self.window.eligible(state.size, self.length)
-        age = (position - (state.head - state.size)) % self.length
-        mask = verdict.valid & (age >= first) & (age < first + count)
-        return self._assemble(state, env, position, verdict, mask, jnp.float32(0))
+    def _sample_ranked(
+        self, state: PondState, key: Array, batch_size: int
+    ) -> tuple[PondState, Batch]:
+        assert self._tree
+        assert state.priorities
+        assert isinstance(self.sampler, Prioritized)
+        slots, mass, total = self._tree.draw(state.priorities.levels, key, batch_size)
+        stream, position = self.layout.place(slots)
+        verdict = self._judge(state, stream, position)
+        chance = mass / jnp.maximum(total, jnp.finfo(np.float32).tiny)
+        batch = self._assemble(state, stream, position, verdict, mass > 0, chance)
+        weight = self.sampler.weights(mass, state.priorities.samples, jnp)
+        batch = batch._replace(weight=weight)
+        ranked = state.priorities._replace(samples=state.priorities.samples + 1)
+        return state._replace(zero=state.zero & fold(batch), priorities=ranked), batch
 
-    def _judge(self, state: PondState, env: Array, position: Array) -> Verdict:
+    def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
+        """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored.
+
+        A negative priority or one that is no number changes nothing and is counted.
+        """
+        ranked = state.priorities
+        if not (self._tree and ranked and isinstance(self.sampler, Prioritized)):
+            raise BadConfig("Pond: update_priorities needs sampler=prioritized()")
+        good = jnp.isfinite(priorities) & (priorities >= 0)
+        head, base = state.head, state.base
+        size = state.size
+        if self.layout.own_heads:
+            head, base, size = head[draw.stream], base[draw.stream], size[draw.stream]
+        first, count = self.layout.eligible(self.window, size)
+        # How many rows ago: (base + head) - id. Its high word is 0 for every row still here.
+        newest = plus(jnp.broadcast_to(base, draw.row.shape), head.astype(np.uint32))
+        ago = minus(newest, draw.row[..., 1])
+        ago = ago.at[..., 0].add(-draw.row[..., 0])
+        age = size - ago[..., 1].astype(np.int32)
+        here = (ago[..., 0] == 0) & (ago[..., 1] <= size.astype(np.uint32))
+        here = here & (age >= first) & (age < first + count)
+        position = (head - size + age) % self.length
+        here = here & self._judge(state, draw.stream, position).valid
+        slot = self.layout.slot(draw.stream, position)
+        mass = jnp.where(good, priorities, 0).astype(np.float32) ** self.sampler.alpha
+        slot = jnp.where(here & good, slot, self.capacity)
+        highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max())
+        levels = self._tree.largest(ranked.levels, slot, mass)
+        faults = state.faults._replace(
+            priorities=state.faults.priorities + (~good).sum(dtype=np.uint32)
+        )
+        ranked = ranked._replace(levels=levels, highest=highest)
+        return state._replace(priorities=ranked, faults=faults)
+
+    def take(self, state: PondState, stream: Array, position: Array) -> Batch:
+        """The transitions that start at ring positions[batch] of streams[batch], or masked."""
+        verdict = self._judge(state, stream, position)
+        first, count = self.layout.eligible(self.window, state.size)
+        age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
+        inside = (age >= first[..., None]) & (age < (first + count)[..., None])
+        inside = inside[stream, position] if self.layout.own_heads else inside[position]
+        return self._assemble(
+            state, stream, position, verdict, verdict.valid & inside, jnp.float32(0)
+        )
+
+    def _flags_at(self, state: PondState, stream: Array, position: Array) -> Array:
+        return _gather(state.flags, self.layout.slot(stream, position))
+
+    def _judge(self, state: PondState, stream: Array, position: Array) -> Verdict:
         window = self.window
-        reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * env.ndim)
-        flags = _rows(state.flags, (position + reach) % self.length, env)
-        return window.judge(flags, jnp)
+        reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * stream.ndim)
+        return window.judge(self._flags_at(state, stream, (position + reach) % self.length), jnp)
 
     def _assemble(
         self,
         state: PondState,
-        env: Array,
+        stream: Array,
         position: Array,
         verdict: Verdict,
         mask: Array,
@@ -240,22 +419,26 @@ class Pond:
     ) -> Batch:
         window = self.window
 
-        def at(path: str, where: Array, env: Array = env) -> Array:
-            return self._columns[path].decode(_rows(state.columns[path], where % self.length, env))
+        def at(path: str, where: Array, stream: Array = stream) -> Array:
+            slots = self.layout.slot(stream, where % self.length)
+            return self._columns[path].decode(_gather(state.columns[path], slots))
 
-        def stack(start: Array, depth: Array) -> Any:
+        def stack(start: Array, depth: Array, prefix: str = "") -> Any:
             back, padded = window.lookback(depth, jnp)
             columns = {
-                path: _blank(at(path, start[:, None] - back, env[:, None]), padded)
-                for path in self._columns
-                if path.startswith("obs")
+                path: _blank(at(prefix + path, start[:, None] - back, stream[:, None]), padded)
+                for path in self._intake.obs
             }
             return self.spec.obs_tree(columns)
 
         ahead = np.arange(window.n_step)[:, None]
         reward, discount = window.returns(at("reward", position + ahead), verdict, jnp)
+        if self.layout.whole:
+            next_obs = stack(position, verdict.depth, "next_")
+        else:
+            next_obs = stack(position + verdict.steps, verdict.depth + verdict.steps)
         extras = {
-            name: (verdict.first & 64) != 0
+            name: (verdict.first & LIFE_LOST) != 0
             if name == "life_lost"
             else at(f"extras/{name}", position)
             for name in self.spec.extras
@@ -264,147 +447,101 @@ class Pond:
             obs=stack(position, verdict.depth),
             action=at("action", position),
             reward=reward,
-            next_obs=stack(position + verdict.steps, verdict.depth + verdict.steps),
+            next_obs=next_obs,
             discount=discount,
-            terminated=(verdict.last & 16) != 0,
-            truncated=(verdict.last & 32) != 0,
+            terminated=(verdict.last & TERMINATED) != 0,
+            truncated=(verdict.last & TRUNCATED) != 0,
             steps=verdict.steps,
             mask=mask,
             weight=jnp.ones_like(reward),
-            draw=Draw(env, self._ids(state, position), jnp.broadcast_to(chance, mask.shape)),
+            draw=Draw(stream, self._ids(state, stream, position), jnp.zeros_like(reward) + chance),
             extras=extras,
         )
 
-    def _ids(self, state: PondState, position: Array) -> Array:
+    def _ids(self, state: PondState, stream: Array, position: Array) -> Array:
         """uint32[batch, 2]: positions at or after the head were written one lap earlier."""
-        low = state.base[1] + position.astype(np.uint32)
-        high = state.base[0] + (low < state.base[1])
-        earlier = position >= state.head
-        borrow = earlier & (low < self.length)
-        low = jnp.where(earlier, low - np.uint32(self.length), low)
-        return jnp.stack([high - borrow, low], axis=-1)
-
-    def _after(self, state: PondState, batch: Batch) -> PondState:
-        seen = jnp.uint32(0)
-        for leaf in jax.tree.leaves(batch):
-            seen = seen | _fold(leaf)
-        return state._replace(zero=state.zero & seen)
-
-    def _arrange(self, rows: Rows) -> dict[str, Array]:
-        """Values by path with leading axes [time, env]."""
-        reward = getattr(rows, "reward", None)
-        time = reward.shape[:-1] if reward is not None and reward.ndim == 2 else ()
-        lead = (*time, self.num_envs)
-        whose = "[time, env]" if time else "[env]"
-        values = self._intake.arrange(rows, lead, whose)
-        return {path: v if time else jnp.asarray(v)[None] for path, v in values.items()}
+        head, base = state.head, state.base
+        if self.layout.own_heads:
+            head, base = head[stream], base[stream]
+        base = jnp.broadcast_to(base, (*position.shape, 2))
+        newer = plus(base, position.astype(np.uint32))
+        earlier = (position >= head).astype(np.uint32) * np.uint32(self.length)
+        return minus(newer, earlier)
 
     def check(self, state: PondState) -> None:
         """Host: raise FaultsFound if bad values were ignored inside jit since `init`."""
-        values, borders = (int(np.sum(np.asarray(count))) for count in state.faults)
-        if values or borders:
+        values, borders, priorities = (int(np.sum(np.asarray(n))) for n in state.faults)
+        if values or borders or priorities:
             raise FaultsFound(
                 f"Pond: {values} rows with a value outside its bounds or a reward that is no "
-                f"number, {borders} rows whose flags contradict the row before; they were kept "
-                "out of every sample; check the env, or add to a HostPond, which says which row"
+                f"number, {borders} rows whose flags contradict the row before, {priorities} "
+                "priorities that are negative or no number; they were kept out of every sample; "
+                "check the env, or add to a HostPond, which says which row"
             )
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
         """The whole ring as flat NumPy arrays, from which `restore` gives an equal state."""
-        added = (int(state.base[0]) << 32 | int(state.base[1])) + int(state.head)
+        base = np.atleast_2d(np.asarray(state.base)).astype(np.int64)
+        added = (base[:, 0] << 32) + base[:, 1] + np.asarray(state.head)
         columns = {
-            path: snapshot.plain(field, np.asarray(self._columns[path].decode(state.columns[path])))
-            for path, field in self.spec.columns.items()
+            path: np.asarray(column.decode(state.columns[path]))
+            for path, column in self._columns.items()
         }
+        ranked = state.priorities
         return snapshot.pack(
-            self,
+            self.layout,
+            self.spec,
             columns,
             np.asarray(state.flags),
-            np.full(self.num_envs, added, np.int64),
-            faults=np.asarray(state.faults, np.uint32),
+            np.broadcast_to(added, self.streams).copy(),
+            faults=np.array([int(n) for n in state.faults], np.uint32),
+            priorities=ranked
+            and (
+                np.asarray(ranked.levels[0])[: self.capacity],
+                float(ranked.highest),
+                int(ranked.samples),
+            ),
         )
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> PondState:
         """The state that was exported, by this Pond or by a HostPond of the same shape."""
         saved = snapshot.unpack(self, arrays)
-        added = int(saved.added[0])
-        if np.any(saved.added != added):
+        heads: Any = saved.added if self.layout.own_heads else saved.added[0]
+        if np.any(saved.added != heads):
             raise BadState(
-                "Pond: the exported streams are not in lockstep; restore them into a HostPond"
+                "Pond: the exported streams are not in lockstep; restore them into a HostPond, "
+                "or use layout 'per_env'"
             )
-        shape = (self.length, self.num_envs)
-        head, lap = added % self.length, added - added % self.length
-        newest = saved.flags[head - 1] if added else np.full(self.num_envs, CUT, np.uint8)
-        values, borders = saved.faults
+        head = heads % self.length
+        lap = heads - head
+        newest = snapshot.newest_flags(self.layout, saved)
+        ranked = None
+        if self._tree:
+            mass, highest, samples = saved.priorities
+            levels = self._tree.rebuild(jnp.asarray(mass, np.float32))
+            ranked = Priorities(levels, jnp.float32(highest), jnp.uint32(samples))
         return PondState(
             columns={
-                p: c.encode(jnp.asarray(snapshot.value(c.field, saved.columns[p])), shape)
+                p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)
                 for p, c in self._columns.items()
             },
             flags=jnp.asarray(saved.flags),
             last=jnp.asarray(newest),
-            head=jnp.int32(head),
-            size=jnp.int32(min(added, self.length)),
-            base=jnp.array([lap >> 32, lap & 0xFFFFFFFF], np.uint32),
-            faults=Faults(jnp.uint32(values), jnp.uint32(borders)),
+            head=jnp.asarray(head, np.int32),
+            size=jnp.asarray(np.minimum(heads, self.length), np.int32),
+            base=jnp.asarray(np.stack([lap >> 32, lap & 0xFFFFFFFF], -1), np.uint32),
+            faults=Faults(*(jnp.uint32(count) for count in saved.faults)),
+            priorities=ranked,
             zero=jnp.uint32(0),
         )
 
 
-def ring_length(capacity: int, num_envs: int) -> int:
-    """Rows per env of a ring of exactly `capacity` rows, or BadConfig: never rounded."""
-    if not isinstance(num_envs, int) or num_envs < 1:
-        raise BadConfig(f"num_envs must be a whole number >= 1, got {num_envs!r}")
-    if not isinstance(capacity, int) or capacity < 1:
-        raise BadConfig(f"capacity must be a whole number of rows >= 1, got {capacity!r}")
-    if capacity % num_envs:
-        lower = capacity - capacity % num_envs
-        raise BadConfig(
-            f"capacity {capacity} does not divide among {num_envs} envs and is never rounded; "
-            f"use {lower} or {lower + num_envs}"
-        )
-    return capacity // num_envs
-
-
-def _rows(ring: Array, position: Array, env: Array) -> Array:
-    """ring[length, env, ...] at (position, env), as one gather of rows."""
+def _gather(ring: Array, slots: Array) -> Array:
+    """ring[a, b, ...] at flat slots, as one gather of rows."""
     flat = ring.reshape(-1, *ring.shape[2:])
-    return flat.at[position * ring.shape[1] + env].get(mode="promise_in_bounds")
+    return flat.at[slots].get(mode="promise_in_bounds")
 
 
 def _blank(values: Array, padded: Array) -> Array:
     padded = padded.reshape(*padded.shape, *(1,) * (values.ndim - 2))
     return jnp.where(padded, values.dtype.type(0), values)
-
-
-def _integers(key: Array, shape: tuple[int, ...], below: Array) -> Array:
-    """int32 in [0, below), by the high half of a 32 x 32 bit product: bias under below / 2^32."""
-    bits = jax.random.bits(key, shape, np.uint32)
-    low = (bits & 0xFFFF) * (below & 0xFFFF)
-    mid = (bits >> 16) * (below & 0xFFFF) + (low >> 16)
-    carry = (bits & 0xFFFF) * (below >> 16) + (mid & 0xFFFF)
-    high = (bits >> 16) * (below >> 16) + (mid >> 16) + (carry >> 16)
-    return high.astype(np.int32)
-
-
-def _plus(a: Array, b: Array) -> Array:
-    low = a[1] + b[1]
-    return jnp.stack([a[0] + b[0] + (low < a[1]), low])
-
-
-def _fold(leaf: Array) -> Array:
-    """Any array's bits, ored into one uint32."""
-    if leaf.dtype == bool:
-        leaf = leaf.astype(np.uint8)
-    bits = jax.lax.bitcast_convert_type(leaf, f"uint{leaf.dtype.itemsize * 8}")
-    whole = jax.lax.reduce(bits, bits.dtype.type(0), jax.lax.bitwise_or, range(bits.ndim))
-    return whole.astype(np.uint32)
-
-
-def _mix(block: Array, zero: Array) -> Array:
-    """The block, unchanged, but computed from `zero`."""
-    if block.dtype == bool:
-        return block | (zero != 0)
-    word = f"uint{block.dtype.itemsize * 8}"
-    bits = jax.lax.bitcast_convert_type(block, word) | zero.astype(word)
-    return jax.lax.bitcast_convert_type(bits, block.dtype)

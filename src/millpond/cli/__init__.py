@@ -1,0 +1,1 @@
+"""The command `millpond`: one file per command, found by `main`."""

@@ -1,0 +1,106 @@
+"""`Layout`: how streams share a ring's rows. Three of them, for both placements.
+
+- `stream`: all envs step together; a ring by time and env, [length, env, ...], with one head.
+- `per_env`: every env has its own head and count, [env, length, ...]; adds may be masked.
+- `shared`: whole transitions with their next observation, one flat ring, any batch size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import BadConfig
+from ..rows import Array
+from ..spec import Field, Spec, walk
+from ..window import Window
+
+LayoutName = Literal["stream", "per_env", "shared"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where rows lie: `streams` rings of `length` rows each, `capacity` in all, exactly."""
+
+    name: str
+    capacity: int
+    streams: int
+
+    @property
+    def length(self) -> int:
+        """Rows per stream."""
+        return self.capacity // self.streams
+
+    @property
+    def own_heads(self) -> bool:
+        """Whether every stream has its own head and count."""
+        return self.name == "per_env"
+
+    @property
+    def whole(self) -> bool:
+        """Whether a row is a whole transition, with its next observation."""
+        return self.name == "shared"
+
+    @property
+    def lead(self) -> tuple[int, int]:
+        """Leading axes of every column of a ring."""
+        if self.own_heads:
+            return self.streams, self.length
+        return self.length, self.streams
+
+    def slot(self, stream: Array, position: Array) -> Array:
+        """Index of a row in a ring whose leading axes are flattened."""
+        if self.own_heads:
+            return stream * self.length + position
+        if self.streams == 1:
+            return position + stream  # stream is 0, and an index less to multiply
+        return position * self.streams + stream
+
+    def place(self, slot: Array) -> tuple[Array, Array]:
+        """(stream, position) of a slot."""
+        if self.own_heads:
+            return slot // self.length, slot % self.length
+        return slot % self.streams, slot // self.streams
+
+    def columns(self, spec: Spec) -> dict[str, Field]:
+        """What is stored per row; whole transitions hold the next observation too."""
+        columns = spec.columns
+        if self.whole:
+            columns |= {f"next_{path}": field for path, field in walk(spec.obs, "obs")}
+        return columns
+
+    def eligible(self, window: Window, size: Array) -> tuple[Array, Array]:
+        """Of `size` rows of a stream, counted from the oldest: first start by age, how many."""
+        if self.whole:
+            return size * 0, size
+        return window.eligible(size, self.length)
+
+
+def make_layout(
+    name: str, spec: Spec, capacity: Any, num_envs: Any, window: Window, who: str
+) -> Layout:
+    """The layout of a ring of exactly `capacity` rows, or BadConfig: capacity is never rounded."""
+    if name not in ("stream", "per_env", "shared"):
+        raise BadConfig(
+            f"{who}: layout must be 'stream', 'per_env' or 'shared', got {name!r}; "
+            "docs/replay.md says when to use which"
+        )
+    for what, number in (("num_envs", num_envs), ("capacity", capacity)):
+        if not isinstance(number, int) or number < 1:
+            raise BadConfig(f"{who}: {what} must be a whole number >= 1, got {number!r}")
+    if name == "shared":
+        if (window.stack, window.n_step) != (1, 1):
+            raise BadConfig(
+                f"{who}: layout 'shared' holds single transitions, so stack and n_step must be 1, "
+                f"got {window.stack} and {window.n_step}; use layout 'stream'"
+            )
+        window.fits(spec, capacity + 1)
+        return Layout(name, capacity, 1)
+    if capacity % num_envs:
+        lower = capacity - capacity % num_envs
+        raise BadConfig(
+            f"{who}: capacity {capacity} does not divide among {num_envs} envs and is never "
+            f"rounded; use {lower or num_envs} or {lower + num_envs}"
+        )
+    window.fits(spec, capacity // num_envs)
+    return Layout(name, capacity, num_envs)

@@ -1,0 +1,149 @@
+"""Trees of exact sums over priorities, on a device and on the host.
+
+Every node is the sum of its children, computed anew from them, in the order a draw adds them up:
+nothing is ever incremented, so nothing drifts, and a leaf of 0 can never be drawn. Each level of a
+draw uses fresh random numbers, so ten million leaves are told apart as finely as ten.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..rows import Array
+
+
+class Priorities(NamedTuple):
+    """Device: the tree's levels, leaves first, and what the sampler remembers."""
+
+    levels: tuple[Array, ...]
+    highest: Array  # float32: the largest priority^alpha seen; new starts get it
+    samples: Array  # uint32: how many batches were drawn
+
+
+def level_sizes(capacity: int, fan: int) -> list[int]:
+    """Nodes per level, leaves first, each a whole number of families; the last is one family."""
+    sizes = [-(-capacity // fan) * fan]
+    while sizes[-1] > fan:
+        sizes.append(-(-(sizes[-1] // fan) // fan) * fan)
+    return sizes
+
+
+def descend(family: Array, chance: Array, xp: Any) -> tuple[Array, Array]:
+    """Pick a child of each family[batch, fan] by chance in [0, 1): its place and its mass.
+
+    The draw is clamped below the family's sum, so a child without mass is never picked.
+    """
+    total = _sum(family)
+    draw = xp.minimum(chance * total, xp.nextafter(total, total * 0))
+    reached = family[:, 0]
+    child = (reached <= draw).astype(np.int32)
+    for place in range(1, family.shape[1]):
+        reached = reached + family[:, place]
+        child = child + (reached <= draw)
+    child = xp.minimum(child, family.shape[1] - 1)  # only where the whole family has no mass
+    return child, xp.take_along_axis(family, child[:, None], axis=1)[:, 0]
+
+
+def _sum(family: Array) -> Array:
+    total = family[:, 0]
+    for place in range(1, family.shape[1]):
+        total = total + family[:, place]
+    return total
+
+
+class DeviceTree:
+    """Pure functions over levels of float32 sums."""
+
+    def __init__(self, capacity: int, fan: int) -> None:
+        self.capacity, self.fan = capacity, fan
+        self.sizes = level_sizes(capacity, fan)
+
+    def init(self) -> tuple[Array, ...]:
+        """No start has any mass."""
+        return tuple(jnp.zeros(size, np.float32) for size in self.sizes)
+
+    def assign(self, levels: tuple[Array, ...], slots: Array, mass: Array) -> tuple[Array, ...]:
+        """Give slots[n] their mass[n]; a slot >= capacity is passed over. No slot twice."""
+        leaves = levels[0].at[slots].set(mass, mode="drop")
+        return self._sum_up((leaves, *levels[1:]), slots)
+
+    def largest(self, levels: tuple[Array, ...], slots: Array, mass: Array) -> tuple[Array, ...]:
+        """As `assign`, but slots may repeat: the largest mass counts."""
+        leaves = levels[0].at[slots].set(0.0, mode="drop").at[slots].max(mass, mode="drop")
+        return self._sum_up((leaves, *levels[1:]), slots)
+
+    def _sum_up(self, levels: tuple[Array, ...], slots: Array) -> tuple[Array, ...]:
+        done = [levels[0]]
+        outside = slots >= self.capacity
+        for above in levels[1:]:
+            slots = slots // self.fan
+            family = done[-1].reshape(-1, self.fan).at[slots].get(mode="clip")
+            target = jnp.where(outside, above.shape[0], slots)
+            done.append(above.at[target].set(_sum(family), mode="drop"))
+        return tuple(done)
+
+    def rebuild(self, leaves: Array) -> tuple[Array, ...]:
+        """All levels from leaves[capacity]."""
+        levels = [jnp.zeros(self.sizes[0], np.float32).at[: self.capacity].set(leaves)]
+        for size in self.sizes[1:]:
+            sums = _sum(levels[-1].reshape(-1, self.fan))
+            levels.append(jnp.zeros(size, np.float32).at[: sums.shape[0]].set(sums))
+        return tuple(levels)
+
+    def draw(self, levels: tuple[Array, ...], key: Array, batch: int) -> tuple[Array, Array, Array]:
+        """slots[batch], their masses, and the sum of all: each slot in proportion to its mass."""
+        chances = jax.random.uniform(key, (len(levels), batch))
+        node = jnp.zeros(batch, np.int32)
+        mass = jnp.zeros(batch, np.float32)
+        for level, chance in zip(reversed(levels), chances, strict=True):
+            family = level.reshape(-1, self.fan).at[node].get(mode="promise_in_bounds")
+            child, mass = descend(family, chance, jnp)
+            node = node * self.fan + child
+        total = _sum(levels[-1][None])[0]
+        return jnp.minimum(node, self.capacity - 1), mass, total
+
+
+class HostTree:
+    """The same tree in float64 NumPy, changed in place."""
+
+    def __init__(self, capacity: int, fan: int) -> None:
+        self.capacity, self.fan = capacity, fan
+        self.levels = [np.zeros(size, np.float64) for size in level_sizes(capacity, fan)]
+        self._families = [level.reshape(-1, fan) for level in self.levels]
+
+    def assign(self, slots: np.ndarray, mass: np.ndarray) -> None:
+        """Give slots[n] their mass[n]; of a slot that repeats, the largest counts."""
+        leaves = self.levels[0]
+        leaves[slots] = 0
+        np.maximum.at(leaves, slots, mass)
+        for family, above in zip(self._families, self.levels[1:], strict=False):
+            slots = slots // self.fan
+            above[slots] = family[slots].sum(1)
+
+    def rebuild(self, leaves: np.ndarray) -> None:
+        """All levels from leaves[capacity]."""
+        self.levels[0][: self.capacity] = leaves
+        for family, above in zip(self._families, self.levels[1:], strict=False):
+            above[: len(family)] = family.sum(1)
+
+    def draw(self, rng: np.random.Generator, batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """slots[batch] in proportion to their masses, and the masses."""
+        node = np.zeros(batch, np.int64)
+        mass = np.zeros(batch)
+        for family in reversed(self._families):
+            children = family[node]
+            reached = np.cumsum(children, axis=1)
+            total = reached[:, -1]
+            draw = np.minimum(rng.random(batch) * total, np.nextafter(total, 0))
+            child = (reached <= draw[:, None]).sum(1)
+            mass = children[np.arange(batch), child]
+            node = node * self.fan + child
+        return node, mass
+
+    def total(self) -> float:
+        """The sum of all masses."""
+        return float(self.levels[-1].sum())
