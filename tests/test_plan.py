@@ -92,11 +92,12 @@ def test_device_bytes_are_the_ponds_own(name, layout):
 @pytest.mark.parametrize("layout", ["stream", "per_env", "shared"])
 @pytest.mark.parametrize("name", SPECS)
 def test_host_bytes_are_the_host_ponds_own(name, layout):
-    spec, stack, envs, capacity = SPECS[name], 3, 4, 4 * 100
+    spec, stack, envs, capacity = SPECS[name], 3, 4, 4 * 1000
     pond = ring(HostPond, spec, layout, stack, envs, capacity)
     planned = row(make_plan(spec, stack, envs, capacity), layout, "host")
     heads = array_bytes(pond) - planned.total_bytes
-    assert 0 <= heads <= 64 + 32 * envs + planned.row_bytes  # one row of zeros for padding
+    # One row of zeros for padding and a table of verdicts: less than a byte per row.
+    assert 0 <= heads <= 2000 + planned.row_bytes < capacity
 
 
 def test_atari_by_hand():

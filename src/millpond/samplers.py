@@ -45,7 +45,7 @@ class Eligible(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Proposed starts [tries, batch] and how likely each was."""
+    """Proposed starts [tries, batch] and how likely each was: one number if all alike."""
 
     stream: Array
     age: Array
@@ -67,9 +67,8 @@ class Uniform:
         _at_least_one("uniform", self.tries)
 
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
-        shape = (tries, batch)
-        stream, age, total = _evenly(random, shape, eligible)
-        return Candidates(stream, age, _share(random.xp, total, shape))
+        stream, age = _evenly(random, (tries, batch), eligible)
+        return Candidates(stream, age, _share(eligible))
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,7 @@ class Stratified:
         stream = _stratum(xp, xp.arange(batch), random.uniform(shape), batch, eligible.streams)
         count = eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
         age = _stratum(xp, order, random.uniform(shape), batch, count)
-        total = xp.asarray(eligible.count).sum() * (
-            1 if np.ndim(eligible.count) else eligible.streams
-        )
-        return Candidates(stream, age, _share(xp, total, shape))
+        return Candidates(stream, age, _share(eligible))
 
 
 @dataclass(frozen=True)
@@ -196,19 +192,17 @@ def prioritized(
     return Prioritized(alpha, beta, beta_end, beta_samples, fan)
 
 
-def _evenly(
-    random: Random, shape: tuple[int, ...], eligible: Eligible
-) -> tuple[Array, Array, Array]:
-    """Stream, age and the number of starts, each start equally likely."""
+def _evenly(random: Random, shape: tuple[int, ...], eligible: Eligible) -> tuple[Array, Array]:
+    """Stream and age, each start equally likely."""
     xp, count = random.xp, eligible.count
     if np.ndim(count) == 0:
         stream = random.integers(shape, eligible.streams)
-        return stream, random.integers(shape, count), count * eligible.streams
+        return stream, random.integers(shape, count)
     ends = xp.cumsum(count)
     flat = random.integers(shape, ends[-1])
     stream = xp.searchsorted(ends, flat, side="right").astype(np.int32)
     stream = xp.minimum(stream, eligible.streams - 1)
-    return stream, flat - (ends[stream] - count[stream]), ends[-1]
+    return stream, flat - (ends[stream] - count[stream])
 
 
 def _stratum(xp: Any, stratum: Array, jitter: Array, strata: int, length: Array) -> Array:
@@ -217,9 +211,11 @@ def _stratum(xp: Any, stratum: Array, jitter: Array, strata: int, length: Array)
     return xp.clip(place.astype(np.int32), 0, xp.maximum(xp.asarray(length), 1) - 1)
 
 
-def _share(xp: Any, total: Array, shape: tuple[int, ...]) -> Array:
-    chance = np.float32(1) / xp.maximum(xp.asarray(total), 1).astype(np.float32)
-    return xp.broadcast_to(chance, shape)
+def _share(eligible: Eligible) -> Array:
+    """One of all starts that are old enough; 1 if there is none."""
+    count = eligible.count
+    total = count.sum() if np.ndim(count) else count * eligible.streams
+    return np.float32(1) / (total + (total == 0))
 
 
 def _at_least_one(name: str, tries: int) -> None:

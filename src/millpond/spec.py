@@ -233,6 +233,8 @@ def _from_space(space: Any, path: str) -> Tree:
         return {key: _from_space(inner, f"{path}/{key}") for key, inner in space.spaces.items()}
     narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
     dtype = narrow.get(str(space.dtype), space.dtype)
+    if kind == "Box" and path.startswith("obs") and space.dtype.kind == "f":
+        return Field(dtype, space.shape)  # envs overstep the bounds of float observations
     if kind == "Box":
         return Field(dtype, space.shape, space.low, space.high)
     if kind == "Discrete":

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from ..errors import BadConfig, BadState, NotEnoughData, SpecMismatch
-from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, Rows, Tree, breaks
+from ..errors import BadConfig, NotEnoughData, SpecMismatch
+from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, Flag, Rows, Tree, breaks
 from ..samplers import Eligible, Prioritized, Sampler, Stratified, uniform
 from ..spec import Field, Spec, mismatch
 from ..window import Verdict, Window
 from . import snapshot
-from .host_store import HostStore
-from .intake import Intake, broken_episode, pack_values
+from .host_ring import HostRing
+from .intake import KNOWN_FLAGS, Intake, broken_episode, pack_values, short_way
 from .layouts import LayoutName, make_layout
 from .priorities import HostTree
 
@@ -22,6 +23,12 @@ _ROUNDS = 64  # redraws before the valid starts are counted out
 _BYTES = np.arange(128, dtype=np.uint8)
 # _BREAKS[before << 7 | after]: whether two rows with these flags bytes cannot follow each other.
 _BREAKS = breaks(_BYTES[:, None], _BYTES[None, :]).ravel()
+_TERMINATED, _TRUNCATED = (_BYTES & TERMINATED) != 0, (_BYTES & TRUNCATED) != 0
+_INTEGERS = {int, Flag, np.uint8, np.int32, np.int64}
+_NUMBERS = {float, np.float32, np.float64, int}
+_BOOLS = {bool, np.bool_}
+_ZERO, _ONE = np.int32(0), np.int32(1)
+_BREAKS_ONE = _BREAKS.tolist()  # the same for one row at a time: a list look-up is 20 times faster
 
 
 class _GeneratorRandom:
@@ -33,6 +40,8 @@ class _GeneratorRandom:
         self._generator = generator
 
     def integers(self, shape: tuple[int, ...], below: Any) -> np.ndarray:
+        if below == 1:
+            return np.zeros(shape, np.int64)
         return self._generator.integers(0, int(below), shape)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -69,18 +78,22 @@ class HostPond:
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "HostPond")
         self.length, self.streams = self.layout.length, self.layout.streams
         self._intake = Intake(spec, self.layout.whole)
-        columns = self.layout.columns(spec)
-        self._stores = {path: HostStore(field, self.layout) for path, field in columns.items()}
-        self._flags = np.full(self.layout.lead, CUT, np.uint8)  # CUT where nothing was written
-        self._flat_flags = self._flags.reshape(-1)
-        self._last = np.full(self.streams, CUT, np.uint8)
-        self._added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
-        self._lockstep = True  # every stream has received the same number of rows
+        self._ring = HostRing(spec, self.layout)
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self._random = _GeneratorRandom(self._rng)
         fan = self.sampler.fan if isinstance(self.sampler, Prioritized) else None
-        self._tree = HostTree(capacity, fan) if fan else None
+        self._tree = HostTree(capacity) if fan else None
         self._highest, self._samples = 1.0, 0
+        self._short = None if self._tree else short_way(spec, self.layout.whole)
+        # Where one flags byte decides about a start, all 128 verdicts are known beforehand.
+        single = self.window.before + self.window.n_step == 1
+        self._verdicts = self.window.judge(_BYTES[None], np) if single else None
+        self._around = single and not self.layout.own_heads
+        self._discounts = (
+            self.window.returns(np.zeros((1, 128), np.float32), self._verdicts, np)[1]
+            if self._verdicts
+            else np.zeros(0)
+        )
 
     def add(
         self,
@@ -94,26 +107,62 @@ class HostPond:
         Layout `shared` takes rows [batch] (or one row) with their `next_obs`; layout `per_env`
         may take a `mask` of the rows to add.
         """
+        ring = self._ring
+        short = self._short if rows.reward.__class__ in _NUMBERS else None
+        if short and self._add_one(rows, next_obs, env, *short):
+            return
+        if env is None and self.streams == 1 and np.ndim(rows.reward) == 0:
+            env = 0
         values, keep = self._arrange(rows, next_obs, env, mask)
         self._intake.check_values(values)
         flags = pack_values(values)
         if not self.layout.whole:
             self._check_episodes(flags, env, keep)
-        before = self._added.copy() if self._tree else self._added
-        if env is None and keep is None and self._lockstep:
-            self._write_block(values, flags)
+        before = ring.added.copy() if self._tree else None
+        together = ring.lockstep
+        if keep is None and ring.lockstep and (env is None or self.streams == 1):
+            ring.write_block(values, flags)
         else:
-            self._write_rows(values, flags, env, keep)
-        if self._tree:
-            self._rank_new(self._tree, before)
+            ring.write_rows(values, flags, env, keep)
+        if self._tree and before is not None:
+            self._rank_new(self._tree, before, together and ring.lockstep)
+
+    def _add_one(
+        self, rows: Rows, next_obs: Tree | None, env: int | None, obs_field: Field, action: Field
+    ) -> bool:
+        """The short way for one row that is right at first sight; False: take the long way.
+
+        The long way takes 20 times as long, finds the same faults, and names them.
+        """
+        obs, act, reward, terminated, truncated, flags, extras = rows
+        env = 0 if env is None and self.streams == 1 else env
+        if (
+            env is None
+            or not 0 <= env < self.streams
+            or extras
+            or next_obs is not None
+            or terminated.__class__ not in _BOOLS
+            or truncated.__class__ not in _BOOLS
+            or flags.__class__ not in _INTEGERS
+            or not isfinite(reward)
+        ):
+            return False
+        byte = int(flags) | terminated << 4 | truncated << 5
+        if flags > KNOWN_FLAGS or _BREAKS_ONE[int(self._ring.last[env]) << 7 | byte]:
+            return False
+        for value, field in ((obs, obs_field), (act, action)):
+            if value.__class__ is np.ndarray:
+                if value.shape != field.shape or value.dtype != field.dtype:
+                    return False
+            elif value.__class__ not in _INTEGERS or not field.low <= value <= field.high:
+                return False
+        self._ring.write_one(env, obs, act, reward, byte)
+        return True
 
     def _arrange(
         self, rows: Rows, next_obs: Tree | None, env: int | None, mask: np.ndarray | None
     ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
         """Checked values by path with leading axes [time, stream], and the mask."""
-        rank = np.ndim(getattr(rows, "reward", 0))
-        if rank == 0 and (self.layout.whole or self.streams == 1):
-            env = 0
         if env is None:
             return self._intake.blocks(rows, next_obs, mask, self.layout)
         if not 0 <= env < self.streams:
@@ -129,9 +178,9 @@ class HostPond:
     def _check_episodes(self, flags: np.ndarray, env: int | None, keep: np.ndarray | None) -> None:
         """Raise BrokenEpisode for the first row that cannot follow the row before it."""
         begin = 0 if env is None else env
-        last = self._last[begin : begin + flags.shape[1]]
+        last = self._ring.last[begin : begin + flags.shape[1]]
         for time, now in enumerate(flags):
-            broken = _BREAKS.take((last.astype(np.int16) << 7) | now)
+            broken = _BREAKS.take((last.astype(np.int64) << 7) | now, mode="clip")
             if keep is not None:
                 broken = broken & keep[time]
             if broken.any():
@@ -140,105 +189,44 @@ class HostPond:
                 raise broken_episode(int(last[which]), int(now[which]), where)
             last = now if keep is None else np.where(keep[time], now, last)
 
-    def _write_block(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> None:
-        """Write [time, stream] rows of all streams, in at most two stretches per column."""
-        time = len(flags)
-        kept = min(time, self.length)
-        start = (int(self._added[0]) + time - kept) % self.length
-        upper = min(kept, self.length - start)
-        skip = time - kept
-        for path, store in self._stores.items():
-            rows = store.encode(values[path][skip:] if skip else values[path])
-            store.grid[start : start + upper] = rows[:upper]
-            if upper < kept:
-                store.grid[: kept - upper] = rows[upper:]
-        grid = self._flags.T if self.layout.own_heads else self._flags
-        grid[start : start + upper] = flags[skip : skip + upper]
-        grid[: kept - upper] = flags[skip + upper :]
-        self._last[:] = flags[-1]
-        self._added += time
-
-    def _write_rows(
-        self,
-        values: Mapping[str, np.ndarray],
-        flags: np.ndarray,
-        env: int | None,
-        keep: np.ndarray | None,
-    ) -> None:
-        """Write [time, stream] rows of one stream, or the kept ones, each at its own head."""
-        stream = np.arange(self.streams) if env is None else np.array([env])
-        keep = np.ones(flags.shape, bool) if keep is None else keep
-        rank = np.cumsum(keep, axis=0) - 1
-        number = rank[-1] + 1
-        fits = keep & (rank >= number - self.length)  # of more than fit, the newest
-        position = (self._added[stream] + rank) % self.length
-        slots = self.layout.slot(stream, position)[fits]
-        for path, store in self._stores.items():
-            store.put(slots, store.encode(values[path])[fits])
-        self._flat_flags[slots] = flags[fits]
-        newest = keep & (rank == number - 1)
-        last = np.where(newest, flags, 0).max(axis=0)
-        self._last[stream] = np.where(number > 0, last, self._last[stream])
-        self._added[stream] += number
-        self._lockstep = bool(np.all(self._added == self._added[0]))
-
-    def _rank_new(self, tree: HostTree, before: np.ndarray) -> None:
+    def _rank_new(self, tree: HostTree, before: np.ndarray, together: bool) -> None:
         """Starts that have become old enough get the highest mass seen, those too old none."""
-        ends = [self._old_enough(before), self._old_enough(self._added)]
-        (low0, high0), (low1, high1) = ends
-        groups = [slice(None)] if self._lockstep and np.all(before == before[0]) else None
-        changed = np.flatnonzero(before != self._added)
-        streams = np.arange(self.streams)
-        for group in groups or [slice(e, e + 1) for e in changed]:
-            one = group.start or 0
-            gone = np.arange(low0[one], min(low1[one], high0[one]))
-            fresh = np.arange(max(high0[one], low1[one]), high1[one])
-            ids = np.concatenate([gone[-self.length :], fresh])[:, None]
-            slots = self.layout.slot(streams[group], ids % self.length)
+        ring = self._ring
+        changed = [0] if together else np.flatnonzero(before != ring.added)
+        for one in changed:
+            streams = np.arange(self.streams) if together else np.array([one])
+            low0, high0 = ring.old_enough(self.window, before[one])
+            low1, high1 = ring.old_enough(self.window, ring.added[one])
+            gone = np.arange(low0, min(low1, high0))[-self.length :]
+            fresh = np.arange(max(high0, low1), high1)
+            slots = self.layout.slot(streams, np.concatenate([gone, fresh])[:, None] % self.length)
             mass = np.zeros(slots.shape)
-            new = slots[len(slots) - len(fresh) :]
-            mass[len(slots) - len(fresh) :] = self._judge(new).valid * self._highest
+            mass[len(gone) :] = self._judge(slots[len(gone) :]).valid * self._highest
             tree.assign(slots.ravel(), mass.ravel())
-
-    def _old_enough(self, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Per stream the first id that may start by age, and the first after it that may not."""
-        size = np.minimum(added, self.length)
-        first, count = self.layout.eligible(self.window, size)
-        low = added - size + first
-        return low, low + count
 
     def cut(self, env: int | None = None) -> None:
         """Declare continuity lost after the newest row of `env` (default: of every env)."""
-        if self.layout.whole:
-            return
-        streams = np.arange(self.streams) if env is None else np.array([env])
-        self._last[streams] |= CUT
-        newest = self.layout.slot(streams, (self._added[streams] - 1) % self.length)
-        self._flat_flags[newest] |= CUT
+        if not self.layout.whole:
+            self._ring.cut(env)
 
     @property
     def size(self) -> int:
         """Rows stored, over all streams."""
-        return int(np.minimum(self._added, self.length).sum())
+        return int(np.minimum(self._ring.added, self.length).sum())
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the ring."""
-        return self._flags.nbytes + sum(store.nbytes for store in self._stores.values())
+        return self._ring.nbytes
 
     def can_sample(self) -> bool:
         """Whether the ring holds any row old enough to be a start."""
-        low, high = self._old_enough(self._added)
+        low, high = self._ring.old_enough(self.window)
         return bool(np.any(high > low))
 
     def check(self) -> None:
         """Raise BadState if the ring's own books do not agree; bad input never gets this far."""
-        newest = self.layout.slot(np.arange(self.streams), (self._added - 1) % self.length)
-        written = self._added > 0
-        if not np.array_equal(self._flat_flags[newest][written], self._last[written]):
-            raise BadState(
-                "HostPond: the newest rows' flags do not match; was a private array changed?"
-            )
+        self._ring.check()
 
     def sample(self, batch_size: int, out: Batch | None = None) -> Batch:
         """Draw `batch_size` transitions, or raise NotEnoughData if no start is valid."""
@@ -247,71 +235,75 @@ class HostPond:
             slots, verdict = self._draw_ranked(self._tree, batch_size, batch)
         else:
             slots, verdict = self._draw(batch_size, batch)
-            batch.weight[:] = 1
+            batch.weight.fill(1)
         self._assemble(slots, verdict, batch)
-        batch.mask[:] = True
+        batch.mask.fill(True)
         return batch
 
     def _draw(self, batch_size: int, batch: Batch) -> tuple[np.ndarray, Verdict]:
-        """Slots of valid starts and what their flags say."""
-        low, high = self._old_enough(self._added)
-        count: Any = int(high[0] - low[0]) if self._lockstep else high - low
-        if np.sum(count) == 0:
+        """Slots of valid starts and what their flags say; fills batch.draw."""
+        ring, stream, row, chance = self._ring, *batch.draw
+        low, high = ring.old_enough(self.window)
+        count = high - low
+        if not count.any():
             raise self._too_little(batch_size)
         eligible = Eligible(count, self.streams)
         assert not isinstance(self.sampler, Prioritized)
         bound = isinstance(self.sampler, Stratified)  # to redraw, a sample stays in its stratum
         tries = self.sampler.tries if bound else 1
-        proposed, chances = self._propose(self.sampler, tries, batch_size, eligible, low)
-        slots, chance = proposed[0].copy(), chances[0].copy()
-        verdict = self._judge_old(slots, eligible)
+        drawn = self.sampler.propose(self._random, tries, batch_size, eligible)
+        stream[:], chance[:] = drawn.stream[0], drawn.probability
+        np.add(low if ring.lockstep else low[stream], drawn.age[0], out=row)
+        if self._around and ring.lockstep:  # a remainder less: takes go around the ring's end
+            slots = self.layout.slot(stream, row - (low - low % self.length))
+        else:
+            slots = self._slots(stream, row)
+        verdict = self._judge_old(slots, stream, eligible)
+        if verdict.valid.all():
+            return slots, verdict
+        valid = verdict.valid
         for round_ in range(1, _ROUNDS):
-            bad = np.flatnonzero(~verdict.valid)
+            bad = np.flatnonzero(~valid)
             if not len(bad):
                 break
             if round_ < tries:
-                slots[bad], chance[bad] = proposed[round_, bad], chances[round_, bad]
+                stream[bad], age = drawn.stream[round_, bad], drawn.age[round_, bad]
             else:
                 other = uniform() if bound else self.sampler
-                fresh, likely = self._propose(other, 1, len(bad), eligible, low)
-                slots[bad], chance[bad] = fresh[0], likely[0]
-            for field, new in zip(verdict, self._judge_old(slots[bad], eligible), strict=True):
-                field[bad] = new
+                again = other.propose(self._random, 1, len(bad), eligible)
+                stream[bad], age, chance[bad] = again.stream[0], again.age[0], again.probability
+            row[bad] = (low if ring.lockstep else low[stream[bad]]) + age
+            slots = self._slots(stream[bad], row[bad])
+            valid[bad] = self._judge_old(slots, stream[bad], eligible).valid
         else:
-            bad = np.flatnonzero(~verdict.valid)
-            slots[bad] = self._rng.choice(self._valid_slots(batch_size), len(bad))
-            verdict = self._judge(slots)
-        batch.draw.probability[:] = chance
-        return slots, verdict
+            bad = np.flatnonzero(~valid)
+            slots = self._rng.choice(self._valid_slots(batch_size), len(bad))
+            stream[bad], position = self.layout.place(slots)
+            row[bad] = ring.ids(stream[bad], position)
+        slots = self._slots(stream, row)
+        return slots, self._judge(slots)
 
-    def _propose(
-        self, sampler: Any, tries: int, number: int, eligible: Eligible, low: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Slots and probabilities [tries, number] of starts that are old enough."""
-        drawn = sampler.propose(self._random, tries, number, eligible)
-        begin: Any = low[0] if self._lockstep else low[drawn.stream]
-        position = begin % self.length + drawn.age
-        position = position - self.length * (position >= self.length)
-        return self.layout.slot(drawn.stream, position), drawn.probability
+    def _slots(self, stream: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Slots of rows by id, within the ring: int64[...]."""
+        return self.layout.slot(stream, row % self.length)
 
-    def _judge_old(self, slots: np.ndarray, eligible: Eligible) -> Verdict:
+    def _judge_old(self, slots: np.ndarray, stream: np.ndarray, eligible: Eligible) -> Verdict:
         """As `_judge`; a stream in which nothing is old enough yet has no valid start."""
         verdict = self._judge(slots)
-        if self._lockstep:
+        if self._ring.lockstep:
             return verdict
-        return verdict._replace(
-            valid=verdict.valid & (eligible.count > 0)[self.layout.place(slots)[0]]
-        )
+        return verdict._replace(valid=verdict.valid & (eligible.count > 0)[stream])
 
     def _draw_ranked(
         self, tree: HostTree, batch_size: int, batch: Batch
     ) -> tuple[np.ndarray, Verdict]:
         assert isinstance(self.sampler, Prioritized)
-        total = tree.total()
+        slots, mass, total = tree.draw(self._rng, batch_size)
         if total <= 0:
             raise self._too_little(batch_size)
-        slots, mass = tree.draw(self._rng, batch_size)
-        batch.draw.probability[:] = mass / total
+        stream, position = self.layout.place(slots)
+        batch.draw.stream[:], batch.draw.row[:] = stream, self._ring.ids(stream, position)
+        np.divide(mass, total, out=batch.draw.probability, casting="same_kind")
         batch.weight[:] = self.sampler.weights(mass, np.float32(self._samples), np)
         self._samples += 1
         return slots, self._judge(slots)
@@ -331,50 +323,50 @@ class HostPond:
             at = int(np.argmax(wrong))
             got = f"{priorities[at]} at index {at}"
             raise mismatch("priorities", "numbers >= 0", got, "look for NaN in the loss")
-        if np.any((stream < 0) | (stream >= self.streams)):
+        if row.size and not 0 <= stream.min() <= stream.max() < self.streams:
             raise mismatch(
                 "draw.stream", f"0 ... {self.streams - 1}", "others", "pass this ring's batch.draw"
             )
-        low, high = self._old_enough(self._added)
-        here = (row >= low[stream]) & (row < high[stream])
-        slots = self.layout.slot(stream, row % self.length)[here]
+        here = self._here(stream, row)
+        slots = self._slots(stream, row)[here]
         mass = priorities[here] ** self.sampler.alpha * self._judge(slots).valid
         self._highest = max(self._highest, float(mass.max(initial=0.0)))
         self._tree.assign(slots, mass)
 
     def take(self, stream: np.ndarray, row: np.ndarray) -> Batch:
         """The transitions that start at row ids[batch] of streams[batch]; invalid ones masked."""
-        low, high = self._old_enough(self._added)
-        slots = self.layout.slot(stream, row % self.length)
+        slots = self._slots(stream, row)
         verdict = self._judge(slots)
         batch = self._buffers(len(row))
+        batch.draw.stream[:], batch.draw.row[:] = stream, row
         self._assemble(slots, verdict, batch)
-        batch.draw.probability[:] = 0
-        batch.weight[:] = 1
-        batch.mask[:] = verdict.valid & (row >= low[stream]) & (row < high[stream])
+        batch.draw.probability.fill(0)
+        batch.weight.fill(1)
+        batch.mask[:] = verdict.valid & self._here(stream, row)
         return batch
 
-    def _shift(self, slots: np.ndarray, rows: Any) -> np.ndarray:
-        """Slots that lie `rows` rows later in the same streams, around the ring's end."""
-        if self.layout.own_heads:
-            stream, position = self.layout.place(slots)
-            return self.layout.slot(stream, (position + rows) % self.length)
-        return (slots + rows * self.streams) % self.capacity
+    def _here(self, stream: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Which row ids are stored and old enough to start."""
+        low, high = self._ring.old_enough(self.window)
+        if self._ring.lockstep:
+            return (row >= low) & (row < high)
+        return (row >= low[stream]) & (row < high[stream])
 
     def _judge(self, slots: np.ndarray) -> Verdict:
-        window = self.window
-        if window.before + window.n_step == 1:
-            flags = self._flat_flags.take(slots, mode="clip")[None]
-        else:
-            reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * slots.ndim)
-            flags = self._flat_flags.take(self._shift(slots, reach), mode="clip")
-        return window.judge(flags, np)
+        window, ring = self.window, self._ring
+        if self._verdicts:
+            flags = ring.flat_flags.take(slots, mode="wrap")
+            valid = self._verdicts.valid.take(flags, mode="clip")
+            return Verdict(valid, _ZERO, _ONE, flags, flags)
+        reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * slots.ndim)
+        return window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="clip"), np)
 
     def _valid_slots(self, batch_size: int) -> np.ndarray:
         """Every valid start's slot: for rings where almost nothing is valid."""
-        low, high = self._old_enough(self._added)
+        low, high = self._ring.old_enough(self.window)
         ids = low + np.arange(self.length)[:, None]
-        slots = self.layout.slot(np.arange(self.streams), ids % self.length)[ids < high]
+        slots = self.layout.slot(np.arange(self.streams), ids % self.length)
+        slots = slots[np.broadcast_to(ids < high, slots.shape)]
         slots = slots[self._judge(slots).valid]
         if not len(slots):
             raise self._too_little(batch_size)
@@ -389,43 +381,42 @@ class HostPond:
         )
 
     def _assemble(self, slots: np.ndarray, verdict: Verdict, batch: Batch) -> None:
-        window = self.window
+        """Everything but batch.draw, mask and weight, from slots and what their flags say."""
+        window, stores = self.window, self._ring.stores
         self._take_stacks(slots, verdict.depth, batch.obs, "")
         if self.layout.whole:
             self._take_stacks(slots, verdict.depth, batch.next_obs, "next_")
         else:
-            after = self._shift(slots, verdict.steps)
+            around = self._around
+            after = slots + self.streams if around else self._ring.shift(slots, verdict.steps)
             self._take_stacks(after, verdict.depth + verdict.steps, batch.next_obs, "")
-        rewards = self._stores["reward"].ring[:, 0]
-        ahead = np.arange(window.n_step)[:, None]
-        where = slots[None] if window.n_step == 1 else self._shift(slots, ahead)
-        batch.reward[:], batch.discount[:] = window.returns(
-            rewards.take(where, mode="clip"), verdict, np
-        )
-        self._stores["action"].take(slots, batch.action)
+        if self._verdicts:
+            stores["reward"].take_around(slots, batch.reward)
+            self._discounts.take(verdict.last, out=batch.discount, mode="clip")
+        else:
+            where = self._ring.shift(slots, np.arange(window.n_step)[:, None])
+            rewards = stores["reward"].ring[:, 0].take(where, mode="clip")
+            batch.reward[:], batch.discount[:] = window.returns(rewards, verdict, np)
+        stores["action"].take_around(slots, batch.action)
         for name, extra in batch.extras.items():
             if name == "life_lost":
                 np.not_equal(verdict.first & LIFE_LOST, 0, out=extra)
             else:
-                self._stores[f"extras/{name}"].take(slots, extra)
-        np.not_equal(verdict.last & TERMINATED, 0, out=batch.terminated)
-        np.not_equal(verdict.last & TRUNCATED, 0, out=batch.truncated)
+                stores[f"extras/{name}"].take_around(slots, extra)
+        _TERMINATED.take(verdict.last, out=batch.terminated, mode="clip")
+        _TRUNCATED.take(verdict.last, out=batch.truncated, mode="clip")
         batch.steps[:] = verdict.steps
-        stream, position = self.layout.place(slots)
-        batch.draw.stream[:] = stream
-        added: Any = int(self._added[0]) if self._lockstep else self._added[stream]
-        row = added - added % self.length + position
-        batch.draw.row[:] = row - self.length * (row >= added)
 
     def _take_stacks(self, slots: np.ndarray, depth: np.ndarray, tree: Any, prefix: str) -> None:
         if self.window.stack == 1:
-            where = slots
+            for path in self._intake.obs:
+                self._ring.stores[prefix + path].take_around(slots, _leaf(tree, path))
         else:
             back, padded = self.window.lookback(depth, np)
-            where = self._shift(slots[:, None], -back)
+            where = self._ring.shift(slots[:, None], -back)
             where[padded] = self.capacity
-        for path in self._intake.obs:
-            self._stores[prefix + path].take(where, _leaf(tree, path))
+            for path in self._intake.obs:
+                self._ring.stores[prefix + path].take(where, _leaf(tree, path))
 
     def _buffers(self, batch_size: int) -> Batch:
         def empty(field: Field, *lead: int) -> np.ndarray:
@@ -468,24 +459,19 @@ class HostPond:
         arrays = snapshot.pack(
             self.layout,
             self.spec,
-            {path: store.values() for path, store in self._stores.items()},
-            self._flags,
-            self._added,
+            {path: store.values() for path, store in self._ring.stores.items()},
+            self._ring.flags,
+            self._ring.added,
             faults=np.zeros(3, np.uint32),
             priorities=self._tree
-            and (self._tree.levels[0][: self.capacity], self._highest, self._samples),
+            and (self._tree.leaves[: self.capacity], self._highest, self._samples),
         )
         return arrays | {"rng": _pack_rng(self._rng)}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Become the pond that was exported, by a HostPond or by a Pond of the same shape."""
         saved = snapshot.unpack(self, arrays)
-        for path, store in self._stores.items():
-            store.restore(saved.columns[path])
-        self._flags[...] = saved.flags
-        self._added[:] = saved.added
-        self._lockstep = bool(np.all(self._added == self._added[0]))
-        self._last[:] = snapshot.newest_flags(self.layout, saved)
+        self._ring.restore(saved)
         if self._tree:
             mass, self._highest, self._samples = saved.priorities
             self._tree.rebuild(mass)

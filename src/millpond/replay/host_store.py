@@ -33,7 +33,7 @@ class HostStore:
 
     def encode(self, value: np.ndarray) -> np.ndarray:
         """[time, stream, *shape] → [time, stream, width] as stored."""
-        flat = value.reshape(*value.shape[:2], self.field.size)
+        flat = value.reshape(value.shape[0], value.shape[1], -1)
         if self.field.binary:
             return np.packbits(flat != 0, axis=-1, bitorder="little")
         return flat
@@ -44,13 +44,25 @@ class HostStore:
 
     def take(self, slots: np.ndarray, out: np.ndarray) -> None:
         """Rows at slots, capacity meaning zeros, into out[*slots.shape, *field.shape]."""
-        flat = self._turn(slots).reshape(-1)
+        self._take(self.data, self._turn(slots), out)
+
+    def take_around(self, slots: np.ndarray, out: np.ndarray) -> None:
+        """As `take`, but slots go on around the ring's end, and none means zeros."""
+        if self.turned:
+            slots = self._turn(slots % self.layout.capacity)
+        self._take(self.ring, slots, out)
+
+    def _take(self, data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
+        flat = slots.reshape(-1)
         if self.field.binary:
-            bits = np.unpackbits(self.data[flat], axis=-1, count=self.field.size, bitorder="little")
+            packed = data.take(flat, axis=0, mode="wrap")
+            bits = np.unpackbits(packed, axis=-1, count=self.field.size, bitorder="little")
             out[...] = bits.reshape(out.shape)
-            return
-        # Slots are in range by construction; the default mode would check them, 2.3 times slower.
-        np.take(self.data, flat, axis=0, out=out.reshape(flat.size, -1), mode="clip")
+        elif self.field.shape:
+            # The default mode checks every slot before it writes to `out`: 2.3 times slower.
+            data.take(flat, axis=0, out=out.reshape(flat.size, -1), mode="wrap")
+        else:
+            data.reshape(-1).take(flat, out=out.reshape(-1), mode="wrap")
 
     def values(self) -> np.ndarray:
         """A copy of the ring as values [*layout.lead, *field.shape]."""

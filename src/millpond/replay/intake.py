@@ -21,21 +21,24 @@ KNOWN_FLAGS = FIRST | BORDER | CONTEXT | CUT
 _BOOL, _BYTE = Field("bool"), Field("uint8", low=0, high=KNOWN_FLAGS)
 
 
-def shape_dtype(value: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of an array, NumPy, JAX or traced."""
-    return tuple(value.shape), np.dtype(value.dtype)
-
-
 class Intake:
     """Checks rows against one Spec: `columns = Intake(spec).arrange(rows, lead=(8,))`."""
 
     def __init__(self, spec: Spec, whole: bool = False) -> None:
         self.obs = [path for path, _ in walk(spec.obs, "obs")]
+        self._flat = self.obs == ["obs"]
         self.fields = {**spec.columns, "terminated": _BOOL, "truncated": _BOOL, "flags": _BYTE}
         if whole:
             self.fields |= {f"next_{path}": field for path, field in walk(spec.obs, "obs")}
         if "life_lost" in spec.extras:
             self.fields["extras/life_lost"] = _BOOL
+        bounds = {path: field.limits(field.dtype) for path, field in self.fields.items()}
+        self._bounded = {
+            path: (low, high)
+            for path, (low, high) in bounds.items()
+            if low is not None or high is not None
+        }
+        self._bounded["flags"] = (None, KNOWN_FLAGS)  # unsigned: nothing lies below
 
     def blocks(
         self, rows: Rows, next_obs: Tree | None, mask: Array | None, layout: Layout
@@ -44,7 +47,7 @@ class Intake:
 
         Takes rows [env] or [time, env]; where rows are whole transitions, [batch] or [time, env].
         """
-        shape = np.shape(getattr(rows, "reward", None))
+        shape: tuple[int, ...] = np.shape(getattr(rows, "reward", 0))
         if layout.whole:
             lead = shape if len(shape) in (1, 2) else (1,)
             values = self.arrange(rows, lead, "[batch]", next_obs)
@@ -85,29 +88,27 @@ class Intake:
             value = given[path]
             if not isinstance(value, (np.ndarray, jax.Array)):
                 value = np.asarray(value)
-            shape, dtype = shape_dtype(value)
-            if shape != lead + field.shape:
-                raise mismatch(
-                    path,
-                    f"shape {lead + field.shape} ({whose} + field {field.shape})",
-                    f"{shape}",
-                    _shape_remedy(shape, lead + field.shape),
-                )
-            if not field.accepts(dtype):
-                raise mismatch(path, f"{field.dtype}", f"{dtype}", "convert it where it is made")
+            if value.shape != lead + field.shape:
+                expected, shape = lead + field.shape, tuple(value.shape)
+                wanted = f"shape {expected} ({whose} + field {field.shape})"
+                raise mismatch(path, wanted, f"{shape}", _shape_remedy(shape, expected))
+            if value.dtype != field.dtype and not field.accepts(np.dtype(value.dtype)):
+                got = f"{value.dtype}"
+                raise mismatch(path, f"{field.dtype}", got, "convert it where it is made")
             values[path] = value
         return values
 
     def _given(self, rows: Rows, next_obs: Tree | None) -> dict[str, Any]:
-        given = dict(walk(rows.obs, "obs"))
+        plain = self._flat and not isinstance(rows.obs, Mapping)
+        given = {"obs": rows.obs} if plain else dict(walk(rows.obs, "obs"))
         if next_obs is not None:
             given |= dict(walk(next_obs, "next_obs"))
         given |= {f"extras/{name}": value for name, value in rows.extras.items()}
         for path in ("action", "reward", "terminated", "truncated", "flags"):
             given[path] = getattr(rows, path)
-        missing = [path for path in self.fields if path not in given]
-        unknown = [path for path in given if path not in self.fields]
-        if missing or unknown:
+        if given.keys() != self.fields.keys():
+            missing = [path for path in self.fields if path not in given]
+            unknown = [path for path in given if path not in self.fields]
             raise SpecMismatch(
                 f"fields: expected {sorted(self.fields)}, missing {missing}, unknown {unknown}; "
                 "give exactly the fields the Spec declares (next_obs in layout 'shared' alone)"
@@ -118,14 +119,20 @@ class Intake:
         """Host: raise SpecMismatch for the first value outside its field's bounds."""
         for path, field in self.fields.items():
             value = values[path]
-            low, high = field.limits(value.dtype)
-            if low is not None and np.any(value < low):
-                raise _out_of_bounds(path, field, value, value < low)
-            if high is not None and np.any(value > high):
-                raise _out_of_bounds(path, field, value, value > high)
+            if value.dtype == field.dtype:
+                if path not in self._bounded:
+                    continue
+                low, high = self._bounded[path]
+            else:
+                low, high = field.limits(value.dtype)
+            # Written so that NaN, which compares with nothing, is refused too.
+            if low is not None and not (value >= low).all():
+                raise _out_of_bounds(path, field, value, ~(value >= low))
+            if high is not None and not (value <= high).all():
+                raise _out_of_bounds(path, field, value, ~(value <= high))
             if field.binary and value.dtype.kind == "f" and np.any((value != 0) & (value != 1)):
                 raise mismatch(path, "only 0 and 1 (binary)", "other values", "drop binary=True")
-        if not np.all(np.isfinite(values["reward"])):
+        if not np.isfinite(values["reward"]).all():
             raise mismatch("reward", "finite numbers", f"{_first_bad(values['reward'])}", _NAN)
 
     def bad_values(self, values: Mapping[str, Array], rank: int, xp: Any) -> Array:
@@ -134,14 +141,28 @@ class Intake:
         for path, field in self.fields.items():
             value = values[path]
             low, high = field.limits(np.dtype(value.dtype))
-            wrong = None if low is None else value < low
+            wrong = None if low is None else ~(value >= low)
             if high is not None:
-                wrong = value > high if wrong is None else wrong | (value > high)
+                wrong = ~(value <= high) if wrong is None else wrong | ~(value <= high)
             if field.binary and np.dtype(value.dtype).kind == "f":
                 wrong = (value != 0) & (value != 1)
             if wrong is not None:
                 bad = bad | wrong.any(axis=tuple(range(rank, wrong.ndim)))
         return bad
+
+
+def short_way(spec: Spec, whole: bool) -> tuple[Field, Field] | None:
+    """The obs and action fields, if one row is right when their class, shape and dtype are."""
+    if whole or spec.extras or not isinstance(spec.obs, Field):
+        return None
+    for field in (spec.obs, spec.action):
+        bounded = field.low is not None or field.high is not None
+        closed = field.low is not None and field.high is not None
+        if field.binary or (field.shape and bounded):
+            return None
+        if not field.shape and not (field.dtype.kind in "iu" and closed):
+            return None
+    return spec.obs, spec.action
 
 
 def pack_values(values: Mapping[str, Array]) -> Array:

@@ -333,7 +333,7 @@ class Pond:
         # The first valid candidate; where there is none, the last one, masked.
         chosen = jnp.where(valid.any(0), valid.argmax(0), tries - 1)[None]
         stream, position, chance, verdict, mask = jax.tree.map(
-            lambda leaf: jnp.take_along_axis(leaf, chosen, axis=0)[0],
+            lambda leaf: jnp.take_along_axis(leaf, chosen, axis=0)[0] if leaf.ndim else leaf,
             (drawn.stream, position, drawn.probability, verdict, valid),
         )
         batch = self._assemble(state, stream, position, verdict, mask, chance)

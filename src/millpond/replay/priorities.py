@@ -108,42 +108,47 @@ class DeviceTree:
 
 
 class HostTree:
-    """The same tree in float64 NumPy, changed in place."""
+    """The same over NumPy in float64, changed in place: leaves, sums of 16, and sums of 256.
 
-    def __init__(self, capacity: int, fan: int) -> None:
-        self.capacity, self.fan = capacity, fan
-        self.levels = [np.zeros(size, np.float64) for size in level_sizes(capacity, fan)]
-        self._families = [level.reshape(-1, fan) for level in self.levels]
+    The top is not built further: its cumulative sum is one cheap pass per draw.
+    """
+
+    fan = 16
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        families = -(-capacity // self.fan**2) * self.fan
+        self.leaves = np.zeros(families * self.fan)
+        self._middle, self._top = np.zeros(families), np.zeros(families // self.fan)
+        self._levels = (
+            (self._middle.reshape(-1, self.fan), self._top),
+            (self.leaves.reshape(-1, self.fan), self._middle),
+        )
 
     def assign(self, slots: np.ndarray, mass: np.ndarray) -> None:
         """Give slots[n] their mass[n]; of a slot that repeats, the largest counts."""
-        leaves = self.levels[0]
-        leaves[slots] = 0
-        np.maximum.at(leaves, slots, mass)
-        for family, above in zip(self._families, self.levels[1:], strict=False):
+        self.leaves[slots] = 0
+        np.maximum.at(self.leaves, slots, mass)
+        for family, above in reversed(self._levels):
             slots = slots // self.fan
-            above[slots] = family[slots].sum(1)
+            above[slots] = family.take(slots, axis=0, mode="clip").sum(1)
 
     def rebuild(self, leaves: np.ndarray) -> None:
-        """All levels from leaves[capacity]."""
-        self.levels[0][: self.capacity] = leaves
-        for family, above in zip(self._families, self.levels[1:], strict=False):
-            above[: len(family)] = family.sum(1)
+        """All sums from leaves[capacity]."""
+        self.leaves[: self.capacity] = leaves
+        for family, above in reversed(self._levels):
+            above[:] = family.sum(1)
 
-    def draw(self, rng: np.random.Generator, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """slots[batch] in proportion to their masses, and the masses."""
-        node = np.zeros(batch, np.int64)
-        mass = np.zeros(batch)
-        for family in reversed(self._families):
-            children = family[node]
-            reached = np.cumsum(children, axis=1)
-            total = reached[:, -1]
-            draw = np.minimum(rng.random(batch) * total, np.nextafter(total, 0))
-            child = (reached <= draw[:, None]).sum(1)
-            mass = children[np.arange(batch), child]
-            node = node * self.fan + child
-        return node, mass
-
-    def total(self) -> float:
-        """The sum of all masses."""
-        return float(self.levels[-1].sum())
+    def draw(self, rng: np.random.Generator, batch: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """slots[batch] in proportion to their masses, the masses, and the sum of all."""
+        reached = self._top.cumsum()
+        total = float(reached[-1])
+        # Sorted draws walk through memory in order; the batch's order means nothing.
+        chance = np.sort(rng.random(batch)) * total
+        node = reached.searchsorted(np.minimum(chance, np.nextafter(total, 0)), "right")
+        for family, _ in self._levels:
+            inner = family.take(node, axis=0, mode="clip").cumsum(1)
+            ends = inner[:, -1]
+            chance = np.minimum(rng.random(batch) * ends, np.nextafter(ends, 0))
+            node = node * self.fan + (inner > chance[:, None]).argmax(1)
+        return node, self.leaves.take(node, mode="clip"), total

@@ -1,0 +1,157 @@
+"""`HostRing`: the memory of a host ring, who wrote how much of it, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadState
+from ..rows import CUT
+from ..spec import Spec
+from ..window import Window
+from .host_store import HostStore
+from .layouts import Layout
+from .snapshot import Snapshot, newest_flags
+
+
+class HostRing:
+    """Columns, flags and counts of every stream; writes are checked by the caller."""
+
+    def __init__(self, spec: Spec, layout: Layout) -> None:
+        self.layout = layout
+        self.length, self.streams = layout.length, layout.streams
+        columns = layout.columns(spec)
+        self.stores = {path: HostStore(field, layout) for path, field in columns.items()}
+        self.flags = np.full(layout.lead, CUT, np.uint8)  # CUT where nothing was written yet
+        self.flat_flags = self.flags.reshape(-1)
+        self.last = np.full(self.streams, CUT, np.uint8)
+        self.added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
+        self._lockstep: bool | None = True  # None: not known
+        # One row at a time: every column as [capacity, *field.shape].
+        self._rows = {
+            path: (store.ring.reshape(-1, *store.field.shape), store.turned)
+            for path, store in self.stores.items()
+            if not store.field.binary
+        }
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether every stream has received the same number of rows."""
+        if self._lockstep is None:
+            self._lockstep = bool(np.all(self.added == self.added[0]))
+        return self._lockstep
+
+    def write_block(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> None:
+        """Write [time, stream] rows of all streams in lockstep: at most two stretches a column."""
+        time = len(flags)
+        kept = min(time, self.length)
+        skip = time - kept
+        start = (int(self.added[0]) + skip) % self.length
+        upper = min(kept, self.length - start)
+        for path, store in self.stores.items():
+            rows = store.encode(values[path][skip:] if skip else values[path])
+            store.grid[start : start + upper] = rows[:upper]
+            if upper < kept:
+                store.grid[: kept - upper] = rows[upper:]
+        grid = self.flags.T if self.layout.own_heads else self.flags
+        grid[start : start + upper] = flags[skip : skip + upper]
+        if upper < kept:
+            grid[: kept - upper] = flags[skip + upper :]
+        self.last[:] = flags[-1]
+        self.added += time
+
+    def write_rows(
+        self,
+        values: Mapping[str, np.ndarray],
+        flags: np.ndarray,
+        env: int | None,
+        keep: np.ndarray | None,
+    ) -> None:
+        """Write [time, stream] rows of one stream, or the kept ones, each at its own head."""
+        stream = np.arange(self.streams) if env is None else np.array([env])
+        keep = np.ones(flags.shape, bool) if keep is None else keep
+        rank = np.cumsum(keep, axis=0) - 1
+        number = rank[-1] + 1
+        fits = keep & (rank >= number - self.length)  # of more than fit, the newest
+        position = (self.added[stream] + rank) % self.length
+        slots = self.layout.slot(stream, position)[fits]
+        for path, store in self.stores.items():
+            store.put(slots, store.encode(values[path])[fits])
+        self.flat_flags[slots] = flags[fits]
+        newest = keep & (rank == number - 1)
+        last = np.where(newest, flags, 0).max(axis=0)
+        self.last[stream] = np.where(number > 0, last, self.last[stream])
+        self.added[stream] += number
+        self._lockstep = None
+
+    def write_one(self, env: int, obs: Any, action: Any, reward: Any, flags: int) -> None:
+        """Write one row of one stream, whose spec has no other columns."""
+        added = int(self.added[env])
+        position = added % self.length
+        slot = self.layout.slot(env, position)
+        for path, value in (("obs", obs), ("action", action), ("reward", reward)):
+            rows, turned = self._rows[path]
+            rows[env * self.length + position if turned else slot] = value
+        self.flat_flags[slot] = flags
+        self.last[env] = flags
+        self.added[env] = added + 1
+        self._lockstep = True if self.streams == 1 else None
+
+    def cut(self, env: int | None) -> None:
+        """Mark the newest row of one stream, or of all, as CUT."""
+        streams = np.arange(self.streams) if env is None else np.array([env])
+        self.last[streams] |= CUT
+        self.flat_flags[self.newest()[streams]] |= CUT
+
+    def newest(self) -> np.ndarray:
+        """The slot of every stream's newest row."""
+        return self.layout.slot(np.arange(self.streams), (self.added - 1) % self.length)
+
+    def old_enough(self, window: Window, added: Any = None) -> tuple[Any, Any]:
+        """The first id that may start by age, and the first after it that may not.
+
+        Per stream; one number each when all streams are in lockstep.
+        """
+        if added is None:
+            added = self.added[0] if self.lockstep else self.added
+        size = np.minimum(added, self.length)
+        first, count = self.layout.eligible(window, size)
+        low = added - size + first
+        return low, low + count
+
+    def shift(self, slots: np.ndarray, rows: Any) -> np.ndarray:
+        """Slots that lie `rows` rows later in the same streams, around the ring's end."""
+        if self.layout.own_heads:
+            stream, position = self.layout.place(slots)
+            return self.layout.slot(stream, (position + rows) % self.length)
+        return (slots + rows * self.streams) % self.layout.capacity
+
+    def ids(self, stream: np.ndarray, position: np.ndarray) -> np.ndarray:
+        """The 64-bit ids of the rows now at these places."""
+        added: Any = int(self.added[0]) if self.lockstep else self.added[stream]
+        row = added - added % self.length + position
+        return row - self.length * (row >= added)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.flags.nbytes + sum(store.nbytes for store in self.stores.values())
+
+    def check(self) -> None:
+        """Raise BadState if the books do not agree."""
+        written = self.added > 0
+        if not np.array_equal(self.flat_flags[self.newest()][written], self.last[written]):
+            raise BadState(
+                "HostPond: the newest rows' flags do not match; was a private array changed?"
+            )
+
+    def restore(self, saved: Snapshot) -> None:
+        """Become the ring that was exported."""
+        for path, store in self.stores.items():
+            store.restore(saved.columns[path])
+        self.flags[...] = saved.flags
+        self.added[:] = saved.added
+        self.last[:] = newest_flags(self.layout, saved)
+        self._lockstep = None
