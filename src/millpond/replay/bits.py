@@ -41,8 +41,13 @@ class KeyRandom:
         return key
 
     def integers(self, shape: tuple[int, ...], below: Array) -> Array:
-        """int32 in [0, below): the high half of a 32 x 32 bit product, bias under below / 2^32."""
-        bits = jax.random.bits(self._next(), shape, np.uint32)
+        """int32[tries, ...] in [0, below): the high half of a 32 x 32 bit product.
+
+        The bias is under below / 2^32. Only the first try draws new words; later ones, which few
+        samples need, hash them again, for a tenth of the time.
+        """
+        words = jax.random.bits(self._next(), shape[1:], np.uint32)
+        bits = jnp.stack([_hash(words, round_) for round_ in range(shape[0])])
         below = jnp.asarray(below).astype(np.uint32)
         low = (bits & 0xFFFF) * (below & 0xFFFF)
         mid = (bits >> 16) * (below & 0xFFFF) + (low >> 16)
@@ -59,15 +64,35 @@ class KeyRandom:
         return jax.random.permutation(self._next(), number)
 
 
+def _hash(words: Array, round_: int) -> Array:
+    """Words of their own for every round: a bijection of uint32 (murmur3's finalizer)."""
+    if round_ == 0:
+        return words
+    words = words + np.uint32(0x9E3779B9 * round_ & 0xFFFFFFFF)
+    words = (words ^ (words >> 16)) * np.uint32(0x85EBCA6B)
+    words = (words ^ (words >> 13)) * np.uint32(0xC2B2AE35)
+    return words ^ (words >> 16)
+
+
+def around(position: Array, length: int) -> Array:
+    """position in [-length, 2 * length) brought into [0, length): cheaper than a remainder."""
+    position = jnp.where(position < 0, position + length, position)
+    return jnp.where(position >= length, position - length, position)
+
+
 def fold(tree: Any) -> Array:
-    """Every bit of every array of a tree, ored into one uint32."""
+    """A uint32 that depends on every element of every array [batch, ...] of a tree.
+
+    First over the batch, which vectorises, then over the rest by another operation, or the
+    compiler would make one slow reduction of the two.
+    """
     seen = jnp.uint32(0)
     for leaf in jax.tree.leaves(tree):
         if leaf.dtype == bool:
             leaf = leaf.astype(np.uint8)
         bits = jax.lax.bitcast_convert_type(leaf, f"uint{leaf.dtype.itemsize * 8}")
-        whole = jax.lax.reduce(bits, bits.dtype.type(0), jax.lax.bitwise_or, range(bits.ndim))
-        seen = seen | whole.astype(np.uint32)
+        rest = jax.lax.reduce(bits, bits.dtype.type(0), jax.lax.bitwise_or, (0,))
+        seen = seen | rest.max().astype(np.uint32)
     return seen
 
 
@@ -78,3 +103,20 @@ def mix(block: Array, zero: Array) -> Array:
     word = f"uint{block.dtype.itemsize * 8}"
     bits = jax.lax.bitcast_convert_type(block, word) | zero.astype(word)
     return jax.lax.bitcast_convert_type(bits, block.dtype)
+
+
+def settle(tree: Any, zero: Array) -> Any:
+    """The tree, unchanged, but computed once, before anything that uses it.
+
+    XLA on CPU computes an index anew for every element it gathers, with all that led to it; not
+    across a loop. `zero` is always 0, so the loop turns once, but the compiler does not know. A
+    GPU does better without.
+    """
+
+    def once(tree: Any) -> Any:
+        def turn(number: Array, tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: mix(leaf, number.astype(np.uint32)), tree)
+
+        return jax.lax.fori_loop(0, 1 + zero.astype(np.int32), turn, tree)
+
+    return jax.lax.platform_dependent(tree, cpu=once, default=lambda tree: tree)

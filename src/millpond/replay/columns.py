@@ -27,15 +27,10 @@ class Column:
                 "device; declare a 32-bit field or use HostPond"
             )
         self.field = field
-        self.shape: tuple[int, ...]
-        if field.binary:
-            self.shape, self.dtype = (-(-field.size // 32),), np.dtype(np.uint32)
-        elif not field.shape:
-            self.shape, self.dtype = (), field.dtype
-        elif field.dtype.itemsize == 4:
-            self.shape, self.dtype = (field.size,), field.dtype
-        else:
-            self.shape, self.dtype = (-(-field.nbytes // 4),), np.dtype(np.uint32)
+        self.words = -(-field.nbytes // 4)
+        own = not field.shape or (field.dtype.itemsize == 4 and not field.binary)
+        self.dtype = field.dtype if own else np.dtype(np.uint32)
+        self.shape = _row_shape(self.words) if field.shape else ()
 
     @property
     def nbytes(self) -> int:
@@ -50,13 +45,13 @@ class Column:
         flat = jnp.reshape(value, (*lead, field.size))
         if field.binary:
             flat = (flat != 0).astype(jnp.uint32)
-            flat = _pad(flat, self.shape[0] * 32).reshape(*lead, self.shape[0], 32)
+            flat = _pad(flat, self.words * 32).reshape(*lead, *self.shape, 32)
             return (flat << _BITS).sum(-1, dtype=jnp.uint32)
         flat = flat.astype(field.dtype)
         if self.dtype == field.dtype:
-            return flat
+            return flat.reshape(*lead, *self.shape)
         per_word = 4 // field.dtype.itemsize
-        flat = _pad(flat, self.shape[0] * per_word).reshape(*lead, self.shape[0], per_word)
+        flat = _pad(flat, self.words * per_word).reshape(*lead, *self.shape, per_word)
         return jax.lax.bitcast_convert_type(flat, jnp.uint32)
 
     def decode(self, stored: Array) -> Array:
@@ -64,7 +59,7 @@ class Column:
         field = self.field
         if not field.shape:
             return stored
-        lead = stored.shape[:-1]
+        lead = stored.shape[: stored.ndim - len(self.shape)]
         if field.binary:
             bits = (stored[..., None] >> _BITS) & 1
             flat = bits.reshape(*lead, -1)[..., : field.size].astype(field.dtype)
@@ -74,6 +69,18 @@ class Column:
             parts = jax.lax.bitcast_convert_type(stored, field.dtype)
             flat = parts.reshape(*lead, -1)[..., : field.size]
         return flat.reshape(*lead, *field.shape)
+
+
+def _row_shape(words: int) -> tuple[int, ...]:
+    """How a row of so many words is shaped in the ring.
+
+    XLA on CPU gathers flat rows of 24 to 48 words one word at a time (1.6 ns each) and rows of
+    4 x up to 8 or 8 x up to 8 as vectors (0.3 ns); wider ones it copies well. A GPU does not mind.
+    """
+    for rows in (8, 4):
+        if words % rows == 0 and 1 < words // rows <= 8:
+            return rows, words // rows
+    return (words,)
 
 
 def _pad(flat: Array, size: int) -> Array:

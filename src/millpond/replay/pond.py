@@ -16,7 +16,7 @@ from ..samplers import Eligible, Prioritized, Sampler, uniform
 from ..spec import Spec
 from ..window import Verdict, Window
 from . import snapshot
-from .bits import KeyRandom, fold, minus, mix, plus, words
+from .bits import KeyRandom, around, fold, minus, mix, plus, settle, words
 from .columns import Column
 from .intake import Intake, pack_values
 from .layouts import LayoutName, make_layout
@@ -162,14 +162,11 @@ class Pond:
         start = (state.head + (time - kept)) % self.length
         joined, broken = self._join(state, flags)
         joined = mix(joined, state.zero)
-        columns = {
-            path: write(state.columns[path], mix(new[time - kept :], state.zero), start)
-            for path, new in encoded.items()
-        }
+        news = {path: mix(new[time - kept :], state.zero) for path, new in encoded.items()}
         borders = state.faults.borders + broken.sum(dtype=np.uint32)
         head = state.head + time % self.length
         state = state._replace(
-            columns=columns,
+            columns=write(state.columns, news, start),
             flags=self._write_flags(state.flags, joined, kept, start),
             last=joined[-1],
             head=head % self.length,
@@ -326,7 +323,7 @@ class Pond:
         )
         oldest = state.head - state.size + first
         begin = oldest[drawn.stream] if self.layout.own_heads else oldest
-        position = (begin + drawn.age) % self.length
+        position = around(begin + drawn.age, self.length)
         verdict = self._judge(state, drawn.stream, position)
         enough = (count > 0)[drawn.stream] if self.layout.own_heads else count > 0
         valid = verdict.valid & enough
@@ -345,7 +342,7 @@ class Pond:
         assert self._tree
         assert state.priorities
         assert isinstance(self.sampler, Prioritized)
-        slots, mass, total = self._tree.draw(state.priorities.levels, key, batch_size)
+        slots, mass, total = self._tree.draw(state.priorities.levels, key, batch_size, state.zero)
         stream, position = self.layout.place(slots)
         verdict = self._judge(state, stream, position)
         chance = mass / jnp.maximum(total, jnp.finfo(np.float32).tiny)
@@ -405,8 +402,12 @@ class Pond:
 
     def _judge(self, state: PondState, stream: Array, position: Array) -> Verdict:
         window = self.window
+        if window.before + window.n_step == 1:
+            return window.judge(self._flags_at(state, stream, position)[None], jnp)
         reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * stream.ndim)
-        return window.judge(self._flags_at(state, stream, (position + reach) % self.length), jnp)
+        return window.judge(
+            self._flags_at(state, stream, around(position + reach, self.length)), jnp
+        )
 
     def _assemble(
         self,
@@ -418,12 +419,18 @@ class Pond:
         chance: Array,
     ) -> Batch:
         window = self.window
+        stream, position, verdict, mask, chance = settle(
+            (stream, position, verdict, mask, chance), state.zero
+        )
 
         def at(path: str, where: Array, stream: Array = stream) -> Array:
-            slots = self.layout.slot(stream, where % self.length)
+            slots = self.layout.slot(stream, around(where, self.length))
             return self._columns[path].decode(_gather(state.columns[path], slots))
 
         def stack(start: Array, depth: Array, prefix: str = "") -> Any:
+            if window.stack == 1:  # nothing to pad
+                columns = {path: at(prefix + path, start)[:, None] for path in self._intake.obs}
+                return self.spec.obs_tree(columns)
             back, padded = window.lookback(depth, jnp)
             columns = {
                 path: _blank(at(prefix + path, start[:, None] - back, stream[:, None]), padded)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..rows import Array
+from .bits import settle
 
 
 class Priorities(NamedTuple):
@@ -94,7 +95,9 @@ class DeviceTree:
             levels.append(jnp.zeros(size, np.float32).at[: sums.shape[0]].set(sums))
         return tuple(levels)
 
-    def draw(self, levels: tuple[Array, ...], key: Array, batch: int) -> tuple[Array, Array, Array]:
+    def draw(
+        self, levels: tuple[Array, ...], key: Array, batch: int, zero: Array
+    ) -> tuple[Array, Array, Array]:
         """slots[batch], their masses, and the sum of all: each slot in proportion to its mass."""
         chances = jax.random.uniform(key, (len(levels), batch))
         node = jnp.zeros(batch, np.int32)
@@ -102,7 +105,7 @@ class DeviceTree:
         for level, chance in zip(reversed(levels), chances, strict=True):
             family = level.reshape(-1, self.fan).at[node].get(mode="promise_in_bounds")
             child, mass = descend(family, chance, jnp)
-            node = node * self.fan + child
+            node, mass = settle((node * self.fan + child, mass), zero)
         total = _sum(levels[-1][None])[0]
         return jnp.minimum(node, self.capacity - 1), mass, total
 
