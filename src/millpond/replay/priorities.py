@@ -69,13 +69,19 @@ class DeviceTree:
 
     def assign(self, levels: tuple[Array, ...], slots: Array, mass: Array) -> tuple[Array, ...]:
         """Give slots[n] their mass[n]; a slot >= capacity is passed over. No slot twice."""
+        slots = self._outside(slots)
         leaves = levels[0].at[slots].set(mass, mode="drop")
         return self._sum_up((leaves, *levels[1:]), slots)
 
     def largest(self, levels: tuple[Array, ...], slots: Array, mass: Array) -> tuple[Array, ...]:
         """As `assign`, but slots may repeat: the largest mass counts."""
+        slots = self._outside(slots)
         leaves = levels[0].at[slots].set(0.0, mode="drop").at[slots].max(mass, mode="drop")
         return self._sum_up((leaves, *levels[1:]), slots)
+
+    def _outside(self, slots: Array) -> Array:
+        """Slots >= capacity moved beyond the last family's padding, where updates are dropped."""
+        return jnp.where(slots < self.capacity, slots, self.sizes[0])
 
     def _sum_up(self, levels: tuple[Array, ...], slots: Array) -> tuple[Array, ...]:
         done = [levels[0]]
