@@ -204,7 +204,8 @@ def test_sums_do_not_drift_in_a_million_updates():
 
     keys = jax.random.split(jax.random.key(0), 1 << 15)  # x 32 draws: a million updates
     state, _ = jax.jit(lambda state: jax.lax.scan(turn, state, keys))(state)
-    levels = [np.asarray(level) for level in state.priorities.levels]
+    tree, shape = np.asarray(state.priorities.tree), pond._tree
+    levels = [tree[a : a + n] for a, n in zip(shape.starts, shape.sizes, strict=True)]
     for below, above in zip(levels[:-1], levels[1:], strict=True):
         family = below.reshape(-1, 16)
         total = family[:, 0]

@@ -108,10 +108,10 @@ def next_flags(flags: Array, terminated: Array, truncated: Array) -> Array:
 
 
 def pack_flags(flags: Array, terminated: Array, truncated: Array, life_lost: Array | None) -> Array:
-    """The stored flags byte of checked rows: uint8[...], NumPy or JAX. Unknown bits are dropped."""
-    byte = flags.astype(np.uint8) & np.uint8(FIRST | BORDER | CONTEXT | CUT)
-    byte = byte | (terminated.astype(np.uint8) << 4) | (truncated.astype(np.uint8) << 5)
-    return byte if life_lost is None else byte | (life_lost.astype(np.uint8) << 6)
+    """The stored flags byte of checked rows: uint8[...], NumPy or JAX."""
+    byte = flags.astype(np.uint8, copy=False)
+    byte = byte + terminated * np.uint8(TERMINATED) + truncated * np.uint8(TRUNCATED)
+    return byte if life_lost is None else byte + life_lost * np.uint8(LIFE_LOST)
 
 
 def breaks(before: Array, after: Array) -> Array:

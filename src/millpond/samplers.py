@@ -157,10 +157,9 @@ class Prioritized:
     def weights(self, mass: Array, samples: Array, xp: Any) -> Array:
         """float32[batch] of the masses drawn; where nothing could be drawn, 0."""
         drawn = mass > 0
-        least = xp.where(drawn, mass, xp.inf).min()
-        ratio = xp.where(drawn, mass, 1) / xp.where(drawn.any(), least, 1)
-        weight = ratio ** -self.beta_at(samples, xp)
-        return xp.where(drawn, weight, 0).astype(np.float32)
+        least = xp.where(drawn, mass, np.float32(np.inf)).min()
+        ratio = xp.where(drawn, mass / least, np.float32(1)).astype(np.float32)
+        return ratio ** -self.beta_at(samples, xp) * drawn
 
 
 Sampler = Uniform | Stratified | Recent | Prioritized

@@ -29,12 +29,17 @@ class HostRing:
         self.last = np.full(self.streams, CUT, np.uint8)
         self.added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
         self._lockstep: bool | None = True  # None: not known
-        # One row at a time: every column as [capacity, *field.shape].
+        self._span: tuple[Any, Any, Any] = (-1, 0, 0)  # what old_enough said, and for how many rows
+        # For one row at a time: every column as [capacity, *field.shape].
         self._rows = {
-            path: (store.ring.reshape(-1, *store.field.shape), store.turned)
+            path: store.ring.reshape(-1, *store.field.shape)
             for path, store in self.stores.items()
             if not store.field.binary
         }
+        self._by_env = layout.own_heads
+        self._turned = [
+            self.stores[path].turned for path in ("obs", "action") if path in self._rows
+        ]
 
     @property
     def lockstep(self) -> bool:
@@ -90,10 +95,12 @@ class HostRing:
         """Write one row of one stream, whose spec has no other columns."""
         added = int(self.added[env])
         position = added % self.length
-        slot = self.layout.slot(env, position)
-        for path, value in (("obs", obs), ("action", action), ("reward", reward)):
-            rows, turned = self._rows[path]
-            rows[env * self.length + position if turned else slot] = value
+        by_env = env * self.length + position
+        slot = by_env if self._by_env else position * self.streams + env
+        rows, turned = self._rows, self._turned
+        rows["obs"][by_env if turned[0] else slot] = obs
+        rows["action"][by_env if turned[1] else slot] = action
+        rows["reward"][slot] = reward
         self.flat_flags[slot] = flags
         self.last[env] = flags
         self.added[env] = added + 1
@@ -116,6 +123,11 @@ class HostRing:
         """
         if added is None:
             added = self.added[0] if self.lockstep else self.added
+            if self.lockstep and added == self._span[0]:
+                return self._span[1:]
+            low, high = self.old_enough(window, added)
+            self._span = (added, low, high)
+            return low, high
         size = np.minimum(added, self.length)
         first, count = self.layout.eligible(window, size)
         low = added - size + first

@@ -125,10 +125,11 @@ class Intake:
                 low, high = self._bounded[path]
             else:
                 low, high = field.limits(value.dtype)
-            # Written so that NaN, which compares with nothing, is refused too.
-            if low is not None and not (value >= low).all():
+            # Written so that NaN, which compares with nothing, is refused too. Where one number
+            # bounds all elements, the extremes tell, in one pass.
+            if low is not None and not _all_above(value, low):
                 raise _out_of_bounds(path, field, value, ~(value >= low))
-            if high is not None and not (value <= high).all():
+            if high is not None and not _all_below(value, high):
                 raise _out_of_bounds(path, field, value, ~(value <= high))
             if field.binary and value.dtype.kind == "f" and np.any((value != 0) & (value != 1)):
                 raise mismatch(path, "only 0 and 1 (binary)", "other values", "drop binary=True")
@@ -156,9 +157,11 @@ def short_way(spec: Spec, whole: bool) -> tuple[Field, Field] | None:
     if whole or spec.extras or not isinstance(spec.obs, Field):
         return None
     for field in (spec.obs, spec.action):
-        bounded = field.low is not None or field.high is not None
-        closed = field.low is not None and field.high is not None
-        if field.binary or (field.shape and bounded):
+        open_, closed = (
+            field.low is None and field.high is None,
+            isinstance(field.low, float) and isinstance(field.high, float),
+        )
+        if field.binary or not (open_ if field.size > 64 else open_ or closed):
             return None
         if not field.shape and not (field.dtype.kind in "iu" and closed):
             return None
@@ -169,6 +172,14 @@ def pack_values(values: Mapping[str, Array]) -> Array:
     """The stored flags byte of checked values: uint8[...]."""
     lost = values.get("extras/life_lost")
     return pack_flags(values["flags"], values["terminated"], values["truncated"], lost)
+
+
+def _all_above(value: Array, low: Any) -> bool:
+    return bool((value >= low).all()) if isinstance(low, np.ndarray) else value.min() >= low
+
+
+def _all_below(value: Array, high: Any) -> bool:
+    return bool((value <= high).all()) if isinstance(high, np.ndarray) else value.max() <= high
 
 
 _NAN = "find the env that gave it; rewards must be numbers"

@@ -18,18 +18,17 @@ from ..window import Verdict, Window
 from . import snapshot
 from .bits import KeyRandom, around, fold, minus, mix, plus, settle, words
 from .columns import Column
-from .intake import Intake, pack_values
+from .intake import KNOWN_FLAGS, Intake, pack_values
 from .layouts import LayoutName, make_layout
 from .priorities import DeviceTree, Priorities
 from .ring import write
 
-
-class Faults(NamedTuple):
-    """What was bad inside jit, where nothing can raise, and was therefore left out: counts."""
-
-    values: Array  # rows with a value outside its bounds, or a reward that is no number
-    borders: Array  # rows whose flags contradict the row before
-    priorities: Array  # priorities that were negative or no number
+# What was bad inside jit, where nothing can raise, and was therefore left out, by kind.
+FAULTS = (
+    "rows with a value outside its bounds or a reward that is no number",
+    "rows whose flags contradict the row before",
+    "priorities that are negative or no number",
+)
 
 
 class PondState(NamedTuple):
@@ -41,7 +40,7 @@ class PondState(NamedTuple):
     head: Array  # int32: where the next row goes
     size: Array  # int32: rows stored per stream
     base: Array  # uint32[..., 2]: 64-bit id of the row at position 0 in this lap, high and low word
-    faults: Faults
+    faults: Array  # uint32[3]: how often each of FAULTS happened
     priorities: Priorities | None
     # Always 0, but the compiler does not know: `sample` makes it depend on the batch and `add`
     # mixes it into what it writes, so reads finish before writes and the ring is never copied.
@@ -93,7 +92,7 @@ class Pond:
             head=jnp.zeros(heads, np.int32),
             size=jnp.zeros(heads, np.int32),
             base=jnp.zeros((*heads, 2), np.uint32),
-            faults=Faults(jnp.uint32(0), jnp.uint32(0), jnp.uint32(0)),
+            faults=jnp.zeros(len(FAULTS), np.uint32),
             priorities=self._tree and Priorities(self._tree.init(), jnp.float32(1), jnp.uint32(0)),
             zero=jnp.uint32(0),
         )
@@ -134,10 +133,10 @@ class Pond:
         values, keep = self._intake.blocks(rows, next_obs, mask, self.layout)
         bad = self._intake.bad_values(values, rank=2, xp=jnp)
         values["reward"] = jnp.where(jnp.isfinite(values["reward"]), values["reward"], 0)
+        values["flags"] = values["flags"] & np.uint8(KNOWN_FLAGS)
         flags = jnp.where(bad, np.uint8(CUT), np.uint8(0)) | pack_values(values)
         seen = bad if keep is None else bad & keep
-        faults = state.faults._replace(values=state.faults.values + seen.sum(dtype=np.uint32))
-        state = state._replace(faults=faults)
+        state = state._replace(faults=state.faults.at[0].add(seen.sum(dtype=np.uint32)))
         encoded = {
             path: column.encode(values[path], values[path].shape[:2])
             for path, column in self._columns.items()
@@ -163,7 +162,6 @@ class Pond:
         joined, broken = self._join(state, flags)
         joined = mix(joined, state.zero)
         news = {path: mix(new[time - kept :], state.zero) for path, new in encoded.items()}
-        borders = state.faults.borders + broken.sum(dtype=np.uint32)
         head = state.head + time % self.length
         state = state._replace(
             columns=write(state.columns, news, start),
@@ -172,7 +170,7 @@ class Pond:
             head=head % self.length,
             size=jnp.minimum(state.size + time, self.length),
             base=self._next_lap(state.base, head, time // self.length),
-            faults=state.faults._replace(borders=borders),
+            faults=state.faults.at[1].add(broken.sum(dtype=np.uint32)),
         )
         if self._tree and self.layout.whole:
             slots = (start + np.arange(kept, dtype=np.int32)) % self.length
@@ -237,7 +235,6 @@ class Pond:
 
         head = state.head + keep
         old = state.priorities
-        borders = state.faults.borders + (broken[0] & keep).sum(dtype=np.uint32)
         state = state._replace(
             columns={path: put(state.columns[path], slot, new) for path, new in encoded.items()},
             flags=put(put(state.flags, before, joined[0]), slot, joined[1]),
@@ -245,7 +242,7 @@ class Pond:
             head=head % self.length,
             size=jnp.minimum(state.size + keep, self.length),
             base=self._next_lap(state.base, head, 0),
-            faults=state.faults._replace(borders=borders),
+            faults=state.faults.at[1].add((broken[0] & keep).sum(dtype=np.uint32)),
         )
         return self._give_mass(state, *judged[:2], old, judged[2]) if judged else state
 
@@ -283,7 +280,7 @@ class Pond:
             slots = jnp.concatenate([slots, retired])
             mass = jnp.concatenate([mass, jnp.zeros(retired.shape, np.float32)])
         return state._replace(
-            priorities=old._replace(levels=self._tree.assign(old.levels, slots, mass))
+            priorities=old._replace(tree=self._tree.assign(old.tree, slots, mass))
         )
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
@@ -342,7 +339,7 @@ class Pond:
         assert self._tree
         assert state.priorities
         assert isinstance(self.sampler, Prioritized)
-        slots, mass, total = self._tree.draw(state.priorities.levels, key, batch_size, state.zero)
+        slots, mass, total = self._tree.draw(state.priorities.tree, key, batch_size, state.zero)
         stream, position = self.layout.place(slots)
         verdict = self._judge(state, stream, position)
         chance = mass / jnp.maximum(total, jnp.finfo(np.float32).tiny)
@@ -379,11 +376,9 @@ class Pond:
         mass = jnp.where(good, priorities, 0).astype(np.float32) ** self.sampler.alpha
         slot = jnp.where(here & good, slot, self.capacity)
         highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max())
-        levels = self._tree.largest(ranked.levels, slot, mass)
-        faults = state.faults._replace(
-            priorities=state.faults.priorities + (~good).sum(dtype=np.uint32)
-        )
-        ranked = ranked._replace(levels=levels, highest=highest)
+        tree = self._tree.largest(ranked.tree, slot, mass)
+        faults = state.faults.at[2].add((~good).sum(dtype=np.uint32))
+        ranked = ranked._replace(tree=tree, highest=highest)
         return state._replace(priorities=ranked, faults=faults)
 
     def take(self, state: PondState, stream: Array, position: Array) -> Batch:
@@ -477,12 +472,11 @@ class Pond:
 
     def check(self, state: PondState) -> None:
         """Host: raise FaultsFound if bad values were ignored inside jit since `init`."""
-        values, borders, priorities = (int(np.sum(np.asarray(n))) for n in state.faults)
-        if values or borders or priorities:
+        counts = np.asarray(state.faults).reshape(-1, len(FAULTS)).sum(0)  # agents may be vmapped
+        if counts.any():
+            found = ", ".join(f"{count} {what}" for count, what in zip(counts, FAULTS, strict=True))
             raise FaultsFound(
-                f"Pond: {values} rows with a value outside its bounds or a reward that is no "
-                f"number, {borders} rows whose flags contradict the row before, {priorities} "
-                "priorities that are negative or no number; they were kept out of every sample; "
+                f"Pond: {found}; they were kept out of every sample; "
                 "check the env, or add to a HostPond, which says which row"
             )
 
@@ -501,10 +495,10 @@ class Pond:
             columns,
             np.asarray(state.flags),
             np.broadcast_to(added, self.streams).copy(),
-            faults=np.array([int(n) for n in state.faults], np.uint32),
+            faults=np.asarray(state.faults),
             priorities=ranked
             and (
-                np.asarray(ranked.levels[0])[: self.capacity],
+                np.asarray(ranked.tree)[: self.capacity],
                 float(ranked.highest),
                 int(ranked.samples),
             ),
@@ -525,8 +519,8 @@ class Pond:
         ranked = None
         if self._tree:
             mass, highest, samples = saved.priorities
-            levels = self._tree.rebuild(jnp.asarray(mass, np.float32))
-            ranked = Priorities(levels, jnp.float32(highest), jnp.uint32(samples))
+            tree = self._tree.rebuild(jnp.asarray(mass, np.float32))
+            ranked = Priorities(tree, jnp.float32(highest), jnp.uint32(samples))
         return PondState(
             columns={
                 p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)
@@ -537,7 +531,7 @@ class Pond:
             head=jnp.asarray(head, np.int32),
             size=jnp.asarray(np.minimum(heads, self.length), np.int32),
             base=jnp.asarray(np.stack([lap >> 32, lap & 0xFFFFFFFF], -1), np.uint32),
-            faults=Faults(*(jnp.uint32(count) for count in saved.faults)),
+            faults=jnp.asarray(saved.faults, np.uint32),
             priorities=ranked,
             zero=jnp.uint32(0),
         )

@@ -18,9 +18,9 @@ from .bits import settle
 
 
 class Priorities(NamedTuple):
-    """Device: the tree's levels, leaves first, and what the sampler remembers."""
+    """Device: the tree's sums and what the sampler remembers."""
 
-    levels: tuple[Array, ...]
+    tree: Array  # float32: the leaves, then every level above them
     highest: Array  # float32: the largest priority^alpha seen; new starts get it
     samples: Array  # uint32: how many batches were drawn
 
@@ -57,62 +57,71 @@ def _sum(family: Array) -> Array:
 
 
 class DeviceTree:
-    """Pure functions over levels of float32 sums."""
+    """Pure functions over one float32 array that holds all levels, one after the other.
+
+    One array, because every call of a jitted function pays for each array it passes.
+    """
 
     def __init__(self, capacity: int, fan: int) -> None:
         self.capacity, self.fan = capacity, fan
         self.sizes = level_sizes(capacity, fan)
+        self.starts = [sum(self.sizes[:level]) for level in range(len(self.sizes))]
 
-    def init(self) -> tuple[Array, ...]:
+    def init(self) -> Array:
         """No start has any mass."""
-        return tuple(jnp.zeros(size, np.float32) for size in self.sizes)
+        return jnp.zeros(sum(self.sizes), np.float32)
 
-    def assign(self, levels: tuple[Array, ...], slots: Array, mass: Array) -> tuple[Array, ...]:
+    def leaves(self, tree: Array) -> Array:
+        """float32[capacity]: the mass of every slot."""
+        return tree[: self.capacity]
+
+    def assign(self, tree: Array, slots: Array, mass: Array) -> Array:
         """Give slots[n] their mass[n]; a slot >= capacity is passed over. No slot twice."""
         slots = self._outside(slots)
-        leaves = levels[0].at[slots].set(mass, mode="drop")
-        return self._sum_up((leaves, *levels[1:]), slots)
+        return self._sum_up(tree.at[slots].set(mass, mode="drop"), slots)
 
-    def largest(self, levels: tuple[Array, ...], slots: Array, mass: Array) -> tuple[Array, ...]:
+    def largest(self, tree: Array, slots: Array, mass: Array) -> Array:
         """As `assign`, but slots may repeat: the largest mass counts."""
         slots = self._outside(slots)
-        leaves = levels[0].at[slots].set(0.0, mode="drop").at[slots].max(mass, mode="drop")
-        return self._sum_up((leaves, *levels[1:]), slots)
+        tree = tree.at[slots].set(0.0, mode="drop").at[slots].max(mass, mode="drop")
+        return self._sum_up(tree, slots)
 
     def _outside(self, slots: Array) -> Array:
-        """Slots >= capacity moved beyond the last family's padding, where updates are dropped."""
-        return jnp.where(slots < self.capacity, slots, self.sizes[0])
+        """Slots >= capacity moved beyond the whole tree, where updates are dropped."""
+        return jnp.where(slots < self.capacity, slots, sum(self.sizes))
 
-    def _sum_up(self, levels: tuple[Array, ...], slots: Array) -> tuple[Array, ...]:
-        done = [levels[0]]
+    def _sum_up(self, tree: Array, slots: Array) -> Array:
         outside = slots >= self.capacity
-        for above in levels[1:]:
-            slots = slots // self.fan
-            family = done[-1].reshape(-1, self.fan).at[slots].get(mode="clip")
-            target = jnp.where(outside, above.shape[0], slots)
-            done.append(above.at[target].set(_sum(family), mode="drop"))
-        return tuple(done)
+        node = slots
+        for below, above in zip(self.starts[:-1], self.starts[1:], strict=True):
+            node = node // self.fan
+            total = _sum(self._family(tree, below, node, mode="clip"))
+            target = jnp.where(outside, sum(self.sizes), above + node)
+            tree = tree.at[target].set(total, mode="drop")
+        return tree
 
-    def rebuild(self, leaves: Array) -> tuple[Array, ...]:
-        """All levels from leaves[capacity]."""
-        levels = [jnp.zeros(self.sizes[0], np.float32).at[: self.capacity].set(leaves)]
-        for size in self.sizes[1:]:
-            sums = _sum(levels[-1].reshape(-1, self.fan))
-            levels.append(jnp.zeros(size, np.float32).at[: sums.shape[0]].set(sums))
-        return tuple(levels)
+    def _family(self, tree: Array, start: int, node: Array, mode: Any) -> Array:
+        """The children of nodes of the level above the one that begins at `start`."""
+        return tree.reshape(-1, self.fan).at[start // self.fan + node].get(mode=mode)
 
-    def draw(
-        self, levels: tuple[Array, ...], key: Array, batch: int, zero: Array
-    ) -> tuple[Array, Array, Array]:
+    def rebuild(self, leaves: Array) -> Array:
+        """The tree over leaves[capacity]."""
+        tree = self.init().at[: self.capacity].set(leaves)
+        for below, above, size in zip(self.starts[:-1], self.starts[1:], self.sizes, strict=False):
+            total = _sum(tree[below : below + size].reshape(-1, self.fan))
+            tree = tree.at[above : above + len(total)].set(total)
+        return tree
+
+    def draw(self, tree: Array, key: Array, batch: int, zero: Array) -> tuple[Array, Array, Array]:
         """slots[batch], their masses, and the sum of all: each slot in proportion to its mass."""
-        chances = jax.random.uniform(key, (len(levels), batch))
+        chances = jax.random.uniform(key, (len(self.sizes), batch))
         node = jnp.zeros(batch, np.int32)
         mass = jnp.zeros(batch, np.float32)
-        for level, chance in zip(reversed(levels), chances, strict=True):
-            family = level.reshape(-1, self.fan).at[node].get(mode="promise_in_bounds")
+        for start, chance in zip(reversed(self.starts), chances, strict=True):
+            family = self._family(tree, start, node, mode="promise_in_bounds")
             child, mass = descend(family, chance, jnp)
             node, mass = settle((node * self.fan + child, mass), zero)
-        total = _sum(levels[-1][None])[0]
+        total = _sum(tree[None, self.starts[-1] :])[0]
         return jnp.minimum(node, self.capacity - 1), mass, total
 
 
@@ -156,8 +165,10 @@ class HostTree:
         chance = np.sort(rng.random(batch)) * total
         node = reached.searchsorted(np.minimum(chance, np.nextafter(total, 0)), "right")
         for family, _ in self._levels:
-            inner = family.take(node, axis=0, mode="clip").cumsum(1)
-            ends = inner[:, -1]
+            reached = family.take(node, axis=0, mode="clip").T.copy()
+            for child in range(1, self.fan):  # four times faster than cumsum along short rows
+                np.add(reached[child - 1], reached[child], out=reached[child])
+            ends = reached[-1]
             chance = np.minimum(rng.random(batch) * ends, np.nextafter(ends, 0))
-            node = node * self.fan + (inner > chance[:, None]).argmax(1)
+            node = node * self.fan + (reached > chance).argmax(0)
         return node, self.leaves.take(node, mode="clip"), total
