@@ -21,8 +21,8 @@ class Random(Protocol):
 
     xp: Any
 
-    def integers(self, shape: tuple[int, ...], below: Array) -> Array:
-        """Whole numbers in [0, below)."""
+    def integers(self, shape: tuple[int, ...], *below: Array) -> tuple[Array, ...]:
+        """Whole numbers in [0, below), for each of `below`."""
         ...
 
     def uniform(self, shape: tuple[int, ...]) -> Array:
@@ -109,7 +109,7 @@ class Recent:
 
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
         xp, shape = random.xp, (tries, batch)
-        stream = random.integers(shape, eligible.streams)
+        (stream,) = random.integers(shape, eligible.streams)
         count = eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
         decay = np.float32(np.log(2.0) / self.half_life)
         # Inverse of the cumulative sum of 2^(-back / half_life), back = 0 ... count - 1.
@@ -195,10 +195,10 @@ def _evenly(random: Random, shape: tuple[int, ...], eligible: Eligible) -> tuple
     """Stream and age, each start equally likely."""
     xp, count = random.xp, eligible.count
     if np.ndim(count) == 0:
-        stream = random.integers(shape, eligible.streams)
-        return stream, random.integers(shape, count)
+        stream, age = random.integers(shape, eligible.streams, count)
+        return stream, age
     ends = xp.cumsum(count)
-    flat = random.integers(shape, ends[-1])
+    (flat,) = random.integers(shape, ends[-1])
     stream = xp.searchsorted(ends, flat, side="right").astype(np.int32)
     stream = xp.minimum(stream, eligible.streams - 1)
     return stream, flat - (ends[stream] - count[stream])

@@ -34,26 +34,25 @@ class KeyRandom:
     xp: Any = jnp
 
     def __init__(self, key: Array) -> None:
-        self._key = key
+        self._key, self._used = key, 0
 
     def _next(self) -> Array:
-        self._key, key = jax.random.split(self._key)
+        """The key itself at first: most samplers ask once, and a split costs a GPU a kernel."""
+        key = jax.random.fold_in(self._key, self._used) if self._used else self._key
+        self._used += 1
         return key
 
-    def integers(self, shape: tuple[int, ...], below: Array) -> Array:
-        """int32[tries, ...] in [0, below): the high half of a 32 x 32 bit product.
+    def integers(self, shape: tuple[int, ...], *below: Array) -> tuple[Array, ...]:
+        """int32[tries, ...] in [0, below), for each of `below`: the high half of a product.
 
         The bias is under below / 2^32. Only the first try draws new words; later ones, which few
         samples need, hash them again, for a tenth of the time.
         """
-        words = jax.random.bits(self._next(), shape[1:], np.uint32)
-        bits = jnp.stack([_hash(words, round_) for round_ in range(shape[0])])
-        below = jnp.asarray(below).astype(np.uint32)
-        low = (bits & 0xFFFF) * (below & 0xFFFF)
-        mid = (bits >> 16) * (below & 0xFFFF) + (low >> 16)
-        carry = (bits & 0xFFFF) * (below >> 16) + (mid & 0xFFFF)
-        high = (bits >> 16) * (below >> 16) + (mid >> 16) + (carry >> 16)
-        return high.astype(np.int32)
+        words = jax.random.bits(self._next(), (len(below), *shape[1:]), np.uint32)
+        turns = np.arange(shape[0], dtype=np.uint32).reshape(-1, *(1,) * (len(shape) - 1))
+        return tuple(
+            _high_half(_hash(word, turns), limit) for word, limit in zip(words, below, strict=True)
+        )
 
     def uniform(self, shape: tuple[int, ...]) -> Array:
         """float32 in [0, 1)."""
@@ -64,14 +63,21 @@ class KeyRandom:
         return jax.random.permutation(self._next(), number)
 
 
-def _hash(words: Array, round_: int) -> Array:
-    """Words of their own for every round: a bijection of uint32 (murmur3's finalizer)."""
-    if round_ == 0:
-        return words
-    words = words + np.uint32(0x9E3779B9 * round_ & 0xFFFFFFFF)
-    words = (words ^ (words >> 16)) * np.uint32(0x85EBCA6B)
-    words = (words ^ (words >> 13)) * np.uint32(0xC2B2AE35)
-    return words ^ (words >> 16)
+def _high_half(bits: Array, below: Array) -> Array:
+    below = jnp.asarray(below).astype(np.uint32)
+    low = (bits & 0xFFFF) * (below & 0xFFFF)
+    mid = (bits >> 16) * (below & 0xFFFF) + (low >> 16)
+    carry = (bits & 0xFFFF) * (below >> 16) + (mid & 0xFFFF)
+    high = (bits >> 16) * (below >> 16) + (mid >> 16) + (carry >> 16)
+    return high.astype(np.int32)
+
+
+def _hash(words: Array, turn: Array) -> Array:
+    """Words of their own for every turn: a bijection of uint32 (murmur3's finalizer)."""
+    mixed = words + np.uint32(0x9E3779B9) * turn
+    mixed = (mixed ^ (mixed >> 16)) * np.uint32(0x85EBCA6B)
+    mixed = (mixed ^ (mixed >> 13)) * np.uint32(0xC2B2AE35)
+    return jnp.where(turn == 0, words, mixed ^ (mixed >> 16))
 
 
 def around(position: Array, length: int) -> Array:
@@ -80,12 +86,19 @@ def around(position: Array, length: int) -> Array:
     return jnp.where(position >= length, position - length, position)
 
 
-def fold(tree: Any) -> Array:
-    """A uint32 that depends on every element of every array [batch, ...] of a tree.
+def after(tree: Any, zero: Array) -> Array:
+    """`zero`, unchanged, but computed from every element of every array [batch, ...] of a tree.
 
-    First over the batch, which vectorises, then over the rest by another operation, or the
-    compiler would make one slow reduction of the two.
+    Only on CPU, where XLA would copy a ring that is read before it is written; a GPU does not.
     """
+    return jax.lax.platform_dependent(
+        tree, zero, cpu=lambda tree, zero: zero & _fold(tree), default=lambda _, zero: zero
+    )
+
+
+def _fold(tree: Any) -> Array:
+    """First over the batch, which vectorises, then over the rest by another operation, or the
+    compiler would make one slow reduction of the two."""
     seen = jnp.uint32(0)
     for leaf in jax.tree.leaves(tree):
         if leaf.dtype == bool:

@@ -39,10 +39,13 @@ class _GeneratorRandom:
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def integers(self, shape: tuple[int, ...], below: Any) -> np.ndarray:
-        if below == 1:
-            return np.zeros(shape, np.int64)
-        return self._generator.integers(0, int(below), shape)
+    def integers(self, shape: tuple[int, ...], *below: Any) -> tuple[np.ndarray, ...]:
+        return tuple(
+            np.zeros(shape, np.int64)
+            if limit == 1
+            else self._generator.integers(0, int(limit), shape)
+            for limit in below
+        )
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         return self._generator.random(shape, np.float32)
@@ -470,7 +473,7 @@ class HostPond:
             {path: store.values() for path, store in self._ring.stores.items()},
             self._ring.flags,
             self._ring.added,
-            faults=np.zeros(3, np.uint32),
+            faults=np.zeros((2, self.streams), np.uint32),
             priorities=self._tree
             and (self._tree.leaves[: self.capacity], self._highest, self._samples),
         )

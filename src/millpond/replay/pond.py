@@ -16,35 +16,44 @@ from ..samplers import Eligible, Prioritized, Sampler, uniform
 from ..spec import Spec
 from ..window import Verdict, Window
 from . import snapshot
-from .bits import KeyRandom, around, fold, minus, mix, plus, settle, words
+from .bits import KeyRandom, after, around, minus, mix, plus, settle, words
 from .columns import Column
 from .intake import KNOWN_FLAGS, Intake, pack_values
 from .layouts import LayoutName, make_layout
 from .priorities import DeviceTree, Priorities
 from .ring import write
 
-# What was bad inside jit, where nothing can raise, and was therefore left out, by kind.
-FAULTS = (
-    "rows with a value outside its bounds or a reward that is no number",
-    "rows whose flags contradict the row before",
-    "priorities that are negative or no number",
-)
-
 
 class PondState(NamedTuple):
-    """The ring. Heads and sizes are one number in lockstep, one per stream in layout per_env."""
+    """The ring, in few arrays: every call of a jitted function pays for each of them."""
 
     columns: dict[str, Array]
     flags: Array  # uint8[*lead]; CUT wherever nothing was written yet
-    last: Array  # uint8[streams]: flags byte of the newest row
-    head: Array  # int32: where the next row goes
-    size: Array  # int32: rows stored per stream
-    base: Array  # uint32[..., 2]: 64-bit id of the row at position 0 in this lap, high and low word
-    faults: Array  # uint32[3]: how often each of FAULTS happened
+    # uint32[4], in layout per_env one per stream: where the next row goes, rows stored, and the
+    # 64-bit id of the row at position 0 in this lap as two words, high and low.
+    cursor: Array
+    # uint32[2, streams]: rows that were left out because a value was outside its bounds or no
+    # number, and rows whose flags contradicted the row before. Inside jit nothing can raise.
+    faults: Array
     priorities: Priorities | None
     # Always 0, but the compiler does not know: `sample` makes it depend on the batch and `add`
     # mixes it into what it writes, so reads finish before writes and the ring is never copied.
     zero: Array
+
+    @property
+    def head(self) -> Array:
+        """int32[...]: where the next row goes."""
+        return self.cursor[..., 0].astype(np.int32)
+
+    @property
+    def size(self) -> Array:
+        """int32[...]: rows stored per stream."""
+        return self.cursor[..., 1].astype(np.int32)
+
+    @property
+    def base(self) -> Array:
+        """uint32[..., 2]: id of the row at position 0 in this lap."""
+        return self.cursor[..., 2:]
 
 
 class Pond:
@@ -88,12 +97,9 @@ class Pond:
         return PondState(
             columns={p: jnp.zeros((*lead, *c.shape), c.dtype) for p, c in self._columns.items()},
             flags=jnp.full(lead, CUT, np.uint8),
-            last=jnp.full(self.streams, CUT, np.uint8),
-            head=jnp.zeros(heads, np.int32),
-            size=jnp.zeros(heads, np.int32),
-            base=jnp.zeros((*heads, 2), np.uint32),
-            faults=jnp.zeros(len(FAULTS), np.uint32),
-            priorities=self._tree and Priorities(self._tree.init(), jnp.float32(1), jnp.uint32(0)),
+            cursor=jnp.zeros((*heads, 4), np.uint32),
+            faults=jnp.zeros((2, self.streams), np.uint32),
+            priorities=self._tree and Priorities.new(self._tree.init()),
             zero=jnp.uint32(0),
         )
 
@@ -106,7 +112,7 @@ class Pond:
         """
         heads = 0 if self.layout.own_heads else None
         axes = jax.tree.map(lambda _: 0, jax.eval_shape(self.init))
-        return axes._replace(head=heads, size=heads, base=heads)
+        return axes._replace(cursor=heads)
 
     def init_many(self, agents: int) -> PondState:
         """Empty rings for `agents` agents, to be vmapped with `axes`."""
@@ -135,26 +141,27 @@ class Pond:
         values["reward"] = jnp.where(jnp.isfinite(values["reward"]), values["reward"], 0)
         values["flags"] = values["flags"] & np.uint8(KNOWN_FLAGS)
         flags = jnp.where(bad, np.uint8(CUT), np.uint8(0)) | pack_values(values)
-        seen = bad if keep is None else bad & keep
-        state = state._replace(faults=state.faults.at[0].add(seen.sum(dtype=np.uint32)))
+        bad = bad if keep is None else bad & keep
         encoded = {
             path: column.encode(values[path], values[path].shape[:2])
             for path, column in self._columns.items()
         }
         step_by_step = self.layout.own_heads or (self._tree and not self.layout.whole)
         if not step_by_step:
-            return self._append(state, encoded, flags)
+            return self._append(state, encoded, flags, bad)
         add_one = self._append_masked if self.layout.own_heads else self._append_ranked
         keep = jnp.ones(flags.shape, bool) if keep is None else jnp.asarray(keep)
         if flags.shape[0] == 1:
-            return add_one(state, *jax.tree.map(lambda leaf: leaf[0], (encoded, flags, keep)))
+            return add_one(state, *jax.tree.map(lambda leaf: leaf[0], (encoded, flags, bad, keep)))
 
         def step(state: PondState, new: Any) -> tuple[PondState, None]:
             return add_one(state, *new), None
 
-        return jax.lax.scan(step, state, (encoded, flags, keep))[0]
+        return jax.lax.scan(step, state, (encoded, flags, bad, keep))[0]
 
-    def _append(self, state: PondState, encoded: dict[str, Array], flags: Array) -> PondState:
+    def _append(
+        self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array
+    ) -> PondState:
         """Write a block [time, stream] of encoded rows; all streams share the head."""
         time = flags.shape[0]
         kept = min(time, self.length)  # of more rows than fit, only the newest are written
@@ -166,11 +173,8 @@ class Pond:
         state = state._replace(
             columns=write(state.columns, news, start),
             flags=self._write_flags(state.flags, joined, kept, start),
-            last=joined[-1],
-            head=head % self.length,
-            size=jnp.minimum(state.size + time, self.length),
-            base=self._next_lap(state.base, head, time // self.length),
-            faults=state.faults.at[1].add(broken.sum(dtype=np.uint32)),
+            cursor=self._advance(state, head, time),
+            faults=state.faults + _counts(bad, broken),
         )
         if self._tree and self.layout.whole:
             slots = (start + np.arange(kept, dtype=np.int32)) % self.length
@@ -180,9 +184,9 @@ class Pond:
 
     def _join(self, state: PondState, flags: Array) -> tuple[Array, Array]:
         """The newest row's flags and the new ones [1 + time, stream], cut where they contradict."""
-        joined = jnp.concatenate([state.last[None], flags])
         if self.layout.whole:  # neighbours in a shared ring have nothing to do with each other
-            return joined, jnp.zeros((1, 1), bool)
+            return jnp.concatenate([flags[:1], flags]), jnp.zeros(flags.shape, bool)
+        joined = jnp.concatenate([self._last(state)[None], flags])
         broken = breaks_episode(joined[:-1], joined[1:])
         cut = jnp.where(broken, joined[:-1] | np.uint8(CUT), joined[:-1])
         return jnp.concatenate([cut, joined[-1:]]), broken
@@ -196,33 +200,43 @@ class Pond:
             return write(write(flags, joined[:1], before), joined[1:], start)
         return write(flags, joined[-kept - 1 :], before)
 
-    def _next_lap(self, base: Array, head: Array, laps: int) -> Array:
-        """`base` after the head came to `head` (before it is wrapped) and passed `laps` rounds."""
+    def _advance(self, state: PondState, head: Array, added: Any) -> Array:
+        """The cursor after so many rows, `head` not yet brought back into the ring."""
         wrapped = (head >= self.length).astype(np.uint32) * np.uint32(self.length)
-        base = plus(base, wrapped)
-        gone = words(laps * self.length)
-        return plus(base, gone[1]) + jnp.array([gone[0], 0], np.uint32) if laps else base
+        base = plus(state.base, wrapped)
+        if isinstance(added, int) and added >= self.length:
+            laps = words(added - added % self.length)
+            base = plus(base, laps[1]) + jnp.array([laps[0], 0], np.uint32)
+        size = jnp.minimum(state.size + added, self.length)
+        place = jnp.stack([around(head, self.length), size], axis=-1).astype(np.uint32)
+        return jnp.concatenate([place, base], axis=-1)
+
+    def _last(self, state: PondState) -> Array:
+        """uint8[streams]: flags byte of every stream's newest row."""
+        newest = around(state.head - 1, self.length)
+        return self._flags_at(state, np.arange(self.streams), newest)
 
     def _append_ranked(
-        self, state: PondState, encoded: dict[str, Array], flags: Array, keep: Array
+        self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
     ) -> PondState:
         """One step of all streams in lockstep, and the masses of the starts it makes valid."""
         joined, _ = self._join(state, flags[None])
         slots, valid, retired = self._newly_valid(state, joined[0], keep)
         # The judgement read the flags ring: finish it before the ring is written.
-        state = state._replace(zero=state.zero & fold(valid))
+        state = state._replace(zero=after(valid, state.zero))
         old = state.priorities
-        state = self._append(state, {p: v[None] for p, v in encoded.items()}, flags[None])
+        block = {path: new[None] for path, new in encoded.items()}
+        state = self._append(state, block, flags[None], bad[None])
         return self._give_mass(state, slots, valid, old, retired)
 
     def _append_masked(
-        self, state: PondState, encoded: dict[str, Array], flags: Array, keep: Array
+        self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
     ) -> PondState:
         """One step of the streams in keep[stream], each at its own head."""
         joined, broken = self._join(state, flags[None])
         judged = self._newly_valid(state, joined[0], keep) if self._tree else None
         if judged:
-            state = state._replace(zero=state.zero & fold(judged[1]))
+            state = state._replace(zero=after(judged[1], state.zero))
         stream = np.arange(self.streams)
         slot = jnp.where(keep, self.layout.slot(stream, state.head), self.capacity)
         before = self.layout.slot(stream, (state.head - 1) % self.length)
@@ -238,11 +252,8 @@ class Pond:
         state = state._replace(
             columns={path: put(state.columns[path], slot, new) for path, new in encoded.items()},
             flags=put(put(state.flags, before, joined[0]), slot, joined[1]),
-            last=jnp.where(keep, joined[1], state.last),
-            head=head % self.length,
-            size=jnp.minimum(state.size + keep, self.length),
-            base=self._next_lap(state.base, head, 0),
-            faults=state.faults.at[1].add((broken[0] & keep).sum(dtype=np.uint32)),
+            cursor=self._advance(state, head, keep),
+            faults=state.faults + _counts(bad[None], broken & keep),
         )
         return self._give_mass(state, *judged[:2], old, judged[2]) if judged else state
 
@@ -288,14 +299,15 @@ class Pond:
         if self.layout.whole:
             return state
         which = jnp.ones(self.streams, bool) if envs is None else jnp.asarray(envs)
-        last = mix(jnp.where(which, state.last | np.uint8(CUT), state.last), state.zero)
+        last = self._last(state)
+        last = mix(jnp.where(which, last | np.uint8(CUT), last), state.zero)
         newest = (state.head - 1) % self.length
         if not self.layout.own_heads:
-            return state._replace(last=last, flags=write(state.flags, last[None], newest))
+            return state._replace(flags=write(state.flags, last[None], newest))
         flat = state.flags.reshape(-1)
         slots = self.layout.slot(np.arange(self.streams), newest)
         flat = flat.at[slots].set(last, unique_indices=True)
-        return state._replace(last=last, flags=flat.reshape(state.flags.shape))
+        return state._replace(flags=flat.reshape(state.flags.shape))
 
     def size(self, state: PondState) -> Array:
         """Rows stored, over all streams: int32."""
@@ -325,13 +337,20 @@ class Pond:
         enough = (count > 0)[drawn.stream] if self.layout.own_heads else count > 0
         valid = verdict.valid & enough
         # The first valid candidate; where there is none, the last one, masked.
-        chosen = jnp.where(valid.any(0), valid.argmax(0), tries - 1)[None]
-        stream, position, chance, verdict, mask = jax.tree.map(
-            lambda leaf: jnp.take_along_axis(leaf, chosen, axis=0)[0] if leaf.ndim else leaf,
-            (drawn.stream, position, drawn.probability, verdict, valid),
-        )
+        candidates = settle((drawn.stream, position, drawn.probability, verdict, valid), state.zero)
+        valid = candidates[-1]
+        chosen = jax.tree.map(lambda leaf: leaf[-1] if leaf.ndim else leaf, candidates)
+        for turn in range(tries - 2, -1, -1):
+            chosen = jax.tree.map(
+                lambda leaf, so_far, t=turn: (
+                    jnp.where(valid[t], leaf[t], so_far) if leaf.ndim else so_far
+                ),
+                candidates,
+                chosen,
+            )
+        stream, position, chance, verdict, mask = chosen
         batch = self._assemble(state, stream, position, verdict, mask, chance)
-        return state._replace(zero=state.zero & fold(batch)), batch
+        return state._replace(zero=after(batch, state.zero)), batch
 
     def _sample_ranked(
         self, state: PondState, key: Array, batch_size: int
@@ -347,7 +366,7 @@ class Pond:
         weight = self.sampler.weights(mass, state.priorities.samples, jnp)
         batch = batch._replace(weight=weight)
         ranked = state.priorities._replace(samples=state.priorities.samples + 1)
-        return state._replace(zero=state.zero & fold(batch), priorities=ranked), batch
+        return state._replace(zero=after(batch, state.zero), priorities=ranked), batch
 
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
         """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored.
@@ -377,9 +396,9 @@ class Pond:
         slot = jnp.where(here & good, slot, self.capacity)
         highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max())
         tree = self._tree.largest(ranked.tree, slot, mass)
-        faults = state.faults.at[2].add((~good).sum(dtype=np.uint32))
-        ranked = ranked._replace(tree=tree, highest=highest)
-        return state._replace(priorities=ranked, faults=faults)
+        refused = ranked.refused + (~good).sum(dtype=np.uint32)
+        ranked = ranked._replace(tree=tree, highest=highest, refused=refused)
+        return state._replace(priorities=ranked)
 
     def take(self, state: PondState, stream: Array, position: Array) -> Batch:
         """The transitions that start at ring positions[batch] of streams[batch], or masked."""
@@ -418,9 +437,11 @@ class Pond:
             (stream, position, verdict, mask, chance), state.zero
         )
 
-        def at(path: str, where: Array, stream: Array = stream) -> Array:
+        def at(path: str, where: Array, stream: Array = stream, padded: Any = None) -> Array:
             slots = self.layout.slot(stream, around(where, self.length))
-            return self._columns[path].decode(_gather(state.columns[path], slots))
+            stored = _gather(state.columns[path], slots)
+            # Blanked as words, so that turning words into bytes is only another name for them.
+            return self._columns[path].decode(stored if padded is None else _blank(stored, padded))
 
         def stack(start: Array, depth: Array, prefix: str = "") -> Any:
             if window.stack == 1:  # nothing to pad
@@ -428,7 +449,7 @@ class Pond:
                 return self.spec.obs_tree(columns)
             back, padded = window.lookback(depth, jnp)
             columns = {
-                path: _blank(at(prefix + path, start[:, None] - back, stream[:, None]), padded)
+                path: at(prefix + path, start[:, None] - back, stream[:, None], padded)
                 for path in self._intake.obs
             }
             return self.spec.obs_tree(columns)
@@ -472,12 +493,17 @@ class Pond:
 
     def check(self, state: PondState) -> None:
         """Host: raise FaultsFound if bad values were ignored inside jit since `init`."""
-        counts = np.asarray(state.faults).reshape(-1, len(FAULTS)).sum(0)  # agents may be vmapped
-        if counts.any():
-            found = ", ".join(f"{count} {what}" for count, what in zip(counts, FAULTS, strict=True))
+        values, borders = np.moveaxis(np.asarray(state.faults), -2, 0)  # agents may be vmapped
+        ranked = state.priorities
+        refused = int(np.sum(np.asarray(ranked.refused))) if ranked else 0
+        if values.any() or borders.any() or refused:
+            worst = int(np.argmax((values + borders).reshape(-1, self.streams).sum(0)))
             raise FaultsFound(
-                f"Pond: {found}; they were kept out of every sample; "
-                "check the env, or add to a HostPond, which says which row"
+                f"Pond: {values.sum()} rows with a value outside its bounds or a reward that is no "
+                f"number, {borders.sum()} rows whose flags contradict the row before (most in "
+                f"stream {worst}), {refused} priorities that are negative or no number; they "
+                "were kept out of every sample; look at the env, or add to a HostPond, which names "
+                "the row"
             )
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
@@ -514,27 +540,28 @@ class Pond:
                 "or use layout 'per_env'"
             )
         head = heads % self.length
-        lap = heads - head
-        newest = snapshot.newest_flags(self.layout, saved)
+        lap, size = heads - head, np.minimum(heads, self.length)
         ranked = None
         if self._tree:
             mass, highest, samples = saved.priorities
             tree = self._tree.rebuild(jnp.asarray(mass, np.float32))
-            ranked = Priorities(tree, jnp.float32(highest), jnp.uint32(samples))
+            ranked = Priorities(tree, jnp.float32(highest), jnp.uint32(samples), jnp.uint32(0))
         return PondState(
             columns={
                 p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)
                 for p, c in self._columns.items()
             },
             flags=jnp.asarray(saved.flags),
-            last=jnp.asarray(newest),
-            head=jnp.asarray(head, np.int32),
-            size=jnp.asarray(np.minimum(heads, self.length), np.int32),
-            base=jnp.asarray(np.stack([lap >> 32, lap & 0xFFFFFFFF], -1), np.uint32),
+            cursor=jnp.asarray(np.stack([head, size, lap >> 32, lap & 0xFFFFFFFF], -1), np.uint32),
             faults=jnp.asarray(saved.faults, np.uint32),
             priorities=ranked,
             zero=jnp.uint32(0),
         )
+
+
+def _counts(bad: Array, broken: Array) -> Array:
+    """uint32[2, streams] to add to the faults, of bool[time, streams] each."""
+    return jnp.stack([bad, broken]).sum(axis=1, dtype=np.uint32)
 
 
 def _gather(ring: Array, slots: Array) -> Array:

@@ -23,6 +23,12 @@ class Priorities(NamedTuple):
     tree: Array  # float32: the leaves, then every level above them
     highest: Array  # float32: the largest priority^alpha seen; new starts get it
     samples: Array  # uint32: how many batches were drawn
+    refused: Array  # uint32: priorities that were negative or no number
+
+    @staticmethod
+    def new(tree: Array) -> Priorities:
+        """Nothing drawn yet; the first starts get 1."""
+        return Priorities(tree, jnp.float32(1), jnp.uint32(0), jnp.uint32(0))
 
 
 def level_sizes(capacity: int, fan: int) -> list[int]:
