@@ -123,7 +123,7 @@ def settle(tree: Any, zero: Array) -> Any:
 
     XLA on CPU computes an index anew for every element it gathers, with all that led to it; not
     across a loop. `zero` is always 0, so the loop turns once, but the compiler does not know. A
-    GPU does better without.
+    GPU is no slower without.
     """
 
     def once(tree: Any) -> Any:

@@ -214,7 +214,10 @@ class Pond:
     def _last(self, state: PondState) -> Array:
         """uint8[streams]: flags byte of every stream's newest row."""
         newest = around(state.head - 1, self.length)
-        return self._flags_at(state, np.arange(self.streams), newest)
+        if self.layout.own_heads:
+            return self._flags_at(state, np.arange(self.streams), newest)
+        # One slice, settled: the row is about to be written.
+        return settle(jax.lax.dynamic_slice_in_dim(state.flags, newest, 1)[0], state.zero)
 
     def _append_ranked(
         self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
