@@ -199,7 +199,9 @@ def _evenly(random: Random, shape: tuple[int, ...], eligible: Eligible) -> tuple
         return stream, age
     ends = xp.cumsum(count)
     (flat,) = random.integers(shape, ends[-1])
-    stream = xp.searchsorted(ends, flat, side="right").astype(np.int32)
+    # Unrolled, a search is one kernel on a GPU and not a loop of them.
+    search = {} if xp is np else {"method": "scan_unrolled"}
+    stream = xp.searchsorted(ends, flat, side="right", **search).astype(np.int32)
     stream = xp.minimum(stream, eligible.streams - 1)
     return stream, flat - (ends[stream] - count[stream])
 

@@ -21,7 +21,7 @@ from .columns import Column
 from .intake import KNOWN_FLAGS, Intake, pack_values
 from .layouts import LayoutName, make_layout
 from .priorities import DeviceTree, Priorities
-from .ring import write
+from .ring import write, write_pair
 
 
 class PondState(NamedTuple):
@@ -197,7 +197,7 @@ class Pond:
             return write(flags, joined[-kept:], start)
         before = (start - 1) % self.length
         if kept == 1:
-            return write(write(flags, joined[:1], before), joined[1:], start)
+            return write_pair(flags, joined, before)
         return write(flags, joined[-kept - 1 :], before)
 
     def _advance(self, state: PondState, head: Array, added: Any) -> Array:

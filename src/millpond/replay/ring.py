@@ -24,8 +24,8 @@ def write(rings: Any, blocks: Any, head: Array) -> Any:
     if 2 * rows > length:
         return jax.tree.map(lambda ring, block: _rebuild(ring, block, head), rings, blocks)
     # A loop of no or one turn is a choice that XLA makes in place; `cond` copies the rings. A GPU
-    # would have to ask the host how many turns; there, writing twice is cheaper.
-    return jax.lax.platform_dependent(rings, blocks, head, cpu=_write_by_loop, default=_write_twice)
+    # would have to ask the host how many turns; it scatters whole rows at full speed instead.
+    return jax.lax.platform_dependent(rings, blocks, head, cpu=_write_by_loop, default=_scatter)
 
 
 def _write_by_loop(rings: Any, blocks: Any, head: Array) -> Any:
@@ -47,24 +47,26 @@ def _write_by_loop(rings: Any, blocks: Any, head: Array) -> Any:
     return jax.lax.fori_loop(0, jnp.where(fits, 0, rows), put_row, rings)
 
 
-def _write_twice(rings: Any, blocks: Any, head: Array) -> Any:
-    """Two updates of block-sized parts: up to the ring's end, and from its start."""
-    return jax.tree.map(lambda ring, block: _split(ring, block, head), rings, blocks)
+def _scatter(rings: Any, blocks: Any, head: Array) -> Any:
+    def put(ring: Array, block: Array) -> Array:
+        rows = (head + np.arange(block.shape[0], dtype=np.int32)) % ring.shape[0]
+        return ring.at[rows].set(block, mode="promise_in_bounds", unique_indices=True)
+
+    return jax.tree.map(put, rings, blocks)
+
+
+def write_pair(ring: Array, pair: Array, head: Array) -> Array:
+    """Two rows at head and after it, as fast as either placement can."""
+    length = ring.shape[0]
+
+    def one_by_one(ring: Array, pair: Array, head: Array) -> Array:
+        return _put(_put(ring, pair[:1], head), pair[1:], (head + 1) % length)
+
+    return jax.lax.platform_dependent(ring, pair, head, cpu=one_by_one, default=_scatter)
 
 
 def _put(ring: Array, block: Array, head: Array) -> Array:
     return jax.lax.dynamic_update_slice(ring, block, (head,) + (0,) * (ring.ndim - 1))
-
-
-def _split(ring: Array, block: Array, head: Array) -> Array:
-    wrapped = jnp.maximum(head + block.shape[0] - ring.shape[0], 0)
-    fresh = jnp.roll(block, wrapped, axis=0)
-    here = _along(jnp.arange(block.shape[0], dtype=np.int32) >= wrapped, ring)
-    for start, mine in ((head - wrapped, here), (jnp.int32(0), ~here)):
-        corner = (start,) + (0,) * (ring.ndim - 1)
-        old = jax.lax.dynamic_slice(ring, corner, block.shape)
-        ring = jax.lax.dynamic_update_slice(ring, jnp.where(mine, fresh, old), corner)
-    return ring
 
 
 def _rebuild(ring: Array, block: Array, head: Array) -> Array:
