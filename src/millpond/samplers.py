@@ -29,6 +29,10 @@ class Random(Protocol):
         """float32 in [0, 1)."""
         ...
 
+    def search(self, ends: Array, values: Array) -> Array:
+        """How many of the sorted `ends` each value has reached."""
+        ...
+
     def permutation(self, number: int) -> Array:
         """0 ... number - 1 in random order."""
         ...
@@ -199,10 +203,7 @@ def _evenly(random: Random, shape: tuple[int, ...], eligible: Eligible) -> tuple
         return stream, age
     ends = xp.cumsum(count)
     (flat,) = random.integers(shape, ends[-1])
-    # Unrolled, a search is one kernel on a GPU and not a loop of them.
-    search = {} if xp is np else {"method": "scan_unrolled"}
-    stream = xp.searchsorted(ends, flat, side="right", **search).astype(np.int32)
-    stream = xp.minimum(stream, eligible.streams - 1)
+    stream = xp.minimum(random.search(ends, flat), eligible.streams - 1)
     return stream, flat - (ends[stream] - count[stream])
 
 

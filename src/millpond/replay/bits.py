@@ -58,6 +58,18 @@ class KeyRandom:
         """float32 in [0, 1)."""
         return jax.random.uniform(self._next(), shape)
 
+    def search(self, ends: Array, values: Array) -> Array:
+        """int32: how many of the sorted `ends` each value has reached."""
+
+        def unrolled(ends: Array, values: Array) -> Array:  # one kernel, not a loop of them
+            return jnp.searchsorted(ends, values, side="right", method="scan_unrolled")
+
+        def loop(ends: Array, values: Array) -> Array:
+            return jnp.searchsorted(ends, values, side="right")
+
+        found = jax.lax.platform_dependent(ends, values, cpu=loop, default=unrolled)
+        return found.astype(np.int32)
+
     def permutation(self, number: int) -> Array:
         """0 ... number - 1 in random order."""
         return jax.random.permutation(self._next(), number)

@@ -50,6 +50,9 @@ class _GeneratorRandom:
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         return self._generator.random(shape, np.float32)
 
+    def search(self, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
+        return np.searchsorted(ends, values, side="right")
+
     def permutation(self, number: int) -> np.ndarray:
         return self._generator.permutation(number)
 
