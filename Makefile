@@ -2,12 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-full check lock clean
+ONLY ?= replay
+
+.PHONY: help demo test test-full check bench bench-gpu lock clean
 help:
 	@echo "make demo       set up and train a DQN on CartPole, with a curve (about two minutes)"
 	@echo "make test       set up and run the tests"
 	@echo "make check      ruff and pyright"
 	@echo "make test-full  long property, soak and fault tests"
+	@echo "make bench ONLY=replay      speed against the peers, each in its own environment"
+	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU"
 
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'millpond needs Python 3.11 or newer; set PYTHON=')"
@@ -29,6 +33,14 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+bench: .venv/ready
+	$(BIN)/python bench/$(ONLY).py
+
+# On a machine with a CUDA build of jax, which the lock does not hold: GPU_PYTHON names it.
+GPU_PYTHON ?= $(PYTHON)
+bench-gpu:
+	PYTHONPATH=src $(GPU_PYTHON) bench/$(ONLY)_gpu.py
 
 # Pin what is installed now. Names and versions only: no index addresses, no local paths.
 lock: .venv/ready

@@ -12,6 +12,9 @@ def main() -> None:
         ours_host.vector(card, "vector_add", "vector_sample")
     with card.section("vector_add.1% ends", "vector_sample.1% ends"):
         ours_host.vector(card, "vector_add.1% ends", "vector_sample.1% ends", ends=0.01)
+    checked = ("vector_add.bounds checked", "vector_sample.bounds checked")
+    with card.section(*checked):
+        ours_host.vector(card, *checked, bounded=True)
     with card.section("single_add", "single_sample"):
         ours_host.single(card)
     with card.section("pixels_sample", "pixels_bytes"):

@@ -12,9 +12,10 @@ from millpond import Field, Flag, Rows, Spec, next_flags
 from .workload import ACTION, OBS, Steps
 
 
-def spec(obs: int = OBS) -> Spec:
-    """Observations and a bounded action, as `Spec.from_env` would declare them."""
-    return Spec(obs=Field("float32", (obs,)), action=Field("float32", (ACTION,), -1, 1))
+def spec(obs: int = OBS, bounded: bool = False) -> Spec:
+    """Observations and an action. Peers check no bounds, so the main rows declare none."""
+    bounds = (-1, 1) if bounded else (None, None)
+    return Spec(obs=Field("float32", (obs,)), action=Field("float32", (ACTION,), *bounds))
 
 
 def timeline(time: int, envs: int, ends: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -275,11 +275,10 @@ class HostPond:
         verdict = self._judge_old(slots, stream, eligible)
         if verdict.valid.all():
             return slots, verdict
-        valid = verdict.valid
         for round_ in range(1, _ROUNDS):
-            bad = np.flatnonzero(~valid)
+            bad = np.flatnonzero(~verdict.valid)
             if not len(bad):
-                break
+                return slots, verdict
             if round_ < tries:
                 stream[bad], age = drawn.stream[round_, bad], drawn.age[round_, bad]
             else:
@@ -287,13 +286,18 @@ class HostPond:
                 again = other.propose(self._random, 1, len(bad), eligible)
                 stream[bad], age, chance[bad] = again.stream[0], again.age[0], again.probability
             row[bad] = (low if ring.lockstep else low[stream[bad]]) + age
-            slots = self._slots(stream[bad], row[bad])
-            valid[bad] = self._judge_old(slots, stream[bad], eligible).valid
-        else:
-            bad = np.flatnonzero(~valid)
-            slots = self._rng.choice(self._valid_slots(batch_size), len(bad))
-            stream[bad], position = self.layout.place(slots)
-            row[bad] = ring.ids(stream[bad], position)
+            fresh = self._slots(stream[bad], row[bad])
+            slots[bad] = fresh
+            for field, new in zip(
+                verdict, self._judge_old(fresh, stream[bad], eligible), strict=True
+            ):
+                if field.ndim:
+                    field[bad] = new
+        bad = np.flatnonzero(~verdict.valid)
+        stream[bad], position = self.layout.place(
+            self._rng.choice(self._valid_slots(batch_size), len(bad))
+        )
+        row[bad] = ring.ids(stream[bad], position)
         slots = self._slots(stream, row)
         return slots, self._judge(slots)
 
