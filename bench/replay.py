@@ -46,7 +46,7 @@ def main() -> None:
     args = parser.parse_args()
 
     pythons, failed = environments(args.workers)
-    commit, source = git("rev-parse", "HEAD"), git("diff", "HEAD")
+    commit, source = git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in args.workers}
     for round_ in range(1, args.rounds + 1):
         for name, python in pythons.items():
@@ -61,7 +61,7 @@ def main() -> None:
         "commit": commit,
         "uncommitted_changes": bool(source),
         "changed_while_running": (commit, source)
-        != (git("rev-parse", "HEAD"), git("diff", "HEAD")),
+        != (git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")),
         "machine": machine(),
         "rounds": args.rounds,
         "versions": {name: cards[0]["versions"] for name, cards in runs.items() if cards},

@@ -1,6 +1,7 @@
 """Replay in memory: `Pond` on a device, `HostPond` in NumPy."""
 
+from .device_ring import PondState
 from .host_pond import HostPond
-from .pond import Pond, PondState
+from .pond import Pond
 
 __all__ = ["HostPond", "Pond", "PondState"]

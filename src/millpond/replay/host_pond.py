@@ -14,6 +14,7 @@ from ..samplers import Eligible, Prioritized, Sampler, Stratified, uniform
 from ..spec import Field, Spec, mismatch
 from ..window import Verdict, Window
 from . import snapshot
+from .host_random import HostRandom
 from .host_ring import HostRing
 from .intake import KNOWN_FLAGS, Intake, broken_episode, pack_values, short_way
 from .layouts import LayoutName, make_layout
@@ -29,32 +30,6 @@ _NUMBERS = {float, np.float32, np.float64, int}
 _BOOLS = {bool, np.bool_}
 _ZERO, _ONE = np.int32(0), np.int32(1)
 _BREAKS_ONE = _BREAKS.tolist()  # the same for one row at a time: a list look-up is 20 times faster
-
-
-class _GeneratorRandom:
-    """Random numbers from a generator, for samplers on the host."""
-
-    xp: Any = np
-
-    def __init__(self, generator: np.random.Generator) -> None:
-        self._generator = generator
-
-    def integers(self, shape: tuple[int, ...], *below: Any) -> tuple[np.ndarray, ...]:
-        return tuple(
-            np.zeros(shape, np.int64)
-            if limit == 1
-            else self._generator.integers(0, int(limit), shape)
-            for limit in below
-        )
-
-    def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
-        return self._generator.random(shape, np.float32)
-
-    def search(self, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
-        return np.searchsorted(ends, values, side="right")
-
-    def permutation(self, number: int) -> np.ndarray:
-        return self._generator.permutation(number)
 
 
 class HostPond:
@@ -85,8 +60,7 @@ class HostPond:
         self.length, self.streams = self.layout.length, self.layout.streams
         self._intake = Intake(spec, self.layout.whole)
         self._ring = HostRing(spec, self.layout)
-        self._rng = np.random.Generator(np.random.PCG64(seed))
-        self._random = _GeneratorRandom(self._rng)
+        self._random = HostRandom(seed)
         fan = self.sampler.fan if isinstance(self.sampler, Prioritized) else None
         self._tree = HostTree(capacity) if fan else None
         self._highest, self._samples = 1.0, 0
@@ -295,7 +269,7 @@ class HostPond:
                     field[bad] = new
         bad = np.flatnonzero(~verdict.valid)
         stream[bad], position = self.layout.place(
-            self._rng.choice(self._valid_slots(batch_size), len(bad))
+            self._random.generator.choice(self._valid_slots(batch_size), len(bad))
         )
         row[bad] = ring.ids(stream[bad], position)
         slots = self._slots(stream, row)
@@ -316,7 +290,7 @@ class HostPond:
         self, tree: HostTree, batch_size: int, batch: Batch
     ) -> tuple[np.ndarray, Verdict]:
         assert isinstance(self.sampler, Prioritized)
-        slots, mass, total = tree.draw(self._rng, batch_size)
+        slots, mass, total = tree.draw(self._random.generator, batch_size)
         if total <= 0:
             raise self._too_little(batch_size)
         stream, position = self.layout.place(slots)
@@ -484,7 +458,7 @@ class HostPond:
             priorities=self._tree
             and (self._tree.leaves[: self.capacity], self._highest, self._samples),
         )
-        return arrays | {"rng": _pack_rng(self._rng)}
+        return arrays | {"rng": self._random.pack()}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Become the pond that was exported, by a HostPond or by a Pond of the same shape."""
@@ -494,28 +468,10 @@ class HostPond:
             mass, self._highest, self._samples = saved.priorities
             self._tree.rebuild(mass)
         if "rng" in arrays:
-            _unpack_rng(self._rng, arrays["rng"])
+            self._random.unpack(arrays["rng"])
 
 
 def _leaf(tree: Any, path: str) -> np.ndarray:
     for key in path.split("/")[1:]:
         tree = tree[key]
     return tree
-
-
-def _pack_rng(rng: np.random.Generator) -> np.ndarray:
-    """A PCG64 generator's state as uint64[6]."""
-    state = rng.bit_generator.state
-    words = [state["state"]["state"], state["state"]["inc"]]
-    halves = [half for word in words for half in (word >> 64, word & (2**64 - 1))]
-    return np.array([*halves, state["has_uint32"], state["uinteger"]], np.uint64)
-
-
-def _unpack_rng(rng: np.random.Generator, packed: np.ndarray) -> None:
-    words = [int(word) for word in packed]
-    rng.bit_generator.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": words[0] << 64 | words[1], "inc": words[2] << 64 | words[3]},
-        "has_uint32": words[4],
-        "uinteger": words[5],
-    }

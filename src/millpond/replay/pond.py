@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,49 +11,15 @@ import numpy as np
 
 from ..errors import BadConfig, BadState, FaultsFound
 from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Array, Batch, Draw, Rows, Tree
-from ..rows import breaks as breaks_episode
 from ..samplers import Eligible, Prioritized, Sampler, uniform
 from ..spec import Spec
 from ..window import Verdict, Window
 from . import snapshot
-from .bits import KeyRandom, after, around, minus, mix, plus, settle, words
-from .columns import Column
+from .bits import KeyRandom, after, around, minus, mix, plus, settle
+from .device_ring import DeviceRing, PondState
 from .intake import KNOWN_FLAGS, Intake, pack_values
 from .layouts import LayoutName, make_layout
 from .priorities import DeviceTree, Priorities
-from .ring import write, write_pair
-
-
-class PondState(NamedTuple):
-    """The ring, in few arrays: every call of a jitted function pays for each of them."""
-
-    columns: dict[str, Array]
-    flags: Array  # uint8[*lead]; CUT wherever nothing was written yet
-    # uint32[4], in layout per_env one per stream: where the next row goes, rows stored, and the
-    # 64-bit id of the row at position 0 in this lap as two words, high and low.
-    cursor: Array
-    # uint32[2, streams]: rows that were left out because a value was outside its bounds or no
-    # number, and rows whose flags contradicted the row before. Inside jit nothing can raise.
-    faults: Array
-    priorities: Priorities | None
-    # Always 0, but the compiler does not know: `sample` makes it depend on the batch and `add`
-    # mixes it into what it writes, so reads finish before writes and the ring is never copied.
-    zero: Array
-
-    @property
-    def head(self) -> Array:
-        """int32[...]: where the next row goes."""
-        return self.cursor[..., 0].astype(np.int32)
-
-    @property
-    def size(self) -> Array:
-        """int32[...]: rows stored per stream."""
-        return self.cursor[..., 1].astype(np.int32)
-
-    @property
-    def base(self) -> Array:
-        """uint32[..., 2]: id of the row at position 0 in this lap."""
-        return self.cursor[..., 2:]
 
 
 class Pond:
@@ -86,22 +52,13 @@ class Pond:
             )
         self.length, self.streams = self.layout.length, self.layout.streams
         self._intake = Intake(spec, self.layout.whole)
-        columns = self.layout.columns(spec)
-        self._columns = {path: Column(path, field) for path, field in columns.items()}
+        self._ring = DeviceRing(spec, self.layout)
         fan = self.sampler.fan if isinstance(self.sampler, Prioritized) else None
         self._tree = DeviceTree(capacity, fan) if fan else None
 
     def init(self) -> PondState:
         """An empty ring."""
-        lead, heads = self.layout.lead, (self.streams,) if self.layout.own_heads else ()
-        return PondState(
-            columns={p: jnp.zeros((*lead, *c.shape), c.dtype) for p, c in self._columns.items()},
-            flags=jnp.full(lead, CUT, np.uint8),
-            cursor=jnp.zeros((*heads, 4), np.uint32),
-            faults=jnp.zeros((2, self.streams), np.uint32),
-            priorities=self._tree and Priorities.new(self._tree.init()),
-            zero=jnp.uint32(0),
-        )
+        return self._ring.init(self._tree and Priorities.new(self._tree.init()))
 
     @property
     def axes(self) -> Any:
@@ -142,123 +99,45 @@ class Pond:
         values["flags"] = values["flags"] & np.uint8(KNOWN_FLAGS)
         flags = jnp.where(bad, np.uint8(CUT), np.uint8(0)) | pack_values(values)
         bad = bad if keep is None else bad & keep
-        encoded = {
-            path: column.encode(values[path], values[path].shape[:2])
-            for path, column in self._columns.items()
-        }
+        encoded = self._ring.encode(values)
         step_by_step = self.layout.own_heads or (self._tree and not self.layout.whole)
         if not step_by_step:
-            return self._append(state, encoded, flags, bad)
-        add_one = self._append_masked if self.layout.own_heads else self._append_ranked
+            written = self._ring.append(state, encoded, flags, bad)
+            return self._rank_whole(written, state.head, flags) if self._tree else written
         keep = jnp.ones(flags.shape, bool) if keep is None else jnp.asarray(keep)
         if flags.shape[0] == 1:
-            return add_one(state, *jax.tree.map(lambda leaf: leaf[0], (encoded, flags, bad, keep)))
+            one = jax.tree.map(lambda leaf: leaf[0], (encoded, flags, bad, keep))
+            return self._add_step(state, *one)
 
         def step(state: PondState, new: Any) -> tuple[PondState, None]:
-            return add_one(state, *new), None
+            return self._add_step(state, *new), None
 
         return jax.lax.scan(step, state, (encoded, flags, bad, keep))[0]
 
-    def _append(
-        self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array
-    ) -> PondState:
-        """Write a block [time, stream] of encoded rows; all streams share the head."""
-        time = flags.shape[0]
-        kept = min(time, self.length)  # of more rows than fit, only the newest are written
-        start = (state.head + (time - kept)) % self.length
-        joined, broken = self._join(state, flags)
-        joined = mix(joined, state.zero)
-        news = {path: mix(new[time - kept :], state.zero) for path, new in encoded.items()}
-        head = state.head + time % self.length
-        state = state._replace(
-            columns=write(state.columns, news, start),
-            flags=self._write_flags(state.flags, joined, kept, start),
-            cursor=self._advance(state, head, time),
-            faults=state.faults + _counts(bad, broken),
-        )
-        if self._tree and self.layout.whole:
-            slots = (start + np.arange(kept, dtype=np.int32)) % self.length
-            valid = self.window.judge(joined[None, 1:][:, time - kept :, 0], jnp).valid
-            state = self._give_mass(state, slots, valid, state.priorities)
-        return state
-
-    def _join(self, state: PondState, flags: Array) -> tuple[Array, Array]:
-        """The newest row's flags and the new ones [1 + time, stream], cut where they contradict."""
-        if self.layout.whole:  # neighbours in a shared ring have nothing to do with each other
-            return jnp.concatenate([flags[:1], flags]), jnp.zeros(flags.shape, bool)
-        joined = jnp.concatenate([self._last(state)[None], flags])
-        broken = breaks_episode(joined[:-1], joined[1:])
-        cut = jnp.where(broken, joined[:-1] | np.uint8(CUT), joined[:-1])
-        return jnp.concatenate([cut, joined[-1:]]), broken
-
-    def _write_flags(self, flags: Array, joined: Array, kept: int, start: Array) -> Array:
-        """The new rows' flags, and those of the newest row before, which may have become a cut."""
-        if kept == self.length or self.layout.whole:
-            return write(flags, joined[-kept:], start)
-        before = (start - 1) % self.length
-        if kept == 1:
-            return write_pair(flags, joined, before)
-        return write(flags, joined[-kept - 1 :], before)
-
-    def _advance(self, state: PondState, head: Array, added: Any) -> Array:
-        """The cursor after so many rows, `head` not yet brought back into the ring."""
-        wrapped = (head >= self.length).astype(np.uint32) * np.uint32(self.length)
-        base = plus(state.base, wrapped)
-        if isinstance(added, int) and added >= self.length:
-            laps = words(added - added % self.length)
-            base = plus(base, laps[1]) + jnp.array([laps[0], 0], np.uint32)
-        size = jnp.minimum(state.size + added, self.length)
-        place = jnp.stack([around(head, self.length), size], axis=-1).astype(np.uint32)
-        return jnp.concatenate([place, base], axis=-1)
-
-    def _last(self, state: PondState) -> Array:
-        """uint8[streams]: flags byte of every stream's newest row."""
-        newest = around(state.head - 1, self.length)
-        if self.layout.own_heads:
-            return self._flags_at(state, np.arange(self.streams), newest)
-        # One slice, settled: the row is about to be written.
-        return settle(jax.lax.dynamic_slice_in_dim(state.flags, newest, 1)[0], state.zero)
-
-    def _append_ranked(
+    def _add_step(
         self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
     ) -> PondState:
-        """One step of all streams in lockstep, and the masses of the starts it makes valid."""
-        joined, _ = self._join(state, flags[None])
-        slots, valid, retired = self._newly_valid(state, joined[0], keep)
-        # The judgement read the flags ring: finish it before the ring is written.
-        state = state._replace(zero=after(valid, state.zero))
-        old = state.priorities
-        block = {path: new[None] for path, new in encoded.items()}
-        state = self._append(state, block, flags[None], bad[None])
-        return self._give_mass(state, slots, valid, old, retired)
-
-    def _append_masked(
-        self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
-    ) -> PondState:
-        """One step of the streams in keep[stream], each at its own head."""
-        joined, broken = self._join(state, flags[None])
-        judged = self._newly_valid(state, joined[0], keep) if self._tree else None
-        if judged:
+        """One step of the streams in keep[stream], and the masses of the starts it makes valid."""
+        ring, old = self._ring, state.priorities
+        judged = None
+        if self._tree:
+            judged = self._newly_valid(state, ring.join(state, flags[None])[0][0], keep)
+            # The judgement read the flags ring: finish it before the ring is written.
             state = state._replace(zero=after(judged[1], state.zero))
-        stream = np.arange(self.streams)
-        slot = jnp.where(keep, self.layout.slot(stream, state.head), self.capacity)
-        before = self.layout.slot(stream, (state.head - 1) % self.length)
-        before = jnp.where(keep, before, self.capacity)
-
-        def put(ring: Array, slots: Array, new: Array) -> Array:
-            flat = ring.reshape(self.capacity, *ring.shape[2:])
-            flat = flat.at[slots].set(mix(new, state.zero), mode="drop", unique_indices=True)
-            return flat.reshape(ring.shape)
-
-        head = state.head + keep
-        old = state.priorities
-        state = state._replace(
-            columns={path: put(state.columns[path], slot, new) for path, new in encoded.items()},
-            flags=put(put(state.flags, before, joined[0]), slot, joined[1]),
-            cursor=self._advance(state, head, keep),
-            faults=state.faults + _counts(bad[None], broken & keep),
-        )
+        if self.layout.own_heads:
+            state = ring.append_masked(state, encoded, flags, bad, keep)
+        else:
+            block = {path: new[None] for path, new in encoded.items()}
+            state = ring.append(state, block, flags[None], bad[None])
         return self._give_mass(state, *judged[:2], old, judged[2]) if judged else state
+
+    def _rank_whole(self, state: PondState, head: Array, flags: Array) -> PondState:
+        """Whole transitions just written at `head` are starts at once, if valid."""
+        kept = min(len(flags), self.length)
+        start = head + (len(flags) - kept)
+        slots = (start + np.arange(kept, dtype=np.int32)) % self.length
+        valid = self.window.judge(flags[None, -kept:, 0], jnp).valid
+        return self._give_mass(state, slots, valid, state.priorities)
 
     def _newly_valid(
         self, state: PondState, last: Array, keep: Array
@@ -269,7 +148,7 @@ class Pond:
         size = jnp.minimum(state.size + keep, self.length)
         _, count = self.layout.eligible(window, size)
         reach = np.arange(-window.n_step - window.before, 0)[:, None]
-        flags = self._flags_at(state, stream, (state.head + reach) % self.length)
+        flags = self._ring.flags_at(state, stream, (state.head + reach) % self.length)
         flags = jnp.concatenate([flags[:-1], last[None]])
         start = self.layout.slot(stream, (state.head - window.n_step) % self.length)
         slots = jnp.where(keep & (count > 0), start, self.capacity)
@@ -302,15 +181,7 @@ class Pond:
         if self.layout.whole:
             return state
         which = jnp.ones(self.streams, bool) if envs is None else jnp.asarray(envs)
-        last = self._last(state)
-        last = mix(jnp.where(which, last | np.uint8(CUT), last), state.zero)
-        newest = (state.head - 1) % self.length
-        if not self.layout.own_heads:
-            return state._replace(flags=write(state.flags, last[None], newest))
-        flat = state.flags.reshape(-1)
-        slots = self.layout.slot(np.arange(self.streams), newest)
-        flat = flat.at[slots].set(last, unique_indices=True)
-        return state._replace(flags=flat.reshape(state.flags.shape))
+        return self._ring.cut(state, which)
 
     def size(self, state: PondState) -> Array:
         """Rows stored, over all streams: int32."""
@@ -414,16 +285,13 @@ class Pond:
             state, stream, position, verdict, verdict.valid & inside, jnp.float32(0)
         )
 
-    def _flags_at(self, state: PondState, stream: Array, position: Array) -> Array:
-        return _gather(state.flags, self.layout.slot(stream, position))
-
     def _judge(self, state: PondState, stream: Array, position: Array) -> Verdict:
         window = self.window
         if window.before + window.n_step == 1:
-            return window.judge(self._flags_at(state, stream, position)[None], jnp)
+            return window.judge(self._ring.flags_at(state, stream, position)[None], jnp)
         reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * stream.ndim)
         return window.judge(
-            self._flags_at(state, stream, around(position + reach, self.length)), jnp
+            self._ring.flags_at(state, stream, around(position + reach, self.length)), jnp
         )
 
     def _assemble(
@@ -441,10 +309,7 @@ class Pond:
         )
 
         def at(path: str, where: Array, stream: Array = stream, padded: Any = None) -> Array:
-            slots = self.layout.slot(stream, around(where, self.length))
-            stored = _gather(state.columns[path], slots)
-            # Blanked as words, so that turning words into bytes is only another name for them.
-            return self._columns[path].decode(stored if padded is None else _blank(stored, padded))
+            return self._ring.take(state, path, stream, around(where, self.length), padded)
 
         def stack(start: Array, depth: Array, prefix: str = "") -> Any:
             if window.stack == 1:  # nothing to pad
@@ -480,19 +345,11 @@ class Pond:
             steps=verdict.steps,
             mask=mask,
             weight=jnp.ones_like(reward),
-            draw=Draw(stream, self._ids(state, stream, position), jnp.zeros_like(reward) + chance),
+            draw=Draw(
+                stream, self._ring.ids(state, stream, position), jnp.zeros_like(reward) + chance
+            ),
             extras=extras,
         )
-
-    def _ids(self, state: PondState, stream: Array, position: Array) -> Array:
-        """uint32[batch, 2]: positions at or after the head were written one lap earlier."""
-        head, base = state.head, state.base
-        if self.layout.own_heads:
-            head, base = head[stream], base[stream]
-        base = jnp.broadcast_to(base, (*position.shape, 2))
-        newer = plus(base, position.astype(np.uint32))
-        earlier = (position >= head).astype(np.uint32) * np.uint32(self.length)
-        return minus(newer, earlier)
 
     def check(self, state: PondState) -> None:
         """Host: raise FaultsFound if bad values were ignored inside jit since `init`."""
@@ -515,7 +372,7 @@ class Pond:
         added = (base[:, 0] << 32) + base[:, 1] + np.asarray(state.head)
         columns = {
             path: np.asarray(column.decode(state.columns[path]))
-            for path, column in self._columns.items()
+            for path, column in self._ring.columns.items()
         }
         ranked = state.priorities
         return snapshot.pack(
@@ -552,7 +409,7 @@ class Pond:
         return PondState(
             columns={
                 p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)
-                for p, c in self._columns.items()
+                for p, c in self._ring.columns.items()
             },
             flags=jnp.asarray(saved.flags),
             cursor=jnp.asarray(np.stack([head, size, lap >> 32, lap & 0xFFFFFFFF], -1), np.uint32),
@@ -560,19 +417,3 @@ class Pond:
             priorities=ranked,
             zero=jnp.uint32(0),
         )
-
-
-def _counts(bad: Array, broken: Array) -> Array:
-    """uint32[2, streams] to add to the faults, of bool[time, streams] each."""
-    return jnp.stack([bad, broken]).sum(axis=1, dtype=np.uint32)
-
-
-def _gather(ring: Array, slots: Array) -> Array:
-    """ring[a, b, ...] at flat slots, as one gather of rows."""
-    flat = ring.reshape(-1, *ring.shape[2:])
-    return flat.at[slots].get(mode="promise_in_bounds")
-
-
-def _blank(values: Array, padded: Array) -> Array:
-    padded = padded.reshape(*padded.shape, *(1,) * (values.ndim - 2))
-    return jnp.where(padded, values.dtype.type(0), values)

@@ -1,0 +1,207 @@
+"""`DeviceRing`: the memory of a device ring, its cursor, and how it is written. Pure functions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..rows import CUT, Array, breaks
+from ..spec import Spec
+from .bits import around, minus, mix, plus, settle, words
+from .columns import Column
+from .layouts import Layout
+from .priorities import Priorities
+from .ring import write, write_pair
+
+
+class PondState(NamedTuple):
+    """The ring, in few arrays: every call of a jitted function pays for each of them."""
+
+    columns: dict[str, Array]
+    flags: Array  # uint8[*lead]; CUT wherever nothing was written yet
+    # uint32[4], in layout per_env one per stream: where the next row goes, rows stored, and the
+    # 64-bit id of the row at position 0 in this lap as two words, high and low.
+    cursor: Array
+    # uint32[2, streams]: rows that were left out because a value was outside its bounds or no
+    # number, and rows whose flags contradicted the row before. Inside jit nothing can raise.
+    faults: Array
+    priorities: Priorities | None
+    # Always 0, but the compiler does not know: `sample` makes it depend on the batch and `add`
+    # mixes it into what it writes, so reads finish before writes and the ring is never copied.
+    zero: Array
+
+    @property
+    def head(self) -> Array:
+        """int32[...]: where the next row goes."""
+        return self.cursor[..., 0].astype(np.int32)
+
+    @property
+    def size(self) -> Array:
+        """int32[...]: rows stored per stream."""
+        return self.cursor[..., 1].astype(np.int32)
+
+    @property
+    def base(self) -> Array:
+        """uint32[..., 2]: id of the row at position 0 in this lap."""
+        return self.cursor[..., 2:]
+
+
+class DeviceRing:
+    """Reads and writes the rows of a `PondState`; what they mean is the Pond's business."""
+
+    def __init__(self, spec: Spec, layout: Layout) -> None:
+        self.layout = layout
+        self.length, self.streams = layout.length, layout.streams
+        fields = layout.columns(spec)
+        self.columns = {path: Column(path, field) for path, field in fields.items()}
+
+    def init(self, priorities: Priorities | None) -> PondState:
+        """An empty ring."""
+        lead, heads = self.layout.lead, (self.streams,) if self.layout.own_heads else ()
+        return PondState(
+            columns={p: jnp.zeros((*lead, *c.shape), c.dtype) for p, c in self.columns.items()},
+            flags=jnp.full(lead, CUT, np.uint8),
+            cursor=jnp.zeros((*heads, 4), np.uint32),
+            faults=jnp.zeros((2, self.streams), np.uint32),
+            priorities=priorities,
+            zero=jnp.uint32(0),
+        )
+
+    def encode(self, values: dict[str, Array]) -> dict[str, Array]:
+        """Values [time, stream, *shape] by path, as they are stored."""
+        return {
+            path: column.encode(values[path], values[path].shape[:2])
+            for path, column in self.columns.items()
+        }
+
+    def take(
+        self, state: PondState, path: str, stream: Array, position: Array, padded: Any = None
+    ) -> Array:
+        """One field of the rows at positions of streams; zeros where padded."""
+        stored = _gather(state.columns[path], self.layout.slot(stream, position))
+        if padded is not None:
+            # Blanked as words, so that turning words into bytes is only another name for them.
+            padded = padded.reshape(*padded.shape, *(1,) * (stored.ndim - padded.ndim))
+            stored = jnp.where(padded, stored.dtype.type(0), stored)
+        return self.columns[path].decode(stored)
+
+    def flags_at(self, state: PondState, stream: Array, position: Array) -> Array:
+        """The flags bytes of rows at positions of streams."""
+        return _gather(state.flags, self.layout.slot(stream, position))
+
+    def ids(self, state: PondState, stream: Array, position: Array) -> Array:
+        """uint32[batch, 2]: positions at or after the head were written one lap earlier."""
+        head, base = state.head, state.base
+        if self.layout.own_heads:
+            head, base = head[stream], base[stream]
+        base = jnp.broadcast_to(base, (*position.shape, 2))
+        newer = plus(base, position.astype(np.uint32))
+        earlier = (position >= head).astype(np.uint32) * np.uint32(self.length)
+        return minus(newer, earlier)
+
+    def last(self, state: PondState) -> Array:
+        """uint8[streams]: flags byte of every stream's newest row."""
+        newest = around(state.head - 1, self.length)
+        if self.layout.own_heads:
+            return self.flags_at(state, np.arange(self.streams), newest)
+        # One slice, settled: the row is about to be written.
+        return settle(jax.lax.dynamic_slice_in_dim(state.flags, newest, 1)[0], state.zero)
+
+    def append(
+        self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array
+    ) -> PondState:
+        """Write a block [time, stream] of encoded rows; all streams share the head.
+
+        `bad` rows are counted among the faults; their flags say CUT already.
+        """
+        time = flags.shape[0]
+        kept = min(time, self.length)  # of more rows than fit, only the newest are written
+        start = (state.head + (time - kept)) % self.length
+        joined, broken = self.join(state, flags)
+        joined = mix(joined, state.zero)
+        news = {path: mix(new[time - kept :], state.zero) for path, new in encoded.items()}
+        head = state.head + time % self.length
+        return state._replace(
+            columns=write(state.columns, news, start),
+            flags=self._write_flags(state.flags, joined, kept, start),
+            cursor=self._advance(state, head, time),
+            faults=state.faults + _counts(bad, broken),
+        )
+
+    def append_masked(
+        self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
+    ) -> PondState:
+        """One step of the streams in keep[stream], each at its own head."""
+        joined, broken = self.join(state, flags[None])
+        stream = np.arange(self.streams)
+        slot = jnp.where(keep, self.layout.slot(stream, state.head), self.layout.capacity)
+        before = self.layout.slot(stream, (state.head - 1) % self.length)
+        before = jnp.where(keep, before, self.layout.capacity)
+
+        def put(ring: Array, slots: Array, new: Array) -> Array:
+            flat = ring.reshape(self.layout.capacity, *ring.shape[2:])
+            flat = flat.at[slots].set(mix(new, state.zero), mode="drop", unique_indices=True)
+            return flat.reshape(ring.shape)
+
+        head = state.head + keep
+        return state._replace(
+            columns={path: put(state.columns[path], slot, new) for path, new in encoded.items()},
+            flags=put(put(state.flags, before, joined[0]), slot, joined[1]),
+            cursor=self._advance(state, head, keep),
+            faults=state.faults + _counts(bad[None], broken & keep),
+        )
+
+    def join(self, state: PondState, flags: Array) -> tuple[Array, Array]:
+        """The newest row's flags and the new ones [1 + time, stream], cut where they contradict."""
+        if self.layout.whole:  # neighbours in a shared ring have nothing to do with each other
+            return jnp.concatenate([flags[:1], flags]), jnp.zeros(flags.shape, bool)
+        joined = jnp.concatenate([self.last(state)[None], flags])
+        broken = breaks(joined[:-1], joined[1:])
+        cut = jnp.where(broken, joined[:-1] | np.uint8(CUT), joined[:-1])
+        return jnp.concatenate([cut, joined[-1:]]), broken
+
+    def _write_flags(self, flags: Array, joined: Array, kept: int, start: Array) -> Array:
+        """The new rows' flags, and those of the newest row before, which may have become a cut."""
+        if kept == self.length or self.layout.whole:
+            return write(flags, joined[-kept:], start)
+        before = (start - 1) % self.length
+        if kept == 1:
+            return write_pair(flags, joined, before)
+        return write(flags, joined[-kept - 1 :], before)
+
+    def _advance(self, state: PondState, head: Array, added: Any) -> Array:
+        """The cursor after so many rows, `head` not yet brought back into the ring."""
+        wrapped = (head >= self.length).astype(np.uint32) * np.uint32(self.length)
+        base = plus(state.base, wrapped)
+        if isinstance(added, int) and added >= self.length:
+            laps = words(added - added % self.length)
+            base = plus(base, laps[1]) + jnp.array([laps[0], 0], np.uint32)
+        size = jnp.minimum(state.size + added, self.length)
+        place = jnp.stack([around(head, self.length), size], axis=-1).astype(np.uint32)
+        return jnp.concatenate([place, base], axis=-1)
+
+    def cut(self, state: PondState, which: Array) -> PondState:
+        """Mark the newest row of the streams in which[stream] as CUT."""
+        last = self.last(state)
+        last = mix(jnp.where(which, last | np.uint8(CUT), last), state.zero)
+        newest = (state.head - 1) % self.length
+        if not self.layout.own_heads:
+            return state._replace(flags=write(state.flags, last[None], newest))
+        flat = state.flags.reshape(-1)
+        slots = self.layout.slot(np.arange(self.streams), newest)
+        flat = flat.at[slots].set(last, unique_indices=True)
+        return state._replace(flags=flat.reshape(state.flags.shape))
+
+
+def _counts(bad: Array, broken: Array) -> Array:
+    """uint32[2, streams] to add to the faults, of bool[time, streams] each."""
+    return jnp.stack([bad, broken]).sum(axis=1, dtype=np.uint32)
+
+
+def _gather(ring: Array, slots: Array) -> Array:
+    """ring[a, b, ...] at flat slots, as one gather of rows."""
+    flat = ring.reshape(-1, *ring.shape[2:])
+    return flat.at[slots].get(mode="promise_in_bounds")

@@ -1,0 +1,54 @@
+"""`HostRandom`: where a host ring's random numbers come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class HostRandom:
+    """Random numbers for samplers on the host, from a generator that can be saved."""
+
+    xp: Any = np
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.Generator(np.random.PCG64(seed))
+
+    def integers(self, shape: tuple[int, ...], *below: Any) -> tuple[np.ndarray, ...]:
+        """Whole numbers in [0, below), for each of `below`."""
+        return tuple(
+            np.zeros(shape, np.int64)
+            if limit == 1
+            else self.generator.integers(0, int(limit), shape)
+            for limit in below
+        )
+
+    def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
+        """float32 in [0, 1)."""
+        return self.generator.random(shape, np.float32)
+
+    def search(self, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """How many of the sorted `ends` each value has reached."""
+        return np.searchsorted(ends, values, side="right")
+
+    def permutation(self, number: int) -> np.ndarray:
+        """0 ... number - 1 in random order."""
+        return self.generator.permutation(number)
+
+    def pack(self) -> np.ndarray:
+        """The generator's state as uint64[6]."""
+        state = self.generator.bit_generator.state
+        words = [state["state"]["state"], state["state"]["inc"]]
+        halves = [half for word in words for half in (word >> 64, word & (2**64 - 1))]
+        return np.array([*halves, state["has_uint32"], state["uinteger"]], np.uint64)
+
+    def unpack(self, packed: np.ndarray) -> None:
+        """Become the generator whose state was packed."""
+        words = [int(word) for word in packed]
+        self.generator.bit_generator.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": words[0] << 64 | words[1], "inc": words[2] << 64 | words[3]},
+            "has_uint32": words[4],
+            "uinteger": words[5],
+        }
