@@ -183,7 +183,7 @@ def test_8_a_priority_for_a_row_that_was_never_there_is_ignored():
     for rows in ([10**9, -5, 64, 63], [2**62, -(2**62), 0, 0]):
         pond.update_priorities(draw._replace(row=np.array(rows)), np.full(4, 1e9))
     assert pond.sample(256).draw.row.max() < 63
-    with pytest.raises(SpecMismatch, match="draw.stream"):
+    with pytest.raises(SpecMismatch, match=r"draw\.stream"):
         pond.update_priorities(draw._replace(stream=np.array([0, 1, 0, 0])), np.ones(4))
     device = Pond(SPEC, 64, 1, sampler=prioritized())
     state = device.add(device.init(), steps(64, 1))
