@@ -27,7 +27,7 @@ test: .venv/ready
 	$(BIN)/python -m pytest -q -n 2 tests
 
 test-full: .venv/ready
-	$(BIN)/python -m pytest -q -n 2 tests --full --examples 60
+	XLA_FLAGS= $(BIN)/python -m pytest -q -n 2 tests --full --examples 60
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+# Most of the suite's time is compiling; machine code need not be fast here. HLO is the same, and
+# `make test-full` sets XLA_FLAGS to nothing, so that it compiles as users do.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 from hypothesis import HealthCheck, settings
 
