@@ -77,10 +77,6 @@ class DeviceTree:
         """No start has any mass."""
         return jnp.zeros(sum(self.sizes), np.float32)
 
-    def leaves(self, tree: Array) -> Array:
-        """float32[capacity]: the mass of every slot."""
-        return tree[: self.capacity]
-
     def assign(self, tree: Array, slots: Array, mass: Array) -> Array:
         """Give slots[n] their mass[n]; a slot >= capacity is passed over. No slot twice."""
         slots = self._outside(slots)
