@@ -164,6 +164,38 @@ def test_single_env_episode_with_border_row():
     assert batch.truncated.all()
 
 
+ONE = Rows(np.ones(4, np.float32), 1, 2.0, False, False, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(flags=-1),
+        dict(flags=16),
+        dict(flags=1.0),
+        dict(action=3),
+        dict(action=-1),
+        dict(action=1.0),
+        dict(action=True),
+        dict(reward=float("nan")),
+        dict(reward=np.float32("inf")),
+        dict(terminated=5),
+        dict(obs=np.ones(3, np.float32)),
+        dict(obs=np.ones(4)[None]),
+        dict(extras={"speed": 1.0}),
+    ],
+    ids=str,
+)
+def test_one_bad_row_is_refused_and_leaves_the_ring_as_it_was(change):
+    pond = HostPond(SPEC, 10)
+    pond.add(ONE)
+    before = frozen(pond)
+    with pytest.raises(SpecMismatch):
+        pond.add(ONE._replace(**{"flags": 0, **change}))
+    for name, array in frozen(pond).items():
+        np.testing.assert_array_equal(array, before[name])
+
+
 @pytest.mark.parametrize("ring", [Pond, HostPond])
 @pytest.mark.parametrize(
     ("settings", "words"),

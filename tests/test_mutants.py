@@ -12,6 +12,7 @@ import random
 import types
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from scenarios import PATTERNS, HostSubject, Stream, pick, to_rows
@@ -148,9 +149,9 @@ def check_stacker(stacker_class, window, pattern, seed: int) -> None:
     stream, row = np.divmod(np.arange(60), 30)
     batch = subject.take(stream, row)
     for b in np.flatnonzero(batch.mask):
-        for part in ("image",):
-            mine = acted[row[b]][part][stream[b]]
-            np.testing.assert_array_equal(mine, batch.obs[part][b])
+        mine = jax.tree.map(lambda leaf, b=b: leaf[stream[b]], acted[row[b]])
+        yours = jax.tree.map(lambda leaf, b=b: leaf[b], batch.obs)
+        jax.tree.map(np.testing.assert_array_equal, mine, yours)
 
 
 def test_the_unmutated_arithmetic_survives():

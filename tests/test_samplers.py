@@ -80,15 +80,17 @@ def test_recent_says_how_likely_each_draw_was(subject):
 @pytest.mark.parametrize("subject", RINGS)
 def test_stratified_spreads_every_batch_over_envs_and_time(subject):
     ring, _ = filled(subject, stratified(), steps=19, length=40)
-    starts = 19 - WINDOW.n_step
+    starts, looked_at = 19 - WINDOW.n_step, 0
     for _ in range(5):
         batch = ring.sample(12)
         if not np.asarray(batch.mask).all():
             continue  # a stratum had no valid start in its tries
+        looked_at += 1
         envs, rows = np.asarray(batch.draw.stream), batch.draw.ids()
         assert np.bincount(envs, minlength=ENVS).tolist() == [4, 4, 4]
         parts = np.sort(rows * 12 // starts)
         assert np.abs(parts - np.arange(12)).max() <= 1  # one row may lie across two strata
+    assert looked_at
 
 
 @pytest.mark.parametrize("subject", ["device-stream", "host-stream", "device-shared"])

@@ -124,11 +124,12 @@ class HostPond:
             or terminated.__class__ not in _BOOLS
             or truncated.__class__ not in _BOOLS
             or flags.__class__ not in _INTEGERS
+            or not 0 <= flags <= KNOWN_FLAGS
             or not isfinite(reward)
         ):
             return False
         byte = int(flags) | terminated << 4 | truncated << 5
-        if flags > KNOWN_FLAGS or _BREAKS_ONE[int(self._ring.last[env]) << 7 | byte]:
+        if _BREAKS_ONE[int(self._ring.last[env]) << 7 | byte]:
             return False
         for value, field in ((obs, obs_field), (act, action)):
             if value.__class__ is np.ndarray:
