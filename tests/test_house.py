@@ -17,7 +17,18 @@ SRC = ROOT / "src" / "millpond"
 FILES = sorted(SRC.rglob("*.py"))
 
 # What each part may import of millpond. Dependencies point one way.
-BASE = {"errors", "spec", "rows", "window", "samplers", "schedule", "config", "metrics"}
+BASE = {
+    "errors",
+    "spec",
+    "rows",
+    "window",
+    "samplers",
+    "intake",
+    "host_random",
+    "schedule",
+    "config",
+    "metrics",
+}
 LEAVES = {"replay", "lake", "agents", "envs"}
 LAYERS = [
     BASE,

@@ -20,13 +20,15 @@ class Random(Protocol):
     """Where a placement's random numbers come from: a key inside jit, a generator on the host."""
 
     xp: Any
+    real: Any  # dtype of `uniform`; a float32 cannot tell 2^24 rows apart, so the host has float64
+    whole: Any  # dtype of positions
 
     def integers(self, shape: tuple[int, ...], *below: Array) -> tuple[Array, ...]:
         """Whole numbers in [0, below), for each of `below`."""
         ...
 
     def uniform(self, shape: tuple[int, ...]) -> Array:
-        """float32 in [0, 1)."""
+        """`real` numbers in [0, 1)."""
         ...
 
     def search(self, ends: Array, values: Array) -> Array:
@@ -93,9 +95,9 @@ class Stratified:
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
         xp, shape = random.xp, (tries, batch)
         order = random.permutation(batch)
-        stream = _stratum(xp, xp.arange(batch), random.uniform(shape), batch, eligible.streams)
+        stream = _stratum(random, xp.arange(batch), shape, eligible.streams)
         count = eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
-        age = _stratum(xp, order, random.uniform(shape), batch, count)
+        age = _stratum(random, order, shape, count)
         return Candidates(stream, age, _share(eligible))
 
 
@@ -112,16 +114,16 @@ class Recent:
             raise BadConfig(f"recent: half_life must be a positive number, got {self.half_life}")
 
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
-        xp, shape = random.xp, (tries, batch)
+        xp, shape, real = random.xp, (tries, batch), random.real
         (stream,) = random.integers(shape, eligible.streams)
         count = eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
-        decay = np.float32(np.log(2.0) / self.half_life)
+        decay = real(np.log(2.0) / self.half_life)
         # Inverse of the cumulative sum of 2^(-back / half_life), back = 0 ... count - 1.
-        reach = -xp.expm1(-decay * xp.asarray(count, np.float32))
-        back = xp.floor(-xp.log1p(-random.uniform(shape) * reach) / decay).astype(np.int32)
+        reach = -xp.expm1(-decay * xp.asarray(count, real))
+        back = xp.floor(-xp.log1p(-random.uniform(shape) * reach) / decay).astype(random.whole)
         back = xp.clip(back, 0, xp.maximum(xp.asarray(count), 1) - 1)
-        chance = -np.expm1(-decay) * xp.exp(-decay * back.astype(np.float32))
-        chance = chance / xp.maximum(reach, np.float32(1e-30)) / np.float32(eligible.streams)
+        chance = -np.expm1(-decay) * xp.exp(-decay * back.astype(real))
+        chance = chance / xp.maximum(reach, real(1e-30)) / real(eligible.streams)
         return Candidates(stream, count - 1 - back, chance.astype(np.float32))
 
 
@@ -207,10 +209,11 @@ def _evenly(random: Random, shape: tuple[int, ...], eligible: Eligible) -> tuple
     return stream, flat - (ends[stream] - count[stream])
 
 
-def _stratum(xp: Any, stratum: Array, jitter: Array, strata: int, length: Array) -> Array:
-    """A place in [0, length), from stratum k of `strata` equal parts, at `jitter` in [0, 1)."""
-    place = (stratum.astype(np.float32) + jitter) * (length / np.float32(strata))
-    return xp.clip(place.astype(np.int32), 0, xp.maximum(xp.asarray(length), 1) - 1)
+def _stratum(random: Random, stratum: Array, shape: tuple[int, int], length: Array) -> Array:
+    """Places [tries, batch] in [0, length), from stratum k of `batch` equal parts of it."""
+    xp, real = random.xp, random.real
+    place = (stratum.astype(real) + random.uniform(shape)) * (length / real(shape[1]))
+    return xp.clip(place.astype(random.whole), 0, xp.maximum(xp.asarray(length), 1) - 1)
 
 
 def _share(eligible: Eligible) -> Array:

@@ -32,6 +32,8 @@ class KeyRandom:
     """Random numbers from one key, for samplers inside jit."""
 
     xp: Any = jnp
+    real: Any = np.float32
+    whole: Any = np.int32
 
     def __init__(self, key: Array) -> None:
         self._key, self._used = key, 0

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadConfig, NotEnoughData, SpecMismatch
+from ..host_random import HostRandom
+from ..intake import KNOWN_FLAGS, Intake, broken_episode, pack_values, short_way
 from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, Flag, Rows, Tree, breaks
 from ..samplers import Eligible, Prioritized, Sampler, Stratified, uniform
 from ..spec import Field, Spec, mismatch
 from ..window import Verdict, Window
 from . import snapshot
-from .host_random import HostRandom
 from .host_ring import HostRing
-from .intake import KNOWN_FLAGS, Intake, broken_episode, pack_values, short_way
 from .layouts import LayoutName, make_layout
 from .priorities import HostTree
 
@@ -149,7 +149,7 @@ class HostPond:
     ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
         """Checked values by path with leading axes [time, stream], and the mask."""
         if env is None:
-            return self._intake.blocks(rows, next_obs, mask, self.layout)
+            return self.layout.blocks(self._intake, rows, next_obs, mask)
         if not 0 <= env < self.streams:
             raise SpecMismatch(
                 f"add: env must lie in [0, {self.streams - 1}], got {env}; "

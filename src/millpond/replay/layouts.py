@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from ..errors import BadConfig
-from ..rows import Array
-from ..spec import Field, Spec, walk
+from ..intake import Intake
+from ..rows import Array, Rows, Tree
+from ..spec import Field, Spec, mismatch, walk
 from ..window import Window
 
 LayoutName = Literal["stream", "per_env", "shared"]
@@ -74,6 +77,39 @@ class Layout:
         if self.whole:
             return size * 0, size
         return window.eligible(size, self.length)
+
+    def blocks(
+        self, intake: Intake, rows: Rows, next_obs: Tree | None, mask: Array | None
+    ) -> tuple[dict[str, Array], Array | None]:
+        """Values by path, and the mask if there is one, all with leading axes [time, stream].
+
+        Takes rows [env] or [time, env]; where rows are whole transitions, [batch] or [time, env].
+        """
+        shape: tuple[int, ...] = np.shape(getattr(rows, "reward", 0))
+        if self.whole:
+            lead = shape if len(shape) in (1, 2) else (1,)
+            values = intake.arrange(rows, lead, "[batch]", next_obs)
+            number = int(np.prod(lead))
+            values = {
+                path: value.reshape(number, 1, *value.shape[len(lead) :])
+                for path, value in values.items()
+            }
+        else:
+            time = shape[:1] if len(shape) == 2 else ()
+            lead = (*time, self.streams)
+            values = intake.arrange(rows, lead, "[time, env]" if time else "[env]", next_obs)
+            if not time:
+                values = {path: value[None] for path, value in values.items()}
+        if mask is None:
+            return values, None
+        if not self.own_heads:
+            raise BadConfig(
+                f"add: layout '{self.name}' keeps all streams in step and takes no mask; "
+                "use layout 'per_env'"
+            )
+        if np.shape(mask) != lead or np.dtype(mask.dtype) != bool:
+            raise mismatch("mask", f"bool {lead}", f"{mask.dtype} {np.shape(mask)}", "one per row")
+        return values, mask if len(lead) == 2 else mask[None]
 
 
 def make_layout(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import BadConfig, BadState, FaultsFound
+from ..intake import KNOWN_FLAGS, Intake, pack_values
 from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Array, Batch, Draw, Rows, Tree
 from ..samplers import Eligible, Prioritized, Sampler, uniform
 from ..spec import Spec
@@ -17,7 +18,6 @@ from ..window import Verdict, Window
 from . import snapshot
 from .bits import KeyRandom, after, around, minus, mix, plus, settle
 from .device_ring import DeviceRing, PondState
-from .intake import KNOWN_FLAGS, Intake, pack_values
 from .layouts import LayoutName, make_layout
 from .priorities import DeviceTree, Priorities
 
@@ -93,7 +93,7 @@ class Pond:
         `mask` of the rows to add. Wrong names, shapes and dtypes raise. A row with a bad value is
         stored as CUT, so that no sample touches it, and counted in `state.faults`: see `check`.
         """
-        values, keep = self._intake.blocks(rows, next_obs, mask, self.layout)
+        values, keep = self.layout.blocks(self._intake, rows, next_obs, mask)
         bad = self._intake.bad_values(values, rank=2, xp=jnp)
         values["reward"] = jnp.where(jnp.isfinite(values["reward"]), values["reward"], 0)
         values["flags"] = values["flags"] & np.uint8(KNOWN_FLAGS)

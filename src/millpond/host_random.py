@@ -11,9 +11,13 @@ class HostRandom:
     """Random numbers for samplers on the host, from a generator that can be saved."""
 
     xp: Any = np
+    real: Any = np.float64
+    whole: Any = np.int64
 
-    def __init__(self, seed: int) -> None:
-        self.generator = np.random.Generator(np.random.PCG64(seed))
+    def __init__(self, seed: int | np.random.Generator) -> None:
+        if not isinstance(seed, np.random.Generator):
+            seed = np.random.Generator(np.random.PCG64(seed))
+        self.generator = seed
 
     def integers(self, shape: tuple[int, ...], *below: Any) -> tuple[np.ndarray, ...]:
         """Whole numbers in [0, below), for each of `below`."""
@@ -25,8 +29,8 @@ class HostRandom:
         )
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
-        """float32 in [0, 1)."""
-        return self.generator.random(shape, np.float32)
+        """float64 in [0, 1)."""
+        return self.generator.random(shape)
 
     def search(self, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
         """How many of the sorted `ends` each value has reached."""

@@ -12,10 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import BadConfig, BrokenEpisode, SpecMismatch
-from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Array, Flag, Rows, Tree, pack_flags
-from ..spec import Field, Spec, mismatch, walk
-from .layouts import Layout
+from .errors import BrokenEpisode, SpecMismatch
+from .rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Array, Flag, Rows, Tree, pack_flags
+from .spec import Field, Spec, mismatch, walk
 
 KNOWN_FLAGS = FIRST | BORDER | CONTEXT | CUT
 _BOOL, _BYTE = Field("bool"), Field("uint8", low=0, high=KNOWN_FLAGS)
@@ -39,39 +38,6 @@ class Intake:
             if low is not None or high is not None
         }
         self._bounded["flags"] = (None, KNOWN_FLAGS)  # unsigned: nothing lies below
-
-    def blocks(
-        self, rows: Rows, next_obs: Tree | None, mask: Array | None, layout: Layout
-    ) -> tuple[dict[str, Array], Array | None]:
-        """Values by path, and the mask if there is one, all with leading axes [time, stream].
-
-        Takes rows [env] or [time, env]; where rows are whole transitions, [batch] or [time, env].
-        """
-        shape: tuple[int, ...] = np.shape(getattr(rows, "reward", 0))
-        if layout.whole:
-            lead = shape if len(shape) in (1, 2) else (1,)
-            values = self.arrange(rows, lead, "[batch]", next_obs)
-            number = int(np.prod(lead))
-            values = {
-                path: value.reshape(number, 1, *value.shape[len(lead) :])
-                for path, value in values.items()
-            }
-        else:
-            time = shape[:1] if len(shape) == 2 else ()
-            lead = (*time, layout.streams)
-            values = self.arrange(rows, lead, "[time, env]" if time else "[env]", next_obs)
-            if not time:
-                values = {path: value[None] for path, value in values.items()}
-        if mask is None:
-            return values, None
-        if not layout.own_heads:
-            raise BadConfig(
-                f"add: layout '{layout.name}' keeps all streams in step and takes no mask; "
-                "use layout 'per_env'"
-            )
-        if np.shape(mask) != lead or np.dtype(mask.dtype) != bool:
-            raise mismatch("mask", f"bool {lead}", f"{mask.dtype} {np.shape(mask)}", "one per row")
-        return values, mask if len(lead) == 2 else mask[None]
 
     def arrange(
         self, rows: Rows, lead: tuple[int, ...], whose: str, next_obs: Tree | None = None
