@@ -22,10 +22,13 @@ class ListModel:
     gamma: float
     life_loss_ends: bool
     pad: str
+    exact: bool = False  # a Lake: rows at either end are judged by what they need, not by age
     streams: list[list[Row]] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)  # a Lake: rows of each env that were evicted
 
     def __post_init__(self):
         self.streams = [[] for _ in range(self.num_envs)]
+        self.gone = [0] * self.num_envs
 
     def add(self, env: int, row: Row) -> None:
         self.streams[env].append(row)
@@ -39,22 +42,24 @@ class ListModel:
         found = {}
         for env, rows in enumerate(self.streams):
             newest = len(rows) - 1
-            oldest = max(0, len(rows) - self.length)
+            oldest = max(0, len(rows) - self.length, self.gone[env])
             full = len(rows) >= self.length
             for i in range(oldest, len(rows)):
-                if i > newest - self.n_step:
+                if not self.exact and i > newest - self.n_step:
                     continue  # judged by age: what follows is not here yet
-                if full and i < oldest + self.stack - 1:
+                if not self.exact and full and i < oldest + self.stack - 1:
                     continue  # judged by age: what came before may be overwritten
-                if (transition := self._transition(rows, i)) is not None:
+                if (transition := self._transition(rows, i, self.gone[env])) is not None:
                     found[env, i] = transition
         return found
 
-    def _transition(self, rows: list[Row], i: int) -> dict | None:
+    def _transition(self, rows: list[Row], i: int, gone: int) -> dict | None:
         if rows[i]["border"] or rows[i]["context"]:
             return None
         total, j = 0.0, i
         while True:
+            if j + 1 >= len(rows):
+                return None  # what follows is not here
             row = rows[j]
             if row["cut"]:
                 return None
@@ -66,7 +71,7 @@ class ListModel:
             if ended or j - i == self.n_step:
                 break
         k, final = j - i, rows[j - 1]
-        here, there = self._stack(rows, i), self._stack(rows, j)
+        here, there = self._stack(rows, i, gone), self._stack(rows, j, gone)
         if here is None or there is None:
             return None
         stops = final["terminated"] or (self.life_loss_ends and final["life_lost"])
@@ -83,7 +88,7 @@ class ListModel:
             "tag": rows[i]["frame"] % 30011,
         }
 
-    def _stack(self, rows: list[Row], i: int) -> list[int] | None:
+    def _stack(self, rows: list[Row], i: int, gone: int) -> list[int] | None:
         """Frames oldest first, 0 for a zero frame; None if a needed row is beyond a cut."""
         frames = [rows[i]["frame"]]
         j = i
@@ -92,7 +97,7 @@ class ListModel:
                 filler = 0 if self.pad == "zeros" else rows[j]["frame"]
                 return [filler] * (self.stack - len(frames)) + frames
             j -= 1
-            if j < 0 or rows[j]["cut"]:
+            if j < gone or rows[j]["cut"]:
                 return None
             frames.insert(0, rows[j]["frame"])
         return frames

@@ -6,7 +6,13 @@ MillpondError
 ├── BadConfig       an impossible capacity, window, sampler or spec (also a ValueError)
 ├── BadState        an imported state does not belong to this ring (also a ValueError)
 ├── NotEnoughData   nothing valid to sample
-└── FaultsFound     bad values were ignored and counted inside jit
+├── FaultsFound     bad values were ignored and counted inside jit
+├── LakeRefused     no Lake, another version or another spec (also a ValueError)
+├── LakeLocked      another process writes to this group
+├── LakeDamaged     bytes on disk are not what was written
+├── LakeFull        the disk is full; nothing committed is lost
+├── LakeFailed      the operating system refused an operation
+└── RowsGone        rows that are not stored: evicted, or not committed yet (also a LookupError)
 """
 
 
@@ -36,3 +42,27 @@ class NotEnoughData(MillpondError):
 
 class FaultsFound(MillpondError):
     """Bad values reached a ring inside jit; they were kept out of every sample and counted."""
+
+
+class LakeRefused(MillpondError, ValueError):
+    """A folder that is no Lake, or one of another version or another spec."""
+
+
+class LakeLocked(MillpondError):
+    """Another process has this writer group open."""
+
+
+class LakeDamaged(MillpondError):
+    """Bytes on disk are not what was written; the message names the file and the range."""
+
+
+class LakeFull(MillpondError):
+    """The disk is full. Everything committed is safe; call again when there is space."""
+
+
+class LakeFailed(MillpondError):
+    """The operating system refused an operation on a Lake's file."""
+
+
+class RowsGone(MillpondError, LookupError):
+    """Rows were asked for that are not stored: evicted, or not committed yet."""

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .spec import Field, Spec
+from .errors import SpecMismatch
+from .spec import Field, Spec, walk
 
 __all__ = ["Batch", "Draw", "Field", "Flag", "Rows", "Spec", "border_row", "next_flags"]
 
@@ -94,6 +95,48 @@ class Batch(NamedTuple):
     weight: Array
     draw: Draw
     extras: Mapping[str, Array]
+
+
+def host_batch(spec: Spec, stack: int, number: int, out: Batch | None = None) -> Batch:
+    """NumPy arrays for a batch of `number`, not yet filled; or `out`, if it is one of that size."""
+    if out is not None:
+        if not isinstance(out, Batch) or len(out.reward) != number:
+            raise SpecMismatch(
+                f"sample: out must be a batch of {number}; "
+                "pass what an earlier sample of the same size returned"
+            )
+        return out
+
+    def empty(field: Field, *lead: int) -> np.ndarray:
+        return np.empty((number, *lead, *field.shape), field.dtype)
+
+    def obs() -> Tree:
+        return spec.obs_tree({path: empty(f, stack) for path, f in walk(spec.obs, "obs")})
+
+    def plain(dtype: str) -> np.ndarray:
+        return np.empty(number, dtype)
+
+    return Batch(
+        obs=obs(),
+        action=empty(spec.action),
+        reward=plain("float32"),
+        next_obs=obs(),
+        discount=plain("float32"),
+        terminated=plain("bool"),
+        truncated=plain("bool"),
+        steps=plain("int32"),
+        mask=plain("bool"),
+        weight=plain("float32"),
+        draw=Draw(plain("int32"), plain("int64"), plain("float32")),
+        extras={name: empty(field) for name, field in spec.extras.items()},
+    )
+
+
+def leaf(tree: Tree, path: str) -> Array:
+    """The leaf at a path such as `obs/image` of an observation."""
+    for key in path.split("/")[1:]:
+        tree = tree[key]
+    return tree
 
 
 def next_flags(flags: Array, terminated: Array, truncated: Array) -> Array:

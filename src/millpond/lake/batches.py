@@ -1,0 +1,172 @@
+"""Batches from a Lake: draws become slots, flags decide, rows become what `Window` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadConfig, NotEnoughData
+from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, host_batch
+from ..samplers import Eligible, Prioritized, Random, Sampler, Stratified, uniform
+from ..window import Window
+from .columns import LOST
+from .observations import Observations
+from .reader import Reader, major_faults
+
+_ROUNDS = 64  # redraws before the valid starts are counted out
+_SCAN = 1 << 20  # rows judged at a time when they are
+
+
+class Found:
+    """Starts that were judged: where they and their neighbours lie, and what their flags say."""
+
+    def __init__(self, batches: Batches, piece: np.ndarray, at: np.ndarray) -> None:
+        window, reader = batches.window, batches.reader
+        self.slots = reader.index.around(piece, at, batches.reach)  # [before + 1 + n_step, n]
+        self.records = reader.records(self.slots)
+        flags = self.records["flags"].copy()
+        missing = self.slots < 0
+        cut = (flags[1:] & LOST) != 0
+        if missing.any():
+            flags[missing] = CUT
+            cut |= missing[1:]
+        flags[:-1] |= cut * np.uint8(CUT)
+        flags &= np.uint8(127)
+        self.verdict = window.judge(flags[:-1], np)
+
+    def replace(self, which: np.ndarray, other: Found) -> None:
+        """Put other starts in place of some."""
+        self.slots[:, which], self.records[:, which] = other.slots, other.records
+        for field, new in zip(self.verdict, other.verdict, strict=True):
+            field[which] = new
+
+
+class Batches:
+    """Draws batches of one window from a reader's rows."""
+
+    def __init__(self, reader: Reader, window: Window, threads: int) -> None:
+        window.fits(reader.info.spec, reader.info.slots)
+        self.reader, self.window = reader, window
+        self._observations = Observations(reader, window, threads)
+        self.reach = np.arange(-window.before, window.n_step + 1)
+
+    def sample(self, random: Random, number: int, sampler: Sampler, out: Batch | None) -> Batch:
+        """Draw `number` valid starts, or raise NotEnoughData."""
+        if isinstance(sampler, Prioritized):
+            raise BadConfig(
+                "Lake: prioritized() needs priorities that change with learning, which stay in "
+                "memory; fill a Pond from the Lake, or use uniform, stratified or recent"
+            )
+        faults = major_faults()
+        batch = self._buffers(number, out)
+        found = self._draw(random, number, sampler, batch.draw)
+        self.assemble(found, batch)
+        batch.mask.fill(True)
+        batch.weight.fill(1)
+        self.reader.waited(faults)
+        return batch
+
+    def _draw(self, random: Random, number: int, sampler: Any, draw: Draw) -> Found:
+        index = self.reader.index
+        if index.total == 0:
+            raise self._too_little(number)
+        which = np.flatnonzero(index.rows)  # streams that hold rows
+        eligible = Eligible(index.rows[which], len(which))
+        bound = isinstance(sampler, Stratified)  # to redraw, a sample stays in its stratum
+        tries = sampler.tries if bound else 1
+        drawn = sampler.propose(random, tries, number, eligible)
+        draw.probability[:] = drawn.probability
+
+        def judge(stream: np.ndarray, age: np.ndarray, to: Any) -> Found:
+            piece, at = index.locate(which[stream], age)
+            draw.stream[to], draw.row[to] = index.stream[piece], index.first[piece] + at
+            return Found(self, piece, at)
+
+        found = judge(drawn.stream[0], drawn.age[0], slice(None))
+        for turn in range(1, _ROUNDS):
+            bad = np.flatnonzero(~found.verdict.valid)
+            if not len(bad):
+                return found
+            if turn < tries:
+                stream, age = drawn.stream[turn, bad], drawn.age[turn, bad]
+            else:
+                other = uniform() if bound else sampler
+                again = other.propose(random, 1, len(bad), eligible)
+                stream, age = again.stream[0], again.age[0]
+                draw.probability[bad] = again.probability
+            found.replace(bad, judge(stream, age, bad))
+        bad = np.flatnonzero(~found.verdict.valid)
+        if len(bad):
+            valid = np.concatenate([np.zeros(0, np.int64), *self.valid_rows()])
+            if not len(valid):
+                raise self._too_little(number)
+            (pick,) = random.integers((len(bad),), len(valid))
+            piece, at = self._piece_of(valid[pick])
+            draw.stream[bad], draw.row[bad] = index.stream[piece], index.first[piece] + at
+            found.replace(bad, Found(self, piece, at))
+        return found
+
+    def valid_rows(self) -> Iterator[np.ndarray]:
+        """Every valid start, as numbers that count rows through all streams, in order."""
+        for start in range(0, self.reader.index.total, _SCAN):
+            rows = np.arange(start, min(start + _SCAN, self.reader.index.total))
+            yield rows[self.found(rows).verdict.valid]
+
+    def found(self, rows: np.ndarray) -> Found:
+        """Starts by number."""
+        return Found(self, *self._piece_of(rows))
+
+    def batch_of(self, rows: np.ndarray) -> Batch:
+        """The transitions that start at these rows; invalid ones are masked."""
+        piece, at = self._piece_of(rows)
+        return self.take(piece, at)
+
+    def take(self, piece: np.ndarray, at: np.ndarray) -> Batch:
+        """The transitions that start at places of pieces; invalid ones are masked."""
+        found, index = Found(self, piece, at), self.reader.index
+        batch = self._buffers(len(piece), None)
+        batch.draw.stream[:], batch.draw.row[:] = index.stream[piece], index.first[piece] + at
+        batch.draw.probability.fill(0)
+        self.assemble(found, batch)
+        batch.mask[:] = found.verdict.valid
+        batch.weight.fill(1)
+        return batch
+
+    def fetch(self, path: str, slots: np.ndarray) -> np.ndarray:
+        """Stored bytes uint8[n, width] of an observation field."""
+        return self._observations.fetch(path, slots)
+
+    def _piece_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        index = self.reader.index
+        piece = np.searchsorted(index.begin, rows, side="right") - 1
+        return piece, rows - index.begin[piece]
+
+    def _buffers(self, number: int, out: Batch | None) -> Batch:
+        return host_batch(self.reader.info.spec, self.window.stack, number, out)
+
+    def _too_little(self, number: int) -> NotEnoughData:
+        return NotEnoughData(
+            f"Lake: {number} transitions asked for, none of the {self.reader.index.total} "
+            f"committed rows is a valid start (it needs {self.window.n_step} following rows of its "
+            "stream, or its episode's end, without a cut); commit more, then refresh()"
+        )
+
+    def assemble(self, found: Found, batch: Batch) -> None:
+        """Everything but batch.draw, mask and weight."""
+        window, columns = self.window, self.reader.columns
+        verdict, records, here = found.verdict, found.records, window.before
+        rewards = columns.small(records[here : here + window.n_step], "reward")
+        batch.reward[:], batch.discount[:] = window.returns(rewards, verdict, np)
+        batch.action[...] = columns.small(records[here], "action")
+        for name, extra in batch.extras.items():
+            if name == "life_lost":
+                np.not_equal(verdict.first & LIFE_LOST, 0, out=extra)
+            else:
+                extra[...] = columns.small(records[here], f"extras/{name}")
+        np.not_equal(verdict.last & TERMINATED, 0, out=batch.terminated)
+        np.not_equal(verdict.last & TRUNCATED, 0, out=batch.truncated)
+        batch.steps[:] = verdict.steps
+        for path in columns.obs:
+            self._observations.fill(found.slots, verdict, path, batch)

@@ -1,0 +1,87 @@
+"""`Files`: every operation by which a Lake changes the disk, in one place.
+
+Tests replace it to fail, kill or lose power at any operation. Reading goes past it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import LakeFailed, LakeFull
+
+PAGE = 4096
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Files:
+    """The operating system's file operations; links are never followed."""
+
+    def create(self, path: Path) -> int:
+        """A descriptor of a new, empty file."""
+        return os.open(path, _NEW, 0o644)
+
+    def open(self, path: Path) -> int:
+        """A descriptor of an existing file, to write to."""
+        return os.open(path, _OLD)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pwrite(self, fd: int, data: memoryview, offset: int) -> None:
+        """Write all of `data`; never through a memory map, where a full disk is a SIGBUS."""
+        while data.nbytes:
+            done = os.pwrite(fd, data, offset)
+            data, offset = data[done:], offset + done
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        """Return once the file's bytes survive a power loss."""
+        os.fsync(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        """Return once the names in the folder survive a power loss."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Atomically: whoever looks sees either name, and a file under `new` is replaced."""
+        os.replace(old, new)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def make_folder(self, path: Path) -> None:
+        os.mkdir(path, 0o755)
+
+
+@contextmanager
+def said_plainly(doing: str, path: Path) -> Generator[None]:
+    """Turn what the operating system says into an error that names the file and a remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise LakeFull(
+                f"{path}: the disk is full while {doing}; everything committed is safe. "
+                "Free space (or lower the Lake's capacity) and call again"
+            ) from error
+        raise LakeFailed(
+            f"{path}: {doing} failed: {os.strerror(error.errno or 0)}; everything committed "
+            "is kept. Look at the disk, then open the writer again: it recovers"
+        ) from error
+
+
+def as_bytes(array: Any) -> memoryview:
+    """The bytes of a contiguous array, without a copy."""
+    return memoryview(array).cast("B")

@@ -1,0 +1,111 @@
+"""`Index`: where every row of a Lake lies, and what its neighbours are across segments.
+
+A *piece* is what one segment holds of one stream. Pieces of a stream that follow each other
+without a gap are linked; nothing crosses where they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Part:
+    """One segment's rows as the index sees them; slots count through all seats."""
+
+    stream: int  # the Lake's number of its first stream
+    slot: int  # of its first row
+    length: int  # slots per stream
+    first: np.ndarray  # int64[streams]: ids
+    count: np.ndarray  # int64[streams]: rows
+
+
+class Index:
+    """Built once per refresh; every look-up is vectorised and takes constant time per row."""
+
+    def __init__(self, streams: int, parts: Iterable[Part]) -> None:
+        columns: list[tuple[np.ndarray, ...]] = []
+        length = np.ones(streams, np.int64)
+        for part in parts:
+            which = np.arange(len(part.first))
+            columns.append(
+                (part.stream + which, part.first, part.count, part.slot + which * part.length)
+            )
+            length[part.stream + which] = part.length
+        if columns:
+            stream, first, count, slot = (np.concatenate(c) for c in zip(*columns, strict=True))
+        else:
+            stream, first, count, slot = (np.zeros(0, np.int64) for _ in range(4))
+        order = np.lexsort((first, stream))
+        order = order[count[order] > 0]
+        self.stream, self.first = stream[order], first[order]
+        self.count, self.slot = count[order], slot[order]
+        joined = (self.stream[1:] == self.stream[:-1]) & (
+            self.first[:-1] + self.count[:-1] == self.first[1:]
+        )
+        self.has_next = np.append(joined, False)[: len(order)]
+        self.has_previous = np.append(False, joined)[: len(order)]
+        ends = np.cumsum(self.count)
+        self.begin = ends - self.count  # rows before each piece, over all streams
+        self.total = int(ends[-1]) if len(ends) else 0
+        self.streams = streams
+        self.rows = np.bincount(self.stream, self.count, streams).astype(np.int64)
+        self._row0 = np.cumsum(self.rows) - self.rows  # rows before each stream
+        self._piece0 = np.searchsorted(self.stream, np.arange(streams))
+        self._length = length
+
+    def locate(self, stream: np.ndarray, age: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Piece and place in it of the `age`-th stored row of a stream, the oldest being 0."""
+        row = self._row0[stream] + age
+        # Pieces are full but for the last, so this is nearly always right.
+        guess = self._piece0[stream] + age // self._length[stream]
+        piece = np.minimum(guess, len(self.begin) - 1)
+        at = row - self.begin[piece]
+        wrong = np.flatnonzero((at < 0) | (at >= self.count[piece]))
+        if len(wrong):
+            piece[wrong] = np.searchsorted(self.begin, row[wrong], side="right") - 1
+            at[wrong] = row[wrong] - self.begin[piece[wrong]]
+        return piece, at
+
+    def find(self, stream: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Piece and place of rows by id; place -1 where the row is not stored."""
+        if not len(self.stream):
+            return np.zeros(row.shape, np.int64), np.full(row.shape, -1)
+        piece = np.zeros(row.shape, np.int64)
+        for one in np.unique(stream):
+            mine = stream == one
+            low, high = np.searchsorted(self.stream, [one, one + 1])
+            if low < high:
+                after = np.searchsorted(self.first[low:high], row[mine], side="right")
+                piece[mine] = low + np.maximum(after - 1, 0)
+        at = row - self.first[piece]
+        here = (self.stream[piece] == stream) & (at >= 0) & (at < self.count[piece])
+        return piece, np.where(here, at, -1)
+
+    def around(self, piece: np.ndarray, at: np.ndarray, reach: np.ndarray) -> np.ndarray:
+        """Slots [reach, n] of the rows at `at + reach` of the same stream; -1: not stored."""
+        place = at + reach[:, None]
+        slots = self.slot[piece] + place
+        edge = np.flatnonzero((place[0] < 0) | (place[-1] >= self.count[piece]))
+        if len(edge):
+            slots[:, edge] = self._across(piece[edge], place[:, edge])
+        return slots
+
+    def _across(self, piece: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """As `around`, for rows that may lie in neighbouring pieces, however short these are."""
+        where = np.broadcast_to(piece, place.shape).copy()
+        place = place.copy()
+        while True:
+            back = (place < 0) & self.has_previous[where]
+            where[back] -= 1
+            place[back] += self.count[where[back]]
+            on = (place >= self.count[where]) & self.has_next[where]
+            place[on] -= self.count[where[on]]
+            where[on] += 1
+            if not (back.any() or on.any()):
+                break
+        here = (place >= 0) & (place < self.count[where])
+        return np.where(here, self.slot[where] + place, -1)

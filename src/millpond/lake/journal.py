@@ -1,0 +1,70 @@
+"""The journal of an open segment: one record per block of rows, appended when it is committed.
+
+A record says how many rows each stream has once its block counts, and holds a checksum of the
+block's bytes. Only the longest run of records whose checksums hold, up to the last that ends a
+commit, counts: rows behind it were never committed.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+MAGIC = b"MPJOURNL"
+_HEAD = struct.Struct("<8sQQQII")  # magic, sequence, segment, sum of rows, kind, count or 0
+_TAIL = struct.Struct("<Q")
+COMMIT, RAGGED = 1, 2
+
+
+class Block(NamedTuple):
+    """Rows `begin[stream] ... end[stream] - 1` of every stream, and the checksum of their bytes."""
+
+    end: np.ndarray  # uint32[streams], or one number for all
+    digest: int
+    commit: bool
+    bytes_to_here: int  # length of the journal with this record
+
+
+def digest(data: Any) -> int:
+    """The 64-bit checksum used all over a Lake: XXH3."""
+    return xxhash.xxh3_64_intdigest(data)
+
+
+def pack(
+    sequence: int, segment: int, end: np.ndarray, rows_digest: int, commit: bool, seed: int
+) -> bytes:
+    """One record."""
+    even = bool((end == end[0]).all())
+    kind = COMMIT * commit + RAGGED * (not even)
+    head = _HEAD.pack(MAGIC, sequence, segment, rows_digest, kind, int(end[0]) if even else 0)
+    body = b"" if even else end.astype("<u4").tobytes()
+    body += b"\0" * (-len(body) % 8)
+    return head + body + _TAIL.pack(xxhash.xxh3_64_intdigest(head + body, seed))
+
+
+def unpack(journal: bytes, segment: int, streams: int, seed: int) -> list[Block]:
+    """Every whole record from the beginning, up to the first that is torn or foreign."""
+    blocks: list[Block] = []
+    at = 0
+    while at + _HEAD.size + _TAIL.size <= len(journal):
+        magic, sequence, number, rows_digest, kind, count = _HEAD.unpack_from(journal, at)
+        if magic != MAGIC or sequence != len(blocks) or number != segment or kind > 3:
+            break
+        size = _HEAD.size
+        if kind & RAGGED:
+            size += streams * 4 + (-streams * 4 % 8)
+        record = journal[at : at + size + _TAIL.size]
+        if len(record) < size + _TAIL.size:
+            break
+        if _TAIL.unpack_from(record, size)[0] != xxhash.xxh3_64_intdigest(record[:size], seed):
+            break
+        if kind & RAGGED:
+            end = np.frombuffer(record, "<u4", streams, _HEAD.size).astype(np.int64)
+        else:
+            end = np.full(streams, count, np.int64)
+        at += size + _TAIL.size
+        blocks.append(Block(end, rows_digest, bool(kind & COMMIT), at))
+    return blocks

@@ -1,0 +1,349 @@
+"""`Lake`: replay on disk, sampled in place as if it were memory, crash-proof."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import BadConfig, LakeRefused, RowsGone
+from ..host_random import HostRandom
+from ..rows import CUT, Batch, Rows
+from ..samplers import Sampler, uniform
+from ..spec import Spec
+from ..window import Window
+from .batches import Batches
+from .columns import LOST, Columns
+from .files import Files, said_plainly
+from .manifest import (
+    Capacity,
+    GroupInfo,
+    LakeInfo,
+    check_group_name,
+    check_lake,
+    load_groups,
+    load_lake,
+    rows_per_segment,
+    save_group,
+    save_lake,
+)
+from .reader import Reader
+from .segment import SEALED
+from .shuffle import Shuffle
+from .writer import Writer, take_lock
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One stream of a Lake: rows `first ... stop - 1` of it are stored."""
+
+    number: int
+    group: str
+    env: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a Lake holds, and what it takes on disk."""
+
+    rows: int
+    streams: int
+    groups: int
+    segments: int
+    sealed: int
+    bytes_on_disk: int
+    bytes_raw: int  # the same rows uncompressed
+
+
+class Lake:
+    """A folder of committed rows. Any number of readers; one writer per group, in any process.
+
+        lake = Lake.create("runs/lake", spec, capacity=10_000_000)      # or capacity="40GB"
+        with lake.writer("agent-0", streams=8) as writer:
+            writer.append(rows)
+            writer.commit()
+        lake.refresh()                                                  # see what was committed
+        batch = lake.sample(rng, 512, Window(stack=4, n_step=3))
+
+    A reader sees the rows that were committed when it last looked, until `refresh`; evicted ones
+    stay readable until then. Row ids are counted per stream and never reused.
+    """
+
+    def __init__(self, path: str | Path, mode: str, files: Files | None = None) -> None:
+        self.path, self.mode = Path(path), mode
+        self._files = files or Files()
+        self.info = load_lake(self.path)
+        self.spec = self.info.spec
+        self._reader: Reader | None = None
+        self._batches: dict[tuple[Window, int], Batches] = {}
+        self._using = threading.RLock()  # refresh unmaps what a sample may be reading
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        spec: Spec,
+        capacity: int | str,
+        groups: int = 1,
+        segment_rows: int | None = None,
+        files: Files | None = None,
+    ) -> Lake:
+        """Make a new Lake in a new or empty folder.
+
+        `capacity` is a number of rows, or bytes as in "40GB", divided evenly among `groups`
+        writers; over it, each drops its oldest segment whole.
+        """
+        folder, files = Path(path), files or Files()
+        columns, limit = Columns(spec), Capacity.parse(capacity)
+        if not isinstance(groups, int) or groups < 1:
+            raise BadConfig(f"Lake: groups must be a whole number >= 1, got {groups!r}")
+        slots = segment_rows or rows_per_segment(columns, limit, groups)
+        info = LakeInfo(spec, limit, groups, slots)
+        check_lake(info, columns)
+        with said_plainly("creating a Lake", folder):
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise LakeRefused(
+                    f"{folder}: not empty, so no Lake is created over it; "
+                    "open it with Lake.open, or choose another folder"
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            files.make_folder(folder / "groups")
+            save_lake(files, folder, info)
+            files.sync_folder(folder)
+        return Lake(folder, "a", files)
+
+    @staticmethod
+    def open(
+        path: str | Path,
+        mode: Literal["r", "a"] = "r",
+        spec: Spec | None = None,
+        files: Files | None = None,
+    ) -> Lake:
+        """Open a Lake to read, or with mode "a" to write too. A given `spec` must be its own."""
+        if mode not in ("r", "a"):
+            raise BadConfig(f"Lake.open: mode must be 'r' or 'a', got {mode!r}")
+        lake = Lake(path, mode, files)
+        if spec is not None and spec.fingerprint() != lake.info.fingerprint:
+            raise LakeRefused(_other_spec(lake, spec))
+        return lake
+
+    def writer(self, group: str, streams: int, continues: bool = False, threads: int = 1) -> Writer:
+        """The writer of a group, which it makes if it is new. One process at a time has it.
+
+        Rows of another session follow a cut, because its envs began anew; with `continues` they
+        follow the stored rows without one. `threads` compress full segments in the background.
+        """
+        if self.mode != "a":
+            raise BadConfig("Lake: opened to read only; use Lake.open(path, mode='a') to write")
+        check_group_name(group)
+        info = self._group(group, streams)
+        return Writer(
+            self._files, self.path / "groups" / group, self.info, info, continues, threads
+        )
+
+    def _group(self, name: str, streams: int) -> GroupInfo:
+        """A group by name, or a new one; lake-wide one at a time, so that numbers are unique."""
+        if not isinstance(streams, int) or not 1 <= streams <= self.info.slots:
+            raise BadConfig(
+                f"Lake: streams must lie in [1, {self.info.slots}] (rows per segment), "
+                f"got {streams!r}"
+            )
+        known = {group.name: group for group in load_groups(self.path)}
+        if name not in known:
+            lock = take_lock(self.path / "lock", "making a group")
+            try:
+                groups = load_groups(self.path)
+                known = {group.name: group for group in groups}
+                if name not in known:
+                    if len(groups) >= self.info.groups:
+                        raise BadConfig(
+                            f"Lake: made for {self.info.groups} group(s), has "
+                            f"{[g.name for g in groups]}; write to one of these, or create the "
+                            "Lake with more groups"
+                        )
+                    base = sum(group.streams for group in groups)
+                    known[name] = GroupInfo(name, len(groups), streams, base)
+                    self._make_group(known[name])
+            finally:
+                os.close(lock)
+        if known[name].streams != streams:
+            raise LakeRefused(
+                f"Lake: group '{name}' has {known[name].streams} streams, asked for {streams}; "
+                "open it with as many, or use another group"
+            )
+        return known[name]
+
+    def _make_group(self, info: GroupInfo) -> None:
+        folder = self.path / "groups" / info.name
+        with said_plainly("making a group", folder):
+            if not folder.exists():
+                self._files.make_folder(folder)
+            save_group(self._files, folder, info)
+            self._files.sync_folder(folder.parent)
+
+    @property
+    def reader(self) -> Reader:
+        """The mapped segments; made when they are first needed."""
+        with self._using:
+            if self._reader is None:
+                self._reader = Reader(self.path, self.info)
+            return self._reader
+
+    def refresh(self) -> None:
+        """See what was committed since; forget what was evicted."""
+        with self._using:
+            self.reader.refresh()
+
+    def __len__(self) -> int:
+        """Committed rows."""
+        return self.reader.index.total
+
+    @property
+    def streams(self) -> list[Stream]:
+        """Every stream, numbered as in `batch.draw.stream`."""
+        with self._using:
+            index = self.reader.index
+            first = np.zeros(index.streams, np.int64)
+            stop = np.zeros(index.streams, np.int64)
+            first[index.stream[::-1]] = index.first[::-1]
+            stop[index.stream] = index.first + index.count
+            return [
+                Stream(group.base + env, group.name, env, *_bounds(first, stop, group.base + env))
+                for group in self.reader.groups
+                for env in range(group.streams)
+            ]
+
+    def stats(self) -> Stats:
+        """Sizes, at once: nothing is scanned."""
+        with self._using:
+            reader = self.reader
+            segments = list(reader.seated.values())
+            return Stats(
+                rows=reader.index.total,
+                streams=reader.index.streams,
+                groups=len(reader.groups),
+                segments=len(segments),
+                sealed=sum(s.meta.kind == SEALED for s in segments),
+                bytes_on_disk=sum(s.size for s in segments),
+                bytes_raw=reader.index.total * reader.columns.row_bytes,
+            )
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        batch: int,
+        window: Window | None = None,
+        sampler: Sampler | None = None,
+        out: Batch | None = None,
+        threads: int = 1,
+    ) -> Batch:
+        """Draw `batch` transitions, exactly as from a Pond; NotEnoughData if no start is valid.
+
+        Pass the last batch as `out` to reuse its arrays: fresh ones halve the speed.
+        """
+        with self._using:
+            batches = self._of(window or Window(), threads)
+            return batches.sample(HostRandom(rng), batch, sampler or uniform(), out)
+
+    def iterate(
+        self,
+        batch: int,
+        window: Window | None = None,
+        epochs: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> Iterator[Batch]:
+        """Every valid start once per epoch, in an order of its own; the last batch is smaller.
+
+        Sees the rows that are committed when it begins: refresh() before it, not meanwhile.
+        """
+        batches = self._of(window or Window(), threads)
+        total = self.reader.index.total
+        for epoch in range(epochs):
+            order = Shuffle(total, seed, epoch) if shuffle else None
+            left = np.zeros(0, np.int64)
+            for start in range(0, total, 1 << 16):
+                rows = np.arange(start, min(start + (1 << 16), total))
+                with self._using:
+                    rows = rows if order is None else order(rows)
+                    left = np.append(left, rows[batches.found(rows).verdict.valid])
+                while len(left) >= batch:
+                    with self._using:
+                        yield batches.batch_of(left[:batch])
+                    left = left[batch:]
+            if len(left):
+                yield batches.batch_of(left)
+
+    def read(self, stream: int, start: int, stop: int) -> Rows:
+        """Rows `start ... stop - 1` of a stream, [time], as they were appended.
+
+        A cut between sessions appears as the flag CUT on the row before it.
+        """
+        with self._using:
+            batches = self._of(Window(), 1)
+            index = self.reader.index
+            if not 0 <= stream < index.streams or not 0 <= start <= stop:
+                raise BadConfig(
+                    f"Lake.read: stream must lie in [0, {index.streams - 1}] and 0 <= start <= "
+                    f"stop, got stream {stream}, rows {start} to {stop}"
+                )
+            ids = np.arange(start, stop + 1)
+            piece, at = index.find(np.full(len(ids), stream), ids)
+            if (at[:-1] < 0).any():
+                held = self.streams[stream]
+                raise RowsGone(
+                    f"Lake.read: rows {start} to {stop - 1} of stream {stream} are not all stored; "
+                    f"it holds {held.first} to {held.stop - 1}: older ones were evicted, newer "
+                    "ones not committed when last refreshed"
+                )
+            slots = np.where(at >= 0, index.slot[piece] + at, -1)
+            records = self.reader.records(slots)
+            cut = (records["flags"][1:] & LOST) != 0
+            records = records[:-1]
+            records["flags"] = (records["flags"] & 127) | cut * np.uint8(CUT)
+            raw = {path: batches.fetch(path, slots[:-1]) for path in self.reader.columns.obs}
+            return self.reader.columns.rows(records, raw)
+
+    def take(self, stream: Any, row: Any, window: Window | None = None) -> Batch:
+        """The transitions that start at row ids[batch] of streams[batch]; others are masked."""
+        with self._using:
+            batches = self._of(window or Window(), 1)
+            stream, row = np.asarray(stream, np.int64), np.asarray(row, np.int64)
+            piece, at = self.reader.index.find(stream, row)
+            batch = batches.take(piece, np.maximum(at, 0))
+            batch.draw.stream[:], batch.draw.row[:] = stream, row
+            batch.mask[at < 0] = False
+            return batch
+
+    def _of(self, window: Window, threads: int) -> Batches:
+        key = (window, threads)
+        if key not in self._batches:
+            self._batches[key] = Batches(self.reader, window, threads)
+        return self._batches[key]
+
+
+def _bounds(first: np.ndarray, stop: np.ndarray, number: int) -> tuple[int, int]:
+    return int(first[number]), int(stop[number])
+
+
+def _other_spec(lake: Lake, spec: Spec) -> str:
+    ours, theirs = lake.spec.columns, spec.columns
+    for path in sorted(set(ours) | set(theirs)):
+        if ours.get(path) != theirs.get(path):
+            held = ours[path].describe() if path in ours else "nothing"
+            given = theirs[path].describe() if path in theirs else "nothing"
+            return (
+                f"{lake.path}: field '{path}': this Lake holds {held}, got {given}; "
+                "open it with its own spec, or create another Lake"
+            )
+    return (
+        f"{lake.path}: this Lake was made with spec {lake.info.fingerprint}, got "
+        f"{spec.fingerprint()} (bounds or extras differ); create another Lake"
+    )

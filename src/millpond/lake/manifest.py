@@ -1,0 +1,238 @@
+"""The two small files that say what a Lake is: `lake.json`, and `group.json` per writer group."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadConfig, LakeRefused
+from ..spec import Spec
+from .columns import Columns
+from .files import PAGE, Files
+from .journal import digest
+
+FORMAT, VERSION = "millpond-lake", 1
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_MAX = 1 << 24  # bytes of a manifest that is worth parsing
+_SEGMENT_BYTES = 256 << 20
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a Lake may hold: so many rows, or so many bytes on disk; the other is None."""
+
+    rows: int | None
+    size: int | None
+
+    @staticmethod
+    def parse(capacity: Any) -> Capacity:
+        """From a number of rows, or a text such as "40GB"."""
+        if isinstance(capacity, str):
+            match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?B)\s*", capacity)
+            try:
+                if match:
+                    return Capacity(None, int(float(match[1]) * _UNITS[match[2]]))
+            except ValueError:
+                pass
+        elif isinstance(capacity, int) and not isinstance(capacity, bool) and capacity > 0:
+            return Capacity(capacity, None)
+        raise BadConfig(
+            f"Lake: capacity must be a number of rows such as 10_000_000, or bytes such as "
+            f"'40GB', got {capacity!r}"
+        )
+
+
+@dataclass(frozen=True)
+class LakeInfo:
+    """What every row of a Lake holds, how much it may hold, and how its segments are cut."""
+
+    spec: Spec
+    capacity: Capacity
+    groups: int  # writer groups among which the capacity is divided
+    slots: int  # rows per segment
+
+    @property
+    def fingerprint(self) -> str:
+        return self.spec.fingerprint()
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """One writer group: its streams are numbers `base ... base + streams - 1` of the Lake."""
+
+    name: str
+    index: int
+    streams: int
+    base: int
+
+
+def rows_per_segment(columns: Columns, capacity: Capacity, groups: int) -> int:
+    """Rows per segment: a power of two, so that about 16 or more fit and none is over 256 MiB."""
+    rows = capacity.rows or (capacity.size or 0) // columns.row_bytes
+    slots = PAGE
+    while slots * 2 * groups * 16 <= rows and slots * 2 * columns.row_bytes <= _SEGMENT_BYTES:
+        slots *= 2
+    return slots
+
+
+def check_lake(info: LakeInfo, columns: Columns) -> None:
+    """Raise BadConfig for a Lake that could not work."""
+    if not isinstance(info.groups, int) or info.groups < 1:
+        raise BadConfig(f"Lake: groups must be a whole number >= 1, got {info.groups!r}")
+    slots = info.slots
+    if not isinstance(slots, int) or slots < PAGE or slots & (slots - 1):
+        raise BadConfig(f"Lake: segment_rows must be a power of two >= {PAGE}, got {slots!r}")
+    widest = max(column.width for column in columns.all)
+    if slots * widest >= 1 << 40:
+        raise BadConfig(
+            f"Lake: segments of {slots} rows of {widest} bytes are over a terabyte; "
+            "lower segment_rows"
+        )
+    least = 2 * slots * info.groups
+    if info.capacity.rows is not None and info.capacity.rows < least:
+        raise BadConfig(
+            f"Lake: capacity {info.capacity.rows} rows, but {info.groups} group(s) need at least "
+            f"two segments of {slots} rows each, {least}; raise capacity, or use a HostPond"
+        )
+    if info.capacity.size is not None and info.capacity.size < least * columns.row_bytes:
+        raise BadConfig(
+            f"Lake: capacity {info.capacity.size} bytes, but {info.groups} group(s) need at least "
+            f"two raw segments each, {least * columns.row_bytes} bytes; raise capacity"
+        )
+
+
+def write_json(files: Files, path: Path, plain: dict[str, Any]) -> None:
+    """Write a manifest so that it is there whole or not at all, even after a power loss."""
+    text = json.dumps(plain, indent=1, sort_keys=True)
+    whole = json.dumps({"sum": f"{digest(text.encode()):016x}", "manifest": plain}, indent=1)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    fd = files.create(temporary)
+    try:
+        files.pwrite(fd, memoryview(whole.encode()), 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(temporary, path)
+    files.sync_folder(path.parent)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A manifest, if it is whole; LakeRefused otherwise."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise LakeRefused(f"{path}: {os.strerror(error.errno or 0)}; is this a Lake?") from None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_size > _MAX:
+            raise LakeRefused(f"{path}: no manifest has this size or kind; is this a Lake?")
+        text = os.read(fd, _MAX)
+    finally:
+        os.close(fd)
+    try:
+        whole = json.loads(text)
+        plain = whole["manifest"]
+        found = digest(json.dumps(plain, indent=1, sort_keys=True).encode())
+        if not isinstance(plain, dict) or whole["sum"] != f"{found:016x}":
+            raise ValueError("its checksum does not hold")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise LakeRefused(
+            f"{path}: the manifest is damaged ({error}); restore this file from a copy of the Lake"
+        ) from None
+    return plain
+
+
+def save_lake(files: Files, folder: Path, info: LakeInfo) -> None:
+    write_json(
+        files,
+        folder / "lake.json",
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "spec": info.spec.to_json(),
+            "fingerprint": info.fingerprint,
+            "capacity": {"rows": info.capacity.rows, "bytes": info.capacity.size},
+            "groups": info.groups,
+            "slots": info.slots,
+        },
+    )
+
+
+def load_lake(folder: Path) -> LakeInfo:
+    """What `folder` holds, or LakeRefused if it is no Lake of this version."""
+    path = folder / "lake.json"
+    if not path.exists():
+        raise LakeRefused(f"{folder}: not a Lake (no lake.json); give the folder Lake.create made")
+    plain = read_json(path)
+    if plain.get("format") != FORMAT:
+        raise LakeRefused(f"{path}: format {plain.get('format')!r}, expected {FORMAT!r}")
+    if plain.get("version") != VERSION:
+        raise LakeRefused(
+            f"{path}: format version {plain.get('version')!r}, this millpond reads {VERSION}; "
+            "use the millpond that wrote it"
+        )
+    try:
+        capacity = Capacity(plain["capacity"]["rows"], plain["capacity"]["bytes"])
+        info = LakeInfo(
+            Spec.from_json(plain["spec"]), capacity, int(plain["groups"]), int(plain["slots"])
+        )
+        check_lake(info, Columns(info.spec))
+        if info.fingerprint != plain["fingerprint"]:
+            raise ValueError("spec and fingerprint disagree")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
+    return info
+
+
+def check_group_name(name: Any) -> None:
+    """Group names become folder names: letters, digits and . _ - only."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadConfig(
+            f"Lake: a group's name has 1 to 64 letters, digits, '_', '-' or '.', and begins with "
+            f"neither '.' nor '-', got {name!r}"
+        )
+
+
+def save_group(files: Files, folder: Path, info: GroupInfo) -> None:
+    write_json(
+        files,
+        folder / "group.json",
+        {"name": info.name, "index": info.index, "streams": info.streams, "base": info.base},
+    )
+
+
+def load_groups(folder: Path) -> list[GroupInfo]:
+    """Every group of a Lake in the order of creation; a folder without group.json is none yet."""
+    groups: list[GroupInfo] = []
+    for entry in sorted(os.scandir(folder / "groups"), key=lambda entry: entry.name):
+        if not _NAME.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+            continue
+        path = Path(entry.path) / "group.json"
+        if not path.exists():
+            continue
+        plain = read_json(path)
+        try:
+            values = [plain[key] for key in ("index", "streams", "base")]
+            if plain["name"] != entry.name or any(
+                not isinstance(n, int) or not 0 <= n < 2**31 for n in values
+            ):
+                raise ValueError("its name or numbers")
+            groups.append(GroupInfo(entry.name, *values))
+        except (KeyError, ValueError) as error:
+            raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
+    groups.sort(key=lambda group: group.index)
+    base = 0
+    for index, group in enumerate(groups):
+        if group.index != index or group.base != base or group.streams < 1:
+            raise LakeRefused(
+                f"{folder / 'groups' / group.name}: group {group.index} with streams from "
+                f"{group.base}, expected group {index} from {base}; a group's folder is missing"
+            )
+        base += group.streams
+    return groups

@@ -1,0 +1,175 @@
+"""`OpenSegment`: the segment a writer appends to, raw rows and a journal that commits them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from .columns import Columns
+from .files import Files, as_bytes, said_plainly
+from .journal import Block, pack, unpack
+from .segment import PAGE, Meta, path_of, write_meta
+
+
+class OpenSegment:
+    """Rows are written to their final place at once and count when the journal says so.
+
+    Writing rows again at the same place is harmless until then, so any step may be repeated.
+    """
+
+    def __init__(self, files: Files, folder: Path, columns: Columns, meta: Meta) -> None:
+        self.files, self.columns, self.meta = files, columns, meta
+        self.path = path_of(folder, meta.number, ".open")
+        self.journal_path = path_of(folder, meta.number, ".journal")
+        self.count = meta.count.copy()  # committed rows per stream
+        self.pending: list[tuple[np.ndarray, int]] = []  # written, not committed: ends, checksum
+        self._records = self._journal_size = 0
+        self._fd = self._journal = -1
+        self._closing = threading.Lock()  # the sealer closes what the writer may be syncing
+        self.dirty = False
+
+    @property
+    def written(self) -> np.ndarray:
+        """Rows per stream in the file, committed or not."""
+        return self.pending[-1][0] if self.pending else self.count
+
+    def create(self) -> None:
+        """Make the files. What a failed attempt left behind is removed first."""
+        try:
+            with said_plainly("creating a segment", self.path):
+                for path in (self.path, self.journal_path):
+                    if path.exists():
+                        self.files.unlink(path)
+                self._fd = self.files.create(self.path)
+                last = self.meta.columns[self.columns.all[-1].name].data
+                self.files.truncate(self._fd, last.offset + last.size)
+                write_meta(self.files, self._fd, self.meta, PAGE)
+                self._journal = self.files.create(self.journal_path)
+        except BaseException:
+            self.close()
+            raise
+        self.dirty = True
+
+    def resume(self, blocks: list[Block]) -> None:
+        """Go on after the verified blocks; whatever the journal holds behind them goes."""
+        with said_plainly("opening a segment", self.path):
+            self._fd = self.files.open(self.path)
+            self._journal = self.files.open(self.journal_path)
+            self._records = len(blocks)
+            self._journal_size = blocks[-1].bytes_to_here if blocks else 0
+            if os.fstat(self._journal).st_size > self._journal_size:
+                self.files.truncate(self._journal, self._journal_size)
+        self.count = blocks[-1].end.copy() if blocks else self.count
+        self.dirty = True
+
+    def write(
+        self, rows: Mapping[str, np.ndarray], begin: np.ndarray, number: np.ndarray
+    ) -> tuple[np.ndarray, int]:
+        """Write rows[stream, :number[stream], width] behind `begin`; return their ends and sum."""
+        sums = xxhash.xxh3_64()
+        length = self.meta.length
+        with said_plainly("appending rows", self.path):
+            for column in self.columns.all:
+                start = self.meta.columns[column.name].data.offset
+                block, width = rows[column.name], column.width
+                for stream in range(self.meta.streams):
+                    some = int(number[stream])
+                    if some:
+                        data = as_bytes(block[stream, :some])
+                        slot = stream * length + int(begin[stream])
+                        self.files.pwrite(self._fd, data, start + slot * width)
+                        sums.update(data)
+        self.dirty = True
+        return begin + number, sums.intdigest()
+
+    def commit(self) -> None:
+        """Make everything written count, whatever happens to this process afterwards."""
+        if not self.pending:
+            return
+        records = b"".join(
+            pack(
+                self._records + i,
+                self.meta.number,
+                end,
+                rows_sum,
+                commit=i == len(self.pending) - 1,
+                seed=seed_of(self.meta),
+            )
+            for i, (end, rows_sum) in enumerate(self.pending)
+        )
+        with said_plainly("committing rows", self.journal_path):
+            self.files.pwrite(self._journal, memoryview(records), self._journal_size)
+        self._journal_size += len(records)
+        self._records += len(self.pending)
+        self.count = self.pending[-1][0]
+        self.pending = []
+        self.dirty = True
+
+    def sync(self) -> None:
+        """Make everything committed survive a power loss; once sealed it does already."""
+        with self._closing:
+            if self.dirty and self._fd >= 0:
+                with said_plainly("syncing a segment", self.path):
+                    self.files.sync(self._fd)
+                    self.files.sync(self._journal)
+                self.dirty = False
+
+    def close(self) -> None:
+        with self._closing:
+            for fd in (self._fd, self._journal):
+                if fd >= 0:
+                    self.files.close(fd)
+            self._fd = self._journal = -1
+
+    def remove(self) -> None:
+        """Delete the files, the rows first: a journal alone is nothing."""
+        self.close()
+        with said_plainly("removing a segment", self.path):
+            for path in (self.path, self.journal_path):
+                if path.exists():
+                    self.files.unlink(path)
+
+
+def seed_of(meta: Meta) -> int:
+    """Ties journal records to their Lake and group, so that no other's are taken for them."""
+    return int(meta.fingerprint, 16) ^ meta.group
+
+
+def verified(
+    journal: bytes, meta: Meta, columns: Columns, data: Mapping[str, np.ndarray], skip: int = 0
+) -> list[Block]:
+    """The journal's committed records whose rows have the checksum they say: a prefix of them.
+
+    data[column] is uint8[slots, width]. The first `skip` records were verified before.
+    """
+    blocks = unpack(journal, meta.number, meta.streams, seed_of(meta))
+    begin = blocks[skip - 1].end if 0 < skip <= len(blocks) else np.zeros(meta.streams, np.int64)
+    good = min(skip, len(blocks))
+    for block in blocks[skip:]:
+        grows = bool((block.end >= begin).all() and (block.end <= meta.length).all())
+        if not grows or rows_sum(columns, meta, data, begin, block.end) != block.digest:
+            break
+        good += 1
+        begin = block.end
+    while good > skip and not blocks[good - 1].commit:
+        good -= 1
+    return blocks[:good]
+
+
+def rows_sum(
+    columns: Columns, meta: Meta, data: Mapping[str, np.ndarray], begin: np.ndarray, end: np.ndarray
+) -> int:
+    """The checksum of rows begin ... end - 1 of every stream, column by column."""
+    sums = xxhash.xxh3_64()
+    for column in columns.all:
+        for stream in range(meta.streams):
+            if end[stream] > begin[stream]:
+                slot = stream * meta.length
+                rows = data[column.name][slot + int(begin[stream]) : slot + int(end[stream])]
+                sums.update(as_bytes(rows))
+    return sums.intdigest()

@@ -1,0 +1,338 @@
+"""`Reader`: a Lake's committed rows as memory. Holds what it has seen until it is refreshed."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import LakeFailed, MillpondError
+from .codec import Codec
+from .columns import RECORD, Columns
+from .files import PAGE, as_bytes
+from .index import Index, Part
+from .journal import digest
+from .manifest import GroupInfo, LakeInfo, load_groups
+from .open_segment import verified
+from .recovery import numbers, read_dictionary, read_journal
+from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
+from .sheet import Sheet
+
+_ADDRESSES = 1 << 43  # bytes of address space for one column
+_TRIES = 20  # a file may be sealed or dropped between listing and opening it
+_AHEAD = 64  # batches for which pages are asked for beforehand, after one that had to wait
+
+
+@dataclass
+class Seated:
+    """A segment that is mapped."""
+
+    path: Path
+    group: GroupInfo
+    meta: Meta
+    seat: int
+    inode: int
+    size: int  # bytes on disk
+    records: int = 0  # journal records verified so far, of an open segment
+    sums: np.ndarray | None = None  # checksums of a sealed segment's pages, once read
+
+
+class Pages:
+    """Which pages of one sheet have been checked; a page is checked when it is first read."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+        self.good = np.zeros(sheet.seats * sheet.stride // PAGE, bool)  # touched as it is used
+        self.per_seat = sheet.stride // PAGE
+
+
+class Reader:
+    """Maps every segment of a Lake side by side, and checks what it reads the first time."""
+
+    def __init__(self, folder: Path, info: LakeInfo) -> None:
+        self.folder, self.info = folder, info
+        self.columns = Columns(info.spec)
+        self.groups: list[GroupInfo] = []
+        self.shift = info.slots.bit_length() - 1
+        widest = max(column.width for column in self.columns.all)
+        seats = max(4, min(self._most_seats(), _ADDRESSES // (info.slots * widest)))
+        self._free = list(range(seats - 1, -1, -1))
+        self.pages = {
+            column.name: Pages(Sheet(seats, info.slots * column.width))
+            for column in self.columns.all
+        }
+        wide = [column.name for column in self.columns.all if column.wide]
+        # A page more than `slots` offsets: the end of the last frame needs one.
+        self._entries = info.slots + PAGE // 8
+        self.offsets = {name: Pages(Sheet(seats, 8 * self._entries)) for name in wide}
+        self._tables = Sheet(seats, self._most_sums())
+        self.codec_of = {name: np.full(seats, -1) for name in wide}  # per seat; -1: raw
+        self.codecs: dict[str, list[Codec]] = {name: [] for name in wide}
+        self.seated: dict[tuple[int, int], Seated] = {}
+        self._by_seat: dict[int, Seated] = {}
+        self._checked = np.zeros(seats, bool)  # record column and offsets are checked whole
+        self._ahead = 0
+        self.index = Index(0, [])
+        self.refresh()
+
+    def _most_seats(self) -> int:
+        capacity, slots = self.info.capacity, self.info.slots
+        rows = capacity.rows or (capacity.size or 0) // self.columns.record.itemsize
+        return rows // slots + 8 * self.info.groups
+
+    def _most_sums(self) -> int:
+        """Bytes, in whole pages, that a sealed segment's checksums take at most."""
+        slots = self.info.slots
+        sizes = [slots * column.width for column in self.columns.all]
+        sizes += [8 * (slots + 1) for column in self.columns.all if column.wide]
+        table = sum(8 * -(-size // PAGE) for size in sizes)
+        return -(-table // PAGE) * PAGE
+
+    def refresh(self) -> None:
+        """Take in what was committed, sealed or dropped since."""
+        for _ in range(_TRIES):
+            try:
+                changed = self._look()
+            except FileNotFoundError:
+                continue  # sealed or dropped in this very moment
+            if changed:
+                self._build()
+            return
+        raise LakeFailed(f"{self.folder}: files kept vanishing while they were read; try again")
+
+    def _look(self) -> bool:
+        groups = load_groups(self.folder)
+        changed = len(groups) != len(self.groups)
+        self.groups = groups
+        there: dict[tuple[int, int], tuple[GroupInfo, Path, Path]] = {}
+        for group in groups:
+            folder = self.folder / "groups" / group.name
+            for number, kinds in numbers(folder).items():
+                if "seg" in kinds:
+                    path = path_of(folder, number, ".seg")
+                elif {"open", "journal"} <= kinds:
+                    path = path_of(folder, number, ".open")
+                else:
+                    continue
+                there[group.index, number] = (group, path, path_of(folder, number, ".journal"))
+        for key, old in list(self.seated.items()):
+            if key not in there:
+                self._unseat(key)
+                changed = True
+            elif there[key][1] != old.path or os.stat(there[key][1]).st_ino != old.inode:
+                self._unseat(key)
+        for key, (group, path, journal) in there.items():
+            if key not in self.seated:
+                changed |= self._seat(key, group, path)
+            if key in self.seated and self.seated[key].meta.kind != SEALED:
+                changed |= self._advance(self.seated[key], journal)
+        return changed
+
+    def _seat(self, key: tuple[int, int], group: GroupInfo, path: Path) -> bool:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            try:
+                meta = read_meta(fd, path, self.columns, self.info.fingerprint, self.info.slots)
+            except MillpondError:
+                if path.suffix == ".open":
+                    return False  # its writer is still making it, or was killed while doing so
+                raise
+            if (meta.group, meta.number, meta.streams) != (*key, group.streams):
+                raise damaged(path, 0, PAGE, "it belongs to another place of this Lake")
+            if not self._free:
+                raise LakeFailed(
+                    f"{self.folder}: more segments than address space was kept for; "
+                    "raise segment_rows when creating a Lake of this size"
+                )
+            seat = self._free.pop()
+            status = os.fstat(fd)
+            new = Seated(path, group, meta, seat, status.st_ino, status.st_blocks * 512)
+            for column in self.columns.all:
+                stored = meta.columns[column.name]
+                pages = self.pages[column.name]
+                self._map(pages, seat, fd, stored.data)
+                if stored.offsets is not None:
+                    self._map(self.offsets[column.name], seat, fd, stored.offsets)
+                    self.codec_of[column.name][seat] = self._codec(path, meta, column.name)
+            if meta.sums.size:
+                self._tables.seat(seat, fd, meta.sums.offset, meta.sums.size)
+        finally:
+            os.close(fd)
+        self.seated[key] = self._by_seat[seat] = new
+        return True
+
+    def _map(self, pages: Pages, seat: int, fd: int, region: Region) -> None:
+        if region.size:
+            pages.sheet.seat(seat, fd, region.offset, region.size)
+        pages.good[seat * pages.per_seat : (seat + 1) * pages.per_seat] = False
+
+    def _codec(self, path: Path, meta: Meta, name: str) -> int:
+        codecs, identity = self.codecs[name], meta.columns[name].dictionary_sum
+        for number, codec in enumerate(codecs):
+            if codec.identity == identity:
+                return number
+        dictionary = read_dictionary(path, meta, name)
+        if dictionary is None:
+            region = meta.columns[name].dictionary
+            assert region is not None
+            end = region.offset + region.size
+            raise damaged(path, region.offset, end, "the dictionary's checksum does not hold")
+        width = next(c.width for c in self.columns.all if c.name == name)
+        codecs.append(Codec(dictionary, width))
+        return len(codecs) - 1
+
+    def _unseat(self, key: tuple[int, int]) -> None:
+        old = self.seated.pop(key)
+        del self._by_seat[old.seat]
+        for pages in [*self.pages.values(), *self.offsets.values()]:
+            pages.sheet.clear(old.seat)
+        self._tables.clear(old.seat)
+        for codecs in self.codec_of.values():
+            codecs[old.seat] = -1
+        self._checked[old.seat] = False
+        self._free.append(old.seat)
+
+    def _advance(self, segment: Seated, journal_path: Path) -> bool:
+        """Verify what an open segment's journal commits since the last look."""
+        meta, seat = segment.meta, segment.seat
+        data = {
+            column.name: self.pages[column.name]
+            .sheet.bytes(seat, 0, self.info.slots * column.width)
+            .reshape(-1, column.width)
+            for column in self.columns.all
+        }
+        journal = read_journal(journal_path)
+        blocks = verified(journal, meta, self.columns, data, segment.records)
+        if len(blocks) <= segment.records:
+            return False
+        segment.records = len(blocks)
+        segment.meta = replace(meta, count=blocks[-1].end)
+        for pages in self.pages.values():
+            pages.good[seat * pages.per_seat : (seat + 1) * pages.per_seat] = True
+        self._checked[seat] = True
+        return True
+
+    def _build(self) -> None:
+        streams = sum(group.streams for group in self.groups)
+        self.index = Index(
+            streams,
+            (
+                Part(
+                    segment.group.base,
+                    segment.seat << self.shift,
+                    segment.meta.length,
+                    segment.meta.first,
+                    segment.meta.count,
+                )
+                for segment in self.seated.values()
+            ),
+        )
+
+    def records(self, slots: np.ndarray) -> np.ndarray:
+        """Records [*slots.shape] of rows; a slot of -1 gives zeros."""
+        flat = slots.reshape(-1)
+        missing = flat < 0
+        gaps = bool(missing.any())
+        if gaps:
+            flat = np.where(missing, flat.max(), flat)
+            if flat[0] < 0:
+                return np.zeros(slots.shape, self.columns.record)
+        seats = flat >> self.shift
+        if not self._checked[seats].all():
+            for seat in np.unique(seats[~self._checked[seats]]):
+                self._check_small(self._by_seat[int(seat)])
+        sheet = self.pages[RECORD].sheet.flat.view(self.columns.record)
+        found = sheet.take(flat, mode="clip")
+        if gaps:
+            found[missing] = np.zeros((), self.columns.record)
+        return found.reshape(slots.shape)
+
+    def _check_small(self, segment: Seated) -> None:
+        """Check the parts of a segment that are read whole: its records and its indices."""
+        self._check_pages(segment, self.pages[RECORD], segment.meta.columns[RECORD].data, None)
+        for name, pages in self.offsets.items():
+            region = segment.meta.columns[name].offsets
+            if region is not None:
+                self._check_pages(segment, pages, region, None)
+        self._checked[segment.seat] = True
+
+    def _check_pages(
+        self, segment: Seated, pages: Pages, region: Region, which: np.ndarray | None
+    ) -> None:
+        """Compare pages of a region (default: all) with their checksums, or raise LakeDamaged."""
+        sums = self._sums(segment)[region.sums // 8 : region.sums // 8 + region.pages]
+        data = as_bytes(pages.sheet.bytes(segment.seat, 0, region.size))
+        for page in np.flatnonzero(sums) if which is None else which:
+            start, stop = int(page) * PAGE, min((int(page) + 1) * PAGE, region.size)
+            if digest(data[start:stop]) != sums[page]:
+                raise damaged(
+                    segment.path, region.offset + start, region.offset + stop, "checksum differs"
+                )
+        base = segment.seat * pages.per_seat
+        if which is None:
+            pages.good[base : base + region.pages] = True
+        else:
+            pages.good[base + which] = True
+
+    def _sums(self, segment: Seated) -> np.ndarray:
+        """The checksums of a sealed segment's pages, themselves checked once."""
+        if segment.sums is None:
+            meta = segment.meta
+            table = self._tables.bytes(segment.seat, 0, meta.sums.size)
+            if digest(table) != meta.sums_sum:
+                end = meta.sums.offset + meta.sums.size
+                raise damaged(segment.path, meta.sums.offset, end, "the sums' checksum differs")
+            segment.sums = table.view("<u8")
+        return segment.sums
+
+    def ready(self, name: str, start: np.ndarray, stop: np.ndarray) -> None:
+        """Bytes start[i] ... stop[i] - 1 of a column's sheet are there and are what was written.
+
+        Pages read for the first time are checked. Pages that must come from disk are asked for
+        all at once: waiting for each alone would be an order of magnitude slower.
+        """
+        pages = self.pages[name]
+        first, last = start // PAGE, (stop - 1) // PAGE
+        span = int((last - first).max(initial=0)) + 1
+        fresh = [
+            page[~pages.good[page]] for page in (np.minimum(first + k, last) for k in range(span))
+        ]
+        new = np.unique(np.concatenate(fresh))
+        if len(new):
+            pages.sheet.want(new)
+            for seat, which in _by_seat(new, pages.per_seat):
+                segment = self._by_seat[seat]
+                region = segment.meta.columns[name].data
+                self._check_pages(segment, pages, region, which)
+        elif self._ahead:
+            self._ahead -= 1
+            wanted = [np.minimum(first + k, last) for k in range(span)]
+            pages.sheet.want(np.unique(np.concatenate(wanted)))
+
+    def waited(self, faults_before: int) -> None:
+        """After a batch: if pages had to be waited for one by one, ask beforehand from now on."""
+        if self._ahead == 0 and major_faults() - faults_before > 4:
+            self._ahead = _AHEAD
+
+    def frames(self, name: str, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the compressed frames at these slots lie in the column's sheet: start, stop."""
+        seat = slots >> self.shift
+        offsets = self.offsets[name].sheet.flat.view("<u8")
+        entry = slots + seat * (self._entries - self.info.slots)
+        base = seat * self.pages[name].sheet.stride
+        start = offsets.take(entry, mode="clip").astype(np.int64)
+        stop = offsets.take(entry + 1, mode="clip").astype(np.int64)
+        return start + base, stop + base
+
+
+def _by_seat(pages: np.ndarray, per_seat: int) -> list[tuple[int, np.ndarray]]:
+    seats = pages // per_seat
+    return [(int(s), pages[seats == s] - s * per_seat) for s in np.unique(seats)]
+
+
+def major_faults() -> int:
+    """Pages this thread has waited for so far."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt

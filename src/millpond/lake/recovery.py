@@ -1,0 +1,182 @@
+"""What a writer finds when it opens its group: the longest verified prefix, nothing else.
+
+Doing it twice changes nothing. Only what never counted is removed: unfinished files, records
+behind the verified ones, and raw segments whose sealed twin is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import LakeDamaged
+from .codec import Codec
+from .columns import Columns
+from .files import Files, said_plainly
+from .journal import Block, digest
+from .manifest import GroupInfo, LakeInfo
+from .open_segment import OpenSegment, verified
+from .seal import mapped_rows
+from .sealer import size_on_disk
+from .segment import Meta, path_of, read_meta
+
+_FILE = re.compile(r"(\d{16})\.(open|journal|seg|tmp)")
+
+
+class Found(NamedTuple):
+    """The state of a group: where its streams end, and which segments are there."""
+
+    next_id: np.ndarray  # int64[streams]: the id the next row gets
+    last_flags: np.ndarray  # uint8[streams]: flags byte of the newest row; meaningless if none
+    unsealed: list[tuple[Meta, list[Block]]]  # open segments, oldest first
+    sealed: dict[int, tuple[int, int]]  # number → rows, bytes on disk
+    next_number: int
+    known: dict[str, list[Codec]]
+
+
+def numbers(folder: Path) -> dict[int, set[str]]:
+    """Segment numbers in a group's folder and which files each has; other names are ignored."""
+    found: dict[int, set[str]] = {}
+    for entry in os.scandir(folder):
+        match = _FILE.fullmatch(entry.name)
+        if match and entry.is_file(follow_symlinks=False):
+            found.setdefault(int(match[1]), set()).add(match[2])
+    return dict(sorted(found.items()))
+
+
+def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Found:
+    """Bring a group's folder into order and say what it holds."""
+    columns = Columns(info.spec)
+    there = numbers(folder)
+    next_id = np.zeros(group.streams, np.int64)
+    last_flags = np.zeros(group.streams, np.uint8)
+    unsealed: list[tuple[Meta, list[Block]]] = []
+    sealed: dict[int, tuple[int, int]] = {}
+    known: dict[str, list[Codec]] = {}
+
+    def remove(number: int, *suffixes: str) -> None:
+        for suffix in suffixes:
+            path = path_of(folder, number, suffix)
+            if suffix[1:] in there[number]:
+                with said_plainly("removing an unfinished file", path):
+                    files.unlink(path)
+                there[number].discard(suffix[1:])
+
+    for number, kinds in there.items():
+        remove(number, ".tmp")
+        meta = None
+        if "seg" in kinds:
+            try:
+                meta = load(path_of(folder, number, ".seg"), info, columns)
+            except LakeDamaged:
+                if "open" not in kinds:
+                    raise
+                remove(number, ".seg")  # its raw twin is still there, and is sealed again
+        if meta is not None:
+            remove(number, ".open", ".journal")
+            sealed[number] = (int(meta.count.sum()), size_on_disk(folder, number))
+            _learn(known, path_of(folder, number, ".seg"), meta, columns)
+            _advance(next_id, meta.first, meta.count)
+            _flags_of(last_flags, path_of(folder, number, ".seg"), meta, columns)
+        elif "open" in kinds:
+            open_meta, blocks = read_open(folder, number, info, columns)
+            if open_meta is None or not blocks:
+                remove(number, ".open", ".journal")  # nothing in it was ever committed
+                continue
+            open_meta = replace(open_meta, count=blocks[-1].end)
+            unsealed.append((replace(open_meta, count=open_meta.count * 0), blocks))
+            _advance(next_id, open_meta.first, open_meta.count)
+            _flags_of(last_flags, path_of(folder, number, ".open"), open_meta, columns)
+        else:
+            remove(number, ".journal")
+    next_number = 1 + max(there, default=-1)
+    return Found(next_id, last_flags, unsealed, sealed, next_number, known)
+
+
+def load(path: Path, info: LakeInfo, columns: Columns) -> Meta:
+    """The description of a segment file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return read_meta(fd, path, columns, info.fingerprint, info.slots)
+    finally:
+        os.close(fd)
+
+
+def read_open(
+    folder: Path, number: int, info: LakeInfo, columns: Columns
+) -> tuple[Meta | None, list[Block]]:
+    """An open segment's description and verified blocks; None if it was never finished."""
+    path = path_of(folder, number, ".open")
+    journal_path = path_of(folder, number, ".journal")
+    try:
+        meta = load(path, info, columns)
+        journal = read_journal(journal_path)
+    except (LakeDamaged, FileNotFoundError):
+        return None, []
+    rows = mapped_rows(path, meta, columns)
+    data = {column.name: rows(column.name, 0, info.slots) for column in columns.all}
+    return meta, verified(journal, meta, columns, data)
+
+
+def read_journal(path: Path) -> bytes:
+    """A journal's bytes."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, os.fstat(fd).st_size, 0)
+    finally:
+        os.close(fd)
+
+
+def open_segment(
+    files: Files, folder: Path, columns: Columns, meta: Meta, blocks: list[Block]
+) -> OpenSegment:
+    """An open segment that was found, ready to go on."""
+    segment = OpenSegment(files, folder, columns, meta)
+    segment.resume(blocks)
+    return segment
+
+
+def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
+    """The dictionary of a compressed column; None if its checksum does not hold."""
+    stored = meta.columns[name]
+    if stored.dictionary is None:
+        return b""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        dictionary = os.pread(fd, stored.dictionary.size, stored.dictionary.offset)
+    finally:
+        os.close(fd)
+    return dictionary if digest(dictionary) == stored.dictionary_sum else None
+
+
+def _learn(known: dict[str, list[Codec]], path: Path, meta: Meta, columns: Columns) -> None:
+    """Remember the dictionaries a sealed segment uses, to use them again."""
+    for column in columns.all:
+        stored = meta.columns[column.name]
+        codecs = known.setdefault(column.name, [])
+        if stored.codec == "zstd" and all(c.identity != stored.dictionary_sum for c in codecs):
+            dictionary = read_dictionary(path, meta, column.name)
+            if dictionary is not None:
+                codecs.append(Codec(dictionary, column.width))
+
+
+def _advance(next_id: np.ndarray, first: np.ndarray, count: np.ndarray) -> None:
+    np.maximum(next_id, first + count, out=next_id)
+
+
+def _flags_of(last: np.ndarray, path: Path, meta: Meta, columns: Columns) -> None:
+    """Flags of the newest row of each stream that has rows here (record column, always raw)."""
+    width = columns.all[0].width
+    offset = meta.columns[columns.all[0].name].data.offset
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for stream in np.flatnonzero(meta.count):
+            slot = int(stream) * meta.length + int(meta.count[stream]) - 1
+            last[stream] = os.pread(fd, 1, offset + slot * width)[0]
+    finally:
+        os.close(fd)

@@ -1,0 +1,253 @@
+"""A segment file: a header page that points at a JSON description, and regions of whole pages.
+
+`NUMBER.open` holds raw rows and is still written to; `NUMBER.seg` is sealed and never changes.
+Rows lie stream by stream: row t of stream s has slot `s * length + t`. Everything is
+little-endian; every offset, length, id and checksum has 64 bits. See docs/lake-format.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import LakeDamaged, LakeRefused
+from .columns import Columns
+from .files import PAGE, Files
+from .journal import digest
+
+MAGIC, VERSION = b"MILLPOND", 1
+_HEAD = struct.Struct("<8sQQQQ")  # magic, version, then where the JSON lies: offset, length, sum
+_SUM = struct.Struct("<Q")
+_MAX_JSON = 1 << 28
+OPEN, SEALED = "open", "sealed"
+
+
+class Region(NamedTuple):
+    """A stretch of a file, at a whole page; `sums` is where the checksums of its pages begin."""
+
+    offset: int
+    size: int
+    sums: int = -1
+
+    @property
+    def pages(self) -> int:
+        """Pages it takes, the last perhaps in part."""
+        return -(-self.size // PAGE)
+
+
+class Stored(NamedTuple):
+    """How one column lies in a segment: raw, or zstd frames with an index and a dictionary."""
+
+    codec: str  # raw or zstd
+    data: Region
+    offsets: Region | None = None
+    dictionary: Region | None = None
+    dictionary_sum: int = 0
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What a segment holds: rows `first[s] ... first[s] + count[s] - 1` of each stream s."""
+
+    kind: str
+    fingerprint: str
+    group: int
+    number: int
+    streams: int
+    length: int
+    first: np.ndarray  # int64[streams]
+    count: np.ndarray  # int64[streams]; of an open segment, what its journal says
+    columns: Mapping[str, Stored]
+    sums: Region  # of a sealed segment: the checksums of all its regions' pages
+    sums_sum: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as written to the file."""
+
+        def region(part: Region | None) -> list[int] | None:
+            return None if part is None else list(part)
+
+        return {
+            "kind": self.kind,
+            "fingerprint": self.fingerprint,
+            "group": self.group,
+            "number": self.number,
+            "streams": self.streams,
+            "length": self.length,
+            "first": [int(n) for n in self.first],
+            "count": [int(n) for n in self.count],
+            "columns": {
+                name: {
+                    "codec": stored.codec,
+                    "data": region(stored.data),
+                    "offsets": region(stored.offsets),
+                    "dictionary": region(stored.dictionary),
+                    "dictionary_sum": stored.dictionary_sum,
+                }
+                for name, stored in self.columns.items()
+            },
+            "sums": list(self.sums),
+            "sums_sum": self.sums_sum,
+        }
+
+
+def path_of(folder: Path, number: int, suffix: str) -> Path:
+    """Where segment `number` of a group lies: `.open`, `.journal`, `.seg` or `.tmp`."""
+    return folder / f"{number:016d}{suffix}"
+
+
+def open_meta(
+    columns: Columns, fingerprint: str, group: int, number: int, slots: int, first: np.ndarray
+) -> Meta:
+    """The description of a new open segment."""
+    streams = len(first)
+    length = slots // streams
+    at = PAGE + _whole_pages(64 * 1024 + 64 * streams)  # room for the JSON
+    stored: dict[str, Stored] = {}
+    for column in columns.all:
+        stored[column.name] = Stored("raw", Region(at, slots * column.width))
+        at += slots * column.width
+    none = np.zeros(streams, np.int64)
+    empty = Region(0, 0)
+    return Meta(OPEN, fingerprint, group, number, streams, length, first, none, stored, empty, 0)
+
+
+def write_meta(files: Files, fd: int, meta: Meta, offset: int) -> int:
+    """Write the JSON at `offset`, then the header that points at it; return the JSON's end."""
+    text = json.dumps(meta.to_json(), separators=(",", ":")).encode()
+    files.pwrite(fd, memoryview(text), offset)
+    head = _HEAD.pack(MAGIC, VERSION, offset, len(text), digest(text))
+    files.pwrite(fd, memoryview(head + _SUM.pack(digest(head))), 0)
+    return offset + len(text)
+
+
+def read_meta(fd: int, path: Path, columns: Columns, fingerprint: str, slots: int) -> Meta:
+    """The description of a segment file, checked against its Lake, or LakeDamaged."""
+    size = os.fstat(fd).st_size
+    head = os.pread(fd, _HEAD.size + _SUM.size, 0)
+    if len(head) < _HEAD.size + _SUM.size or head[:8] != MAGIC:
+        raise damaged(path, 0, PAGE, "this is no segment header")
+    _, version, offset, length, json_sum = _HEAD.unpack_from(head)
+    if _SUM.unpack_from(head, _HEAD.size)[0] != digest(head[: _HEAD.size]):
+        raise damaged(path, 0, _HEAD.size + _SUM.size, "the header's checksum does not hold")
+    if version != VERSION:
+        raise LakeRefused(
+            f"{path}: format version {version}, this millpond reads {VERSION}; "
+            "use the millpond that wrote it"
+        )
+    if length > _MAX_JSON or offset + length > size:
+        raise damaged(path, offset, offset + length, f"the file ends at {size}")
+    text = os.pread(fd, length, offset)
+    if len(text) != length or digest(text) != json_sum:
+        raise damaged(path, offset, offset + length, "the description's checksum does not hold")
+    try:
+        meta = _parse(json.loads(text))
+        _check(meta, columns, slots, size)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise damaged(path, offset, offset + length, f"the description is wrong: {error}") from None
+    if meta.fingerprint != fingerprint:
+        raise LakeRefused(
+            f"{path}: written with spec {meta.fingerprint}, this Lake holds {fingerprint}; "
+            "move the file out of the folder"
+        )
+    return meta
+
+
+def damaged(path: Path, start: int, stop: int, why: str) -> LakeDamaged:
+    """The error for bytes that are not what was written."""
+    return LakeDamaged(
+        f"{path}: bytes {start}-{stop - 1} are damaged: {why}; "
+        "run `millpond lake repair` to keep every row that can be proven"
+    )
+
+
+def _parse(plain: Any) -> Meta:
+    def region(part: Any) -> Region:
+        offset, size, sums = (_whole(n) for n in part)
+        return Region(offset, size, sums)
+
+    def maybe(part: Any) -> Region | None:
+        return None if part is None else region(part)
+
+    columns = {
+        str(name): Stored(
+            stored["codec"],
+            region(stored["data"]),
+            maybe(stored["offsets"]),
+            maybe(stored["dictionary"]),
+            _whole(stored["dictionary_sum"]),
+        )
+        for name, stored in plain["columns"].items()
+    }
+    return Meta(
+        kind=plain["kind"],
+        fingerprint=str(plain["fingerprint"]),
+        group=_whole(plain["group"]),
+        number=_whole(plain["number"]),
+        streams=_whole(plain["streams"]),
+        length=_whole(plain["length"]),
+        first=np.array([_whole(n) for n in plain["first"]], np.int64),
+        count=np.array([_whole(n) for n in plain["count"]], np.int64),
+        columns=columns,
+        sums=region(plain["sums"]),
+        sums_sum=_whole(plain["sums_sum"]),
+    )
+
+
+def _check(meta: Meta, columns: Columns, slots: int, size: int) -> None:
+    """Raise ValueError unless every region lies in the file and has the size it must have."""
+
+    def need(true: bool, what: str) -> None:
+        if not true:
+            raise ValueError(what)
+
+    need(meta.kind in (OPEN, SEALED), f"kind {meta.kind!r}")
+    need(1 <= meta.streams <= slots, f"{meta.streams} streams")
+    need(meta.length == slots // meta.streams, f"length {meta.length}")
+    need(len(meta.first) == len(meta.count) == meta.streams, "first or count")
+    need(bool((meta.first >= 0).all() and (meta.count >= 0).all()), "negative ids")
+    need(bool((meta.count <= meta.length).all()), "more rows than fit")
+    need(set(meta.columns) == {column.name for column in columns.all}, "columns")
+    sealed = meta.kind == SEALED
+
+    def inside(part: Region, name: str, checked: bool) -> None:
+        need(part.offset % PAGE == 0 and part.offset >= PAGE, f"offset of {name}")
+        need(part.offset + part.size <= size, f"{name} ends beyond the file")
+        if checked:
+            need(0 <= part.sums <= meta.sums.size - 8 * part.pages, f"checksums of {name}")
+
+    if sealed:
+        inside(meta.sums, "sums", checked=False)
+        most = sum(slots * c.width + (8 * (slots + 1) if c.wide else 0) + PAGE for c in columns.all)
+        need(meta.sums.size <= 8 * -(-most // PAGE), "size of sums")
+    for column in columns.all:
+        stored, most = meta.columns[column.name], slots * column.width
+        inside(stored.data, column.name, sealed)
+        if stored.codec == "raw":
+            need(stored.data.size == most, f"size of {column.name}")
+        else:
+            need(stored.codec == "zstd" and sealed and column.wide, f"codec of {column.name}")
+            need(stored.data.size <= most, f"size of {column.name}")
+            need(stored.offsets is not None, f"index of {column.name}")
+            if stored.offsets is not None:
+                inside(stored.offsets, f"{column.name}'s index", True)
+                need(stored.offsets.size == 8 * (slots + 1), f"index of {column.name}")
+            if stored.dictionary is not None:
+                inside(stored.dictionary, f"{column.name}'s dictionary", False)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**64:
+        raise ValueError(f"{value!r} is no 64-bit number")
+    return value
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE

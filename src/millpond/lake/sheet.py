@@ -1,0 +1,79 @@
+"""`Sheet`: one column of every segment side by side in one range of addresses.
+
+Each segment's file is mapped onto its own seat. So a whole Lake reads like one array in memory: a
+single `np.take` gathers rows from any number of segments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ..errors import LakeFailed
+from .files import PAGE
+
+_READ, _NONE = 1, 0
+_SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 1, 2, 0x10, 0x20, 0x4000
+_FAILED = ctypes.c_void_p(-1).value
+
+_libc: Any = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Sheet:
+    """`seats` places of `stride` bytes each (a whole number of pages), empty or a mapped file.
+
+    `flat` is all of it as uint8[seats * stride]. Touching an empty seat is a crash, so every index
+    must come from a segment that is seated.
+    """
+
+    def __init__(self, seats: int, stride: int) -> None:
+        self.seats, self.stride = seats, stride
+        size = seats * stride
+        self._base = _map(None, size, _NONE, _PRIVATE | _ANONYMOUS | _NO_RESERVE, -1, 0)
+        weakref.finalize(self, _libc.munmap, self._base, size)
+        self.flat = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self._base))
+        self.flat.setflags(write=False)
+
+    def seat(self, seat: int, fd: int, offset: int, size: int) -> None:
+        """Map `size` bytes of a file at a whole page `offset` onto a seat, read-only."""
+        where = self._base + seat * self.stride
+        _map(where, size, _READ, _SHARED | _FIXED, fd, offset)
+        # A fault would otherwise read 128 KiB around it, for rows drawn anywhere.
+        _libc.madvise(where, size, mmap.MADV_RANDOM)
+
+    def clear(self, seat: int) -> None:
+        """Empty a seat again."""
+        where = self._base + seat * self.stride
+        flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
+        _map(where, self.stride, _NONE, flags, -1, 0)
+
+    def bytes(self, seat: int, start: int, stop: int) -> np.ndarray:
+        """uint8[stop - start] of one seat, as a view."""
+        return self.flat[seat * self.stride + start : seat * self.stride + stop]
+
+    def want(self, pages: np.ndarray) -> None:
+        """Start reading the (sorted) pages from disk, all at once, without waiting for any."""
+        breaks = np.flatnonzero(np.diff(pages) > 1) + 1
+        for run in np.split(pages, breaks):
+            size = (int(run[-1]) - int(run[0]) + 1) * PAGE
+            _libc.madvise(self._base + int(run[0]) * PAGE, size, mmap.MADV_WILLNEED)
+
+
+def _map(where: int | None, size: int, protect: int, flags: int, fd: int, offset: int) -> int:
+    address = _libc.mmap(where, size, protect, flags, fd, offset)
+    if address in (None, _FAILED):
+        code = ctypes.get_errno()
+        raise LakeFailed(
+            f"Lake: mapping {size} bytes into memory failed: {os.strerror(code)}; "
+            "raise the limit on address space or maps (ulimit -v, vm.max_map_count)"
+        )
+    return address

@@ -1,0 +1,363 @@
+"""`Writer`: appends rows of one group's streams to a Lake; only committed rows are readable."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ..errors import LakeFailed, LakeFull, LakeLocked, MillpondError, SpecMismatch
+from ..intake import Intake, broken_episode, pack_values
+from ..rows import CUT, Rows, breaks
+from .columns import LOST, Columns
+from .files import Files, said_plainly
+from .manifest import GroupInfo, LakeInfo
+from .open_segment import OpenSegment
+from .recovery import open_segment, recover
+from .sealer import Sealer
+from .segment import open_meta
+
+_STAGE = 32 << 20  # bytes of rows gathered in memory before they are written
+
+
+class Writer:
+    """The one writer of a group, from `lake.writer(group, streams)`.
+
+        with lake.writer("agent-0", streams=8) as writer:
+            writer.append(rows)           # [env] or [time, env]
+            writer.commit()               # survives SIGKILL; sync=True survives power loss
+
+    Leaving the block without an error commits. After LakeFull nothing is lost: free space and
+    call again. After a failed sync no further write is trusted: open the writer again.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        info: LakeInfo,
+        group: GroupInfo,
+        continues: bool,
+        threads: int,
+    ) -> None:
+        self._files, self._folder, self._info, self._group = files, folder, info, group
+        self._columns = Columns(info.spec)
+        self._intake = Intake(info.spec)
+        self._lock = take_lock(folder / "lock", f"writer group '{group.name}'")
+        self._failed: MillpondError | None = None
+        try:
+            self._begin(continues, threads)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _begin(self, continues: bool, threads: int) -> None:
+        found = recover(self._files, self._folder, self._info, self._group)
+        streams = self._group.streams
+        capacity, groups = self._info.capacity, self._info.groups
+        rows, size = (n and n // groups for n in (capacity.rows, capacity.size))
+        self._sealer = Sealer(
+            self._files,
+            self._folder,
+            self._columns,
+            (rows, size),
+            found.sealed,
+            found.known,
+            threads,
+        )
+        self._number = found.next_number
+        self._next_id = found.next_id  # behind the rows of every segment but the newest
+        self._segments: list[OpenSegment] = []  # open ones, the newest last; older ones are full
+        for meta, blocks in found.unsealed:
+            segment = open_segment(self._files, self._folder, self._columns, meta, blocks)
+            self._segments.append(segment)
+        self._names_synced = False
+        self._length = self._info.slots // streams
+        # Rows wait in memory, stream by stream as they will lie on disk.
+        steps = max(1, min(self._length, _STAGE // (streams * self._columns.row_bytes)))
+        self._stage = {
+            column.name: np.empty((streams, steps, column.width), np.uint8)
+            for column in self._columns.all
+        }
+        self._staged = np.zeros(streams, np.int64)
+        self._last = np.where(found.next_id > 0, found.last_flags, CUT).astype(np.uint8)
+        self._lost = found.next_id > 0  # the next row does not follow what is stored
+        if continues:
+            self._lost[:] = False
+        self._send_full()
+
+    @property
+    def streams(self) -> int:
+        """Streams of this group."""
+        return self._group.streams
+
+    @property
+    def next_row(self) -> np.ndarray:
+        """int64[streams]: the id that the next row of every stream will get."""
+        return self._end() + self._staged
+
+    def append(self, rows: Rows, env: int | None = None) -> None:
+        """Take rows [env] or [time, env]; with `env`, one row [] or rows [time] of that stream.
+
+        All of them or, with an error, none. They are readable once committed.
+        """
+        self._check()
+        values, flags, which = self._arrange(rows, env)
+        self._intake.check_values(values)
+        last = self._check_episodes(flags, which)
+        lost = self._lost[which]
+        if lost.any() and len(flags):
+            flags = flags.copy()
+            flags[0] |= np.where(lost, np.uint8(LOST), np.uint8(0))
+        encoded = self._columns.encode(values, flags)
+        turned = {name: block.swapaxes(0, 1) for name, block in encoded.items()}
+        self._take(turned, which, len(flags))
+        if len(flags):
+            self._last[which] = last
+            self._lost[which] = False
+
+    def cut(self, env: int | None = None) -> None:
+        """Declare continuity lost after the newest row of a stream (default: of every stream)."""
+        self._check()
+        which = slice(None) if env is None else slice(env, env + 1)
+        self._lost[which] = self.next_row[which] > 0
+
+    def commit(self, sync: bool = False) -> None:
+        """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
+        self._check()
+        if self._staged.any():
+            self._flush()
+        for segment in self._segments:
+            segment.commit()
+        if sync:
+            self._sync()
+        self._send_full()
+
+    def close(self, commit: bool = True) -> None:
+        """Commit and sync, wait until full segments are sealed, give the group free."""
+        if self._lock < 0:
+            return
+        try:
+            if commit and self._failed is None:
+                self.commit(sync=True)
+                self._sealer.finish()
+        finally:
+            self._sealer.stop()
+            for segment in self._segments:
+                segment.close()
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(commit=kind is None)
+
+    def _check(self) -> None:
+        if self._lock < 0:
+            raise LakeFailed(f"{self._folder}: this writer is closed; open another")
+        if self._failed is not None:
+            raise LakeFailed(
+                f"{self._folder}: this writer failed before and trusts nothing since; "
+                "close it and open the writer again: it recovers"
+            ) from self._failed
+        self._sealer.check()
+
+    def _arrange(
+        self, rows: Rows, env: int | None
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, slice]:
+        """Values and flags with leading axes [time, stream], and which streams they are of."""
+        shape = np.shape(getattr(rows, "reward", 0))
+        if env is None:
+            which = slice(0, self.streams)
+            time = shape[:1] if len(shape) == 2 else ()
+            lead, whose = (*time, self.streams), "[time, env]" if time else "[env]"
+            if not shape and self.streams == 1:
+                lead, whose = (), "one row"
+        else:
+            if not isinstance(env, (int, np.integer)) or not 0 <= env < self.streams:
+                raise SpecMismatch(
+                    f"append: env must lie in [0, {self.streams - 1}], got {env}; "
+                    "pass the stream's index in this group"
+                )
+            which = slice(int(env), int(env) + 1)
+            lead = shape[:1]
+            whose = "[time]" if lead else "one row"
+        values = self._intake.arrange(rows, lead, whose)
+        number = which.stop - which.start
+        time = int(np.prod(lead)) // number if lead else 1
+
+        def block(value: Any) -> np.ndarray:
+            value = np.asarray(value)
+            return value.reshape(time, number, *value.shape[len(lead) :])
+
+        values = {path: block(value) for path, value in values.items()}
+        return values, pack_values(values), which
+
+    def _check_episodes(self, flags: np.ndarray, which: slice) -> np.ndarray:
+        """Raise BrokenEpisode for a row that cannot follow the one before; return the last."""
+        last = np.where(self._lost[which], np.uint8(CUT), self._last[which])
+        for time, now in enumerate(flags):
+            broken = breaks(last, now)
+            if broken.any():
+                stream = int(np.argmax(broken))
+                where = f"append: stream {which.start + stream}, row {time} of {len(flags)}"
+                raise broken_episode(int(last[stream]), int(now[stream]), where)
+            last = now
+        return last
+
+    def _take(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
+        """rows[column][stream, time, width] into memory, or straight to disk if they are many."""
+        steps = self._stage["record"].shape[1]
+        if not self._fits(which, number, steps):
+            self._flush()
+            if not self._fits(which, number, steps):
+                self._write_through(rows, which, number)
+                return
+        for stream in range(which.start, which.stop):
+            at = int(self._staged[stream])
+            for name, block in rows.items():
+                self._stage[name][stream, at : at + number] = block[stream - which.start]
+        self._staged[which] += number
+
+    def _fits(self, which: slice, number: int, steps: int) -> bool:
+        after = self._staged[which] + number
+        room = self._length - self._written()[which]
+        return bool((after <= steps).all() and (after <= room).all())
+
+    def _written(self) -> np.ndarray:
+        """Rows per stream written to the newest segment."""
+        return self._segments[-1].written if self._segments else np.zeros(self.streams, np.int64)
+
+    def _end(self) -> np.ndarray:
+        """Ids behind the last written row."""
+        if not self._segments:
+            return self._next_id
+        newest = self._segments[-1]
+        return newest.meta.first + newest.written
+
+    def _flush(self) -> None:
+        """Write the staged rows behind the others; on an error they stay staged."""
+        if not self._staged.any():
+            return
+        if not self._segments:
+            self._segments.append(self._new_segment(self._next_id))
+        segment = self._segments[-1]
+        segment.pending.append(segment.write(self._stage, segment.written, self._staged))
+        self._staged[:] = 0
+
+    def _write_through(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
+        """Write rows that do not fit in memory or in the segment. All of them count, or none."""
+        segment = self._segments[-1] if self._segments else None
+        written = self._written().copy()
+        first = self._end() - written
+        blocks: list[tuple[OpenSegment, tuple[np.ndarray, int]]] = []
+        fresh: list[OpenSegment] = []
+        steps = self._stage["record"].shape[1]
+        done = 0
+        try:
+            while done < number:
+                room = int((self._length - written[which]).min())
+                if segment is None or room == 0:
+                    first = first + written
+                    segment = self._new_segment(first)
+                    fresh.append(segment)
+                    written = np.zeros(self.streams, np.int64)
+                    continue
+                some = min(number - done, room, steps)
+                count = np.zeros(self.streams, np.int64)
+                count[which] = some
+                part = {
+                    name: _spread(block[:, done : done + some], which, self.streams)
+                    for name, block in rows.items()
+                }
+                blocks.append((segment, segment.write(part, written, count)))
+                written = written + count
+                done += some
+        except BaseException:
+            for unused in fresh:  # no journal commits them; the next attempt replaces them
+                unused.close()
+            if fresh:
+                self._number = fresh[0].meta.number
+            raise
+        for owner, block in blocks:
+            owner.pending.append(block)
+        self._segments += fresh
+
+    def _new_segment(self, first: np.ndarray) -> OpenSegment:
+        """The next open segment, whose rows begin at ids `first`."""
+        meta = open_meta(
+            self._columns,
+            self._info.fingerprint,
+            self._group.index,
+            self._number,
+            self._info.slots,
+            first.copy(),
+        )
+        segment = OpenSegment(self._files, self._folder, self._columns, meta)
+        segment.create()
+        self._number += 1
+        self._names_synced = False
+        return segment
+
+    def _sync(self) -> None:
+        try:
+            for segment in [*self._sealer.waiting(), *self._segments]:
+                segment.sync()
+            if not self._names_synced:
+                with said_plainly("syncing the folder", self._folder):
+                    self._files.sync_folder(self._folder)
+                self._names_synced = True
+        except (LakeFailed, LakeFull) as error:
+            # The kernel may have dropped the pages it could not write: a second sync would lie.
+            self._failed = error
+            raise
+
+    def _send_full(self) -> None:
+        """Give segments that are full and committed to the sealer."""
+        while len(self._segments) > 1 or (
+            self._segments and (self._segments[0].count == self._length).any()
+        ):
+            segment = self._segments[0]
+            if segment.pending:
+                return
+            self._next_id = np.maximum(self._next_id, segment.meta.first + segment.count)
+            self._sealer.submit(segment)
+            self._segments.pop(0)
+
+
+def _spread(rows: np.ndarray, which: slice, streams: int) -> np.ndarray:
+    """rows[stream, time, width] of some streams as a block of all, contiguous per stream."""
+    if which.stop - which.start == streams:
+        return np.ascontiguousarray(rows)
+    block = np.empty((streams, *rows.shape[1:]), np.uint8)
+    block[which] = rows
+    return block
+
+
+def take_lock(path: Path, what: str) -> int:
+    """An exclusive lock that ends with this process, however it ends."""
+    with said_plainly("locking", path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise LakeLocked(
+            f"{path.parent}: {what} is open in process {holder}; one process writes to a group "
+            "at a time. Use another group, or end that process"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd

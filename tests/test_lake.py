@@ -1,0 +1,251 @@
+"""The contract of a Lake: the same as every ring's, but exact at both ends, over many segments."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import ListModel, check_batch, decode
+from scenarios import PATTERNS, SPEC, Stream, pick
+from scenarios import to_rows as narrow_rows
+from test_contract import WINDOWS
+
+from millpond import (
+    BadConfig,
+    Field,
+    NotEnoughData,
+    Rows,
+    Spec,
+    Window,
+    prioritized,
+    recent,
+    stratified,
+)
+from millpond.lake import Lake
+
+# (streams of the group, streams in use): with many streams a segment holds few rows of each.
+SHAPES = {"lake-lockstep": [(48, 48), (1024, 1024)], "lake-ragged": [(1024, 3), (300, 4)]}
+WIDE = Spec({**SPEC.obs, "wide": Field("uint8", (40, 30))}, SPEC.action, SPEC.extras)
+SEEDS = st.integers(0, 2**32)
+
+
+def picture(frame: int) -> np.ndarray:
+    """A wide observation that names its row; it compresses well, or for some rows not at all."""
+    if frame == 0:
+        return np.zeros((40, 30), np.uint8)
+    noisy = (frame // 7 // 24) % 3 == 2
+    rng = np.random.default_rng(frame)
+    image = rng.integers(0, 255, (40, 30)) if noisy else np.full((40, 30), 7)
+    image.flat[:3] = [(frame >> (8 * k)) & 255 for k in range(3)]
+    return image.astype(np.uint8)
+
+
+def to_rows(steps: list[list[dict]], spec: Spec = SPEC) -> Rows:
+    rows = narrow_rows(steps)
+    if spec is WIDE:
+        wide = np.array([[picture(row["frame"]) for row in step] for step in steps])
+        rows.obs["wide"] = wide
+    return rows
+
+
+@st.composite
+def stories(draw, kind: str):
+    ops = [
+        st.tuples(st.just("add"), st.integers(1, 40)),
+        st.tuples(st.just("add"), st.just(1)),
+        st.tuples(st.just("cut"), st.integers(0, 7)),
+        st.tuples(st.just("commit"), st.just(0)),
+        st.tuples(st.just("reopen"), st.booleans()),
+        st.tuples(st.just("read"), st.just(0)),
+    ]
+    number = 6 if kind == "lake-lockstep" else 14
+    shape = draw(st.sampled_from(SHAPES[kind]))
+    return *shape, draw(st.lists(st.one_of(ops), min_size=1, max_size=number)), draw(SEEDS)
+
+
+def model_of(window: Window, envs: int) -> ListModel:
+    return ListModel(
+        envs,
+        10**9,
+        window.stack,
+        window.n_step,
+        window.gamma,
+        window.life_loss_ends,
+        window.pad,
+        exact=True,
+    )
+
+
+def play(
+    path, kind: str, window: Window, pattern, story, capacity: int = 10**7, sampler=None, spec=SPEC
+):
+    """Run a story on a Lake and on the list model; everything they say must agree."""
+    streams, used, ops, seed = story
+    if streams == 1024 and kind == "lake-lockstep":
+        ops = [(op, 1 + number % 6 if op == "add" else number) for op, number in ops]
+    chance = random.Random(seed)
+    lake = Lake.create(path, spec, capacity, segment_rows=4096)
+    model = model_of(window, used)
+    sources = [Stream(env, pattern, chance) for env in range(used)]
+    writer = lake.writer("g", streams)
+
+    def record(env: int) -> dict:
+        row = sources[env].next()
+        model.add(env, dict(row))
+        return row
+
+    for op, number in ops:
+        if op == "add" and kind == "lake-lockstep":
+            steps = [[record(env) for env in range(used)] for _ in range(number)]
+            rows = to_rows(steps, spec)
+            writer.append(rows if number > 1 else pick(rows, 0))
+        elif op == "add":
+            env = chance.randrange(used)
+            rows = to_rows([[record(env)] for _ in range(number)], spec)
+            index = (slice(None), 0) if number > 1 else (0, 0)
+            writer.append(pick(rows, index), env=env)
+        elif op == "cut":
+            env = number % used
+            writer.cut(env)
+            model.cut(env)
+            sources[env].cut()
+        elif op == "commit":
+            writer.commit(sync=chance.random() < 0.2)
+        elif op == "read":
+            lake.refresh()
+        elif op == "reopen":
+            writer.close()
+            lake = Lake.open(path, "a")
+            writer = lake.writer("g", streams, continues=number)
+            if not number:
+                for env in range(used):
+                    model.cut(env)
+                    sources[env].cut()
+    writer.commit()
+    lake.refresh()
+    compare(lake, model, window, sampler, chance)
+    writer.close()
+    lake.refresh()
+    compare(lake, model, window, sampler, chance)
+    compare(Lake.open(path), model, window, sampler, chance)
+    return lake
+
+
+def compare(lake: Lake, model: ListModel, window: Window, sampler, chance: random.Random) -> None:
+    held = lake.streams
+    for env, rows in enumerate(model.streams):
+        assert (held[env].stop, held[env].env) == (len(rows), env)
+        model.gone[env] = held[env].first
+    assert len(lake) == sum(s.stop - s.first for s in held)
+    expected = model.transitions()
+    starts = [(env, i) for env, rows in enumerate(model.streams) for i in range(len(rows))]
+    if len(starts) > 1500:
+        starts = chance.sample(starts, 1500)
+    if starts:
+        stream, row = (np.array(part, np.int64) for part in zip(*starts, strict=True))
+        batch = lake.take(stream, row, window)
+        np.testing.assert_array_equal(batch.mask, [start in expected for start in starts])
+        check_batch(batch, expected, every_valid=len(starts) < 1500)
+        check_pictures(lake, batch)
+    rng = np.random.default_rng(chance.randrange(2**32))
+    if expected:
+        batch = lake.sample(rng, 512, window, sampler)
+        check_batch(batch, expected, every_valid=False)
+        check_pictures(lake, batch)
+    else:
+        with pytest.raises(NotEnoughData):
+            lake.sample(rng, 512, window, sampler)
+    check_read(lake, model)
+
+
+def check_pictures(lake: Lake, batch) -> None:
+    if "wide" not in lake.spec.obs:
+        return
+    for obs in (batch.obs, batch.next_obs):
+        frames = decode(obs)[batch.mask]
+        wanted = np.array([[picture(frame) for frame in stack] for stack in frames])
+        np.testing.assert_array_equal(
+            obs["wide"][batch.mask], wanted.reshape(*frames.shape, 40, 30)
+        )
+
+
+def check_read(lake: Lake, model: ListModel) -> None:
+    """Rows come back as they were appended."""
+    for env, rows in enumerate(model.streams[:4]):
+        first = model.gone[env]
+        if len(rows) - first < 1:
+            continue
+        found = lake.read(env, first, len(rows))
+        wanted = to_rows([[row] for row in rows[first:]])
+        for name in ("action", "reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name)[:, 0])
+        np.testing.assert_array_equal(found.obs["image"], wanted.obs["image"][:, 0])
+        cuts = [row["cut"] for row in rows[first:-1]]
+        np.testing.assert_array_equal((found.flags[:-1] & 8) != 0, cuts)
+
+
+def run_cell(folder, kind: str, window: str, pattern: str, sampler, examples: int) -> int:
+    ran = 0
+
+    @settings(max_examples=examples)
+    @given(stories(kind))
+    def run(story):
+        nonlocal ran
+        ran += 1
+        play(folder / str(ran), kind, WINDOWS[window], PATTERNS[pattern], story, sampler=sampler)
+
+    run()
+    return ran
+
+
+@pytest.mark.parametrize("pattern", ["long", "short", "length-1", "everything"])
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("kind", SHAPES)
+def test_contract_of_lake(tmp_path, kind, window, pattern, record_property, request):
+    examples = max(2, request.config.getoption("--examples") // 2)
+    ran = run_cell(tmp_path, kind, window, pattern, None, examples)
+    record_property("contract", [kind, window, pattern, ran])
+
+
+@pytest.mark.parametrize("name", ["stratified", "recent"])
+def test_contract_of_lake_samplers(tmp_path, name, record_property, request):
+    sampler = {"stratified": stratified(tries=8), "recent": recent(half_life=10)}[name]
+    ran = run_cell(tmp_path, "lake-ragged", "stack3-n2-lives", "everything", sampler, 4)
+    record_property("contract", [f"lake {name}", "stack3-n2-lives", "everything", ran])
+
+
+def test_contract_of_lake_with_eviction(tmp_path, record_property):
+    """Over capacity the oldest segments go; every remaining transition is still exact."""
+    window = WINDOWS["stack4-n3"]
+    for seed in range(3):
+        story = (256, 256, [("add", 30), ("commit", 0)] * 4, seed)
+        lake = play(
+            tmp_path / str(seed), "lake-lockstep", window, PATTERNS["short"], story, 4 * 4096
+        )
+        assert all(stream.first > 0 for stream in lake.streams)
+        assert len(lake) <= 4 * 4096
+    record_property("contract", ["lake evicting", "stack4-n3", "short", 3])
+
+
+@pytest.mark.parametrize("window", ["n3", "stack4", "stack2-n5-first"])
+@pytest.mark.parametrize("streams", [512, 32])
+def test_contract_of_lake_compressed(tmp_path, window, streams, record_property):
+    """Segments compressed and raw side by side, and windows that cross from one to the other."""
+    steps = 4096 // streams
+    ops = [("add", steps - 1), ("commit", 0), ("add", steps + 2), ("commit", 0), ("add", 5)]
+    story = (streams, streams, ops, 7)
+    path = tmp_path / "lake"
+    lake = play(path, "lake-lockstep", WINDOWS[window], PATTERNS["short"], story, spec=WIDE)
+    kinds = {s.meta.columns["obs/wide"].codec for s in lake.reader.seated.values()}
+    assert "zstd" in kinds
+    assert lake.stats().sealed >= 2
+    record_property("contract", [f"lake compressed {streams}", window, "short", 1])
+
+
+def test_prioritized_is_refused(tmp_path):
+    lake = Lake.create(tmp_path / "lake", SPEC, 10**6)
+    with pytest.raises(BadConfig, match="Pond"):
+        lake.sample(np.random.default_rng(0), 8, Window(), prioritized())
