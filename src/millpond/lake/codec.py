@@ -7,6 +7,7 @@ or decoded by one native call; a Python object per frame would cost more than th
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,11 +31,14 @@ class Codec:
     def __init__(self, dictionary: bytes, width: int) -> None:
         self.dictionary, self.width = dictionary, width
         self.identity = digest(dictionary)
-        known = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
-        self._decoder = (
-            zstandard.ZstdDecompressor(dict_data=known) if known else (zstandard.ZstdDecompressor())
-        )
+        self._mine = threading.local()  # a decoder serves one thread at a time
         self._encoder: Any = None
+
+    def _decoder(self) -> Any:
+        if not hasattr(self._mine, "decoder"):
+            known = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
+            self._mine.decoder = zstandard.ZstdDecompressor(dict_data=known)
+        return self._mine.decoder
 
     def compress(self, frames: np.ndarray, threads: int) -> tuple[bytes, np.ndarray]:
         """uint8[n, width] → their zstd frames one after the other, and the length of each."""
@@ -68,7 +72,7 @@ class Codec:
 
         Each stretch holds a multiple of `every` frames and is valid until the next one is asked.
         """
-        number, width = len(start), self.width
+        number, width, decoder = len(start), self.width, self._decoder()
         where = np.stack([start, stop - start], axis=1).astype(np.uint64, copy=False)
         # The decoder makes 16 buffers per thread: a multiple of 16 groups keeps groups whole.
         groups = max(1, _TOGETHER // (width * every * 16)) * 16 * threads
@@ -77,7 +81,7 @@ class Codec:
             some = where[at : at + together]
             sizes = np.full(len(some), width, np.uint64).tobytes()
             source = zstandard.BufferWithSegments(blob, some.tobytes())
-            frames = self._decoder.multi_decompress_to_buffer(
+            frames = decoder.multi_decompress_to_buffer(
                 source, decompressed_sizes=sizes, threads=threads
             )
             yield from _stretches(frames, at, len(some), width, every)

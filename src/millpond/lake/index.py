@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import BadConfig
+
 
 @dataclass(frozen=True)
 class Part:
@@ -56,6 +58,11 @@ class Index:
         self._row0 = np.cumsum(self.rows) - self.rows  # rows before each stream
         self._piece0 = np.searchsorted(self.stream, np.arange(streams))
         self._length = length
+        # Stream and id as one number that grows along the table.
+        self._span = 1 + int((self.first + self.count).max(initial=0))
+        if self._span * max(streams, 1) >= 2**63:
+            raise BadConfig("Lake: ids and streams exceed 63 bits together; begin a new Lake")
+        self._key = self.stream * self._span + self.first
 
     def locate(self, stream: np.ndarray, age: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Piece and place in it of the `age`-th stored row of a stream, the oldest being 0."""
@@ -74,13 +81,8 @@ class Index:
         """Piece and place of rows by id; place -1 where the row is not stored."""
         if not len(self.stream):
             return np.zeros(row.shape, np.int64), np.full(row.shape, -1)
-        piece = np.zeros(row.shape, np.int64)
-        for one in np.unique(stream):
-            mine = stream == one
-            low, high = np.searchsorted(self.stream, [one, one + 1])
-            if low < high:
-                after = np.searchsorted(self.first[low:high], row[mine], side="right")
-                piece[mine] = low + np.maximum(after - 1, 0)
+        key = stream * self._span + np.minimum(row, self._span - 1)
+        piece = np.maximum(np.searchsorted(self._key, key, side="right") - 1, 0)
         at = row - self.first[piece]
         here = (self.stream[piece] == stream) & (at >= 0) & (at < self.count[piece])
         return piece, np.where(here, at, -1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadConfig, NotEnoughData, SpecMismatch
+from ..errors import BadConfig, NotEnoughData, RowsGone, SpecMismatch
 from ..host_random import HostRandom
 from ..intake import KNOWN_FLAGS, Intake, broken_episode, pack_values, short_way
 from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, Flag, Rows, Tree, breaks
@@ -337,6 +337,37 @@ class HostPond:
         batch.weight.fill(1)
         batch.mask[:] = verdict.valid & self._here(stream, row)
         return batch
+
+    def read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
+        """The rows with these ids of these streams, any shape, as they were added."""
+        stream, row = np.asarray(stream), np.asarray(row)
+        added = self._ring.added[stream]
+        if ((row < np.maximum(0, added - self.length)) | (row >= added)).any():
+            raise RowsGone("HostPond.read: rows that were overwritten, or not added yet")
+        slots = self._slots(stream, row)
+        flags = self._ring.flat_flags[slots]
+        columns: dict[str, np.ndarray] = {}
+        for path, field in self.spec.columns.items():
+            columns[path] = np.empty((*slots.shape, *field.shape), field.dtype)
+            self._ring.stores[path].take_around(slots, columns[path])
+        extras = {
+            name: (flags & LIFE_LOST) != 0 if name == "life_lost" else columns[f"extras/{name}"]
+            for name in self.spec.extras
+        }
+        return Rows(
+            obs=self.spec.obs_tree(columns),
+            action=columns["action"],
+            reward=columns["reward"],
+            terminated=(flags & TERMINATED) != 0,
+            truncated=(flags & TRUNCATED) != 0,
+            flags=flags & np.uint8(KNOWN_FLAGS),
+            extras=extras,
+        )
+
+    @property
+    def added(self) -> np.ndarray:
+        """int64[streams]: rows ever added per stream."""
+        return self._ring.added.copy()
 
     def _here(self, stream: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Which row ids are stored and old enough to start."""

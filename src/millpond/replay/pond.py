@@ -285,6 +285,33 @@ class Pond:
             state, stream, position, verdict, verdict.valid & inside, jnp.float32(0)
         )
 
+    def read(self, state: PondState, stream: Array, position: Array) -> Rows:
+        """The rows at ring positions of streams, any shape, as they were added. Pure."""
+
+        def at(path: str) -> Array:
+            return self._ring.take(state, path, stream, position)
+
+        flags = self._ring.flags_at(state, stream, position)
+        extras = {
+            name: (flags & LIFE_LOST) != 0 if name == "life_lost" else at(f"extras/{name}")
+            for name in self.spec.extras
+        }
+        return Rows(
+            obs=self.spec.obs_tree({path: at(path) for path in self._intake.obs}),
+            action=at("action"),
+            reward=at("reward"),
+            terminated=(flags & TERMINATED) != 0,
+            truncated=(flags & TRUNCATED) != 0,
+            flags=flags & np.uint8(KNOWN_FLAGS),
+            extras=extras,
+        )
+
+    def added(self, state: PondState) -> np.ndarray:
+        """Host: rows ever added per stream, int64[streams]; the newest has this id less one."""
+        base = np.atleast_2d(np.asarray(state.base)).astype(np.int64)
+        added = (base[:, 0] << 32) + base[:, 1] + np.asarray(state.head)
+        return np.broadcast_to(added, self.streams).copy()
+
     def _judge(self, state: PondState, stream: Array, position: Array) -> Verdict:
         window = self.window
         if window.before + window.n_step == 1:
@@ -368,8 +395,6 @@ class Pond:
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
         """The whole ring as flat NumPy arrays, from which `restore` gives an equal state."""
-        base = np.atleast_2d(np.asarray(state.base)).astype(np.int64)
-        added = (base[:, 0] << 32) + base[:, 1] + np.asarray(state.head)
         columns = {
             path: np.asarray(column.decode(state.columns[path]))
             for path, column in self._ring.columns.items()
@@ -380,7 +405,7 @@ class Pond:
             self.spec,
             columns,
             np.asarray(state.flags),
-            np.broadcast_to(added, self.streams).copy(),
+            self.added(state),
             faults=np.asarray(state.faults),
             priorities=ranked
             and (
