@@ -7,8 +7,9 @@ or decoded by one native call; a Python object per frame would cost more than th
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ LEVEL = 3
 DICTIONARY = 64 * 1024
 WORTH = 1.5  # compress only what becomes at least so much smaller
 _SAMPLES = 1500
-_TOGETHER = 512 * 7056  # bytes decoded by one call: they stay in the cache until they are copied
 
 
 class Codec:
@@ -31,11 +31,13 @@ class Codec:
     def __init__(self, dictionary: bytes, width: int) -> None:
         self.dictionary, self.width = dictionary, width
         self.identity = digest(dictionary)
+        self.usual = 0.0  # how many times smaller it makes what it was trained on, once known
         self._mine = threading.local()  # a decoder serves one thread at a time
         self._encoder: Any = None
 
     def _decoder(self) -> Any:
         if not hasattr(self._mine, "decoder"):
+            _keep_freed_memory()
             known = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
             self._mine.decoder = zstandard.ZstdDecompressor(dict_data=known)
         return self._mine.decoder
@@ -66,51 +68,60 @@ class Codec:
         return b"".join(packed[i].tobytes() for i in range(number)), lengths
 
     def decode(
-        self, blob: np.ndarray, start: np.ndarray, stop: np.ndarray, every: int, threads: int
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Frames at bytes start[i] ... stop[i] - 1 of `blob`, as (i, uint8[some, width]) in order.
+        self, blob: np.ndarray, start: np.ndarray, stop: np.ndarray, threads: int, *outs: np.ndarray
+    ) -> None:
+        """Frames at bytes start[i] ... stop[i] - 1 of `blob` into uint8[some, width] arrays.
 
-        Each stretch holds a multiple of `every` frames and is valid until the next one is asked.
+        They fill the first of `outs`, then the next. Call with hundreds of frames, which stay in
+        the cache until they are copied; every call has a price of its own.
         """
-        number, width, decoder = len(start), self.width, self._decoder()
+        number, width = len(start), self.width
         where = np.stack([start, stop - start], axis=1).astype(np.uint64, copy=False)
-        # The decoder makes 16 buffers per thread: a multiple of 16 groups keeps groups whole.
-        groups = max(1, _TOGETHER // (width * every * 16)) * 16 * threads
-        together = groups * every
-        for at in range(0, number, together):
-            some = where[at : at + together]
-            sizes = np.full(len(some), width, np.uint64).tobytes()
-            source = zstandard.BufferWithSegments(blob, some.tobytes())
-            frames = decoder.multi_decompress_to_buffer(
-                source, decompressed_sizes=sizes, threads=threads
-            )
-            yield from _stretches(frames, at, len(some), width, every)
+        sizes = np.full(number, width, np.uint64).tobytes()
+        frames = self._decoder().multi_decompress_to_buffer(
+            zstandard.BufferWithSegments(blob, where.tobytes()),
+            decompressed_sizes=sizes,
+            threads=threads,
+        )
+        begin, usual = 0, 1
+        for out in outs:
+            usual = _move(frames, begin, begin + len(out), width, out.ctypes.data, usual)
+            begin += len(out)
 
 
-def _stretches(
-    frames: Any, at: int, number: int, width: int, every: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """The decoder's own buffers without a copy; where one ends within a group, copies."""
-    i = 0
-    while i < number:
-        base = frames[i].offset
-        low, high = i, number - 1  # the last frame that lies in the same buffer as frame i
-        while low < high:
-            middle = (low + high + 1) // 2
-            if frames[middle].offset == base + (middle - i) * width:
-                low = middle
-            else:
-                high = middle - 1
-        whole = (low + 1 - i) // every * every
-        if whole:
-            address = np.frombuffer(frames[i], np.uint8).ctypes.data
-            view = (ctypes.c_uint8 * (whole * width)).from_address(address)
-            yield at + i, np.ctypeslib.as_array(view).reshape(whole, width)
-        i += whole
-        if whole == 0:
-            parts = [np.frombuffer(frames[i + j], np.uint8) for j in range(every)]
-            yield at + i, np.stack(parts)
-            i += every
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Let malloc keep up to 64 MiB it got back. Every decoding call needs the same few megabytes;
+    given back to the kernel each time, their page faults would double the time it takes."""
+    with suppress(AttributeError):  # a C library without mallopt
+        libc: Any = ctypes.CDLL(None)
+        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            libc.mallopt(parameter, 64 << 20)
+
+
+def _move(frames: Any, i: int, stop: int, width: int, to: int, usual: int) -> int:
+    """Copy frames i ... stop - 1 out of the decoder's buffers, each of which holds a few of them.
+
+    A buffer's first frame has offset 0. A Python object per frame would cost as much as decoding
+    it, so each buffer is moved at once; the next is guessed to hold as many frames as the last.
+    """
+    begin = i
+    while i < stop:
+        offset = frames[i].offset
+        end = min(i + usual - offset // width, stop)
+        if not (
+            end > i
+            and frames[end - 1].offset == offset + (end - 1 - i) * width
+            and (end == stop or frames[end].offset == 0)
+        ):
+            end = i + 1
+            while end < stop and frames[end].offset != 0:
+                end += 1
+            usual = end - i
+        address = np.frombuffer(frames[i], np.uint8).__array_interface__["data"][0]
+        ctypes.memmove(to + (i - begin) * width, address, (end - i) * width)
+        i = end
+    return usual
 
 
 def train(frames: np.ndarray) -> bytes:
@@ -131,14 +142,19 @@ def ratio(codec: Codec, frames: np.ndarray) -> float:
 
 
 def choose(frames: np.ndarray, known: list[Codec], most: int, width: int) -> Codec | None:
-    """The codec for these frames: a known one, or a new one if it is a fifth better; None: raw.
+    """The codec for these frames, or None: raw.
 
-    Few dictionaries: every draw is grouped by dictionary. With `most` of them known, none is made.
+    A known one, unless it makes them a fifth larger than what it was made for; then a new one if
+    that is better. Few dictionaries: every draw is grouped by dictionary.
     """
-    best = max(known, key=lambda codec: ratio(codec, frames), default=None)
-    best_ratio = ratio(best, frames) if best else 0.0
-    if len(known) < most:
+    ratios = [ratio(codec, frames) for codec in known]
+    best = known[int(np.argmax(ratios))] if known else None
+    reached = max(ratios, default=0.0)
+    if best is None or (reached < 0.8 * best.usual and len(known) < most):
         fresh = Codec(train(frames), width)
-        if best is None or ratio(fresh, frames) * 0.8 > best_ratio:
-            best, best_ratio = fresh, ratio(fresh, frames)
-    return best if best_ratio >= WORTH else None
+        fresh.usual = ratio(fresh, frames)
+        if fresh.usual > reached * 1.25:
+            best, reached = fresh, fresh.usual
+    if best is not None and not best.usual:
+        best.usual = reached  # found on disk: what it does now is what it does
+    return best if reached >= WORTH else None

@@ -21,6 +21,7 @@ class Gather:
     def __init__(self, reader: Reader, threads: int) -> None:
         self.reader, self.threads = reader, threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._together = 8  # runs decoded by one call
         self._widths = {column.name: column.width for column in reader.columns.all}
 
     def __call__(
@@ -122,14 +123,10 @@ class Gather:
         mine, start, stop, number = plan
         blob = self.reader.pages[path].sheet.flat
         codec = self.reader.codecs[path][int(number)]
-        length = start.shape[1]
-        for at, found in codec.decode(
-            blob, start[which].reshape(-1), stop[which].reshape(-1), length, 1
-        ):
-            begin, end = at // length, (at + len(found)) // length
-            shaped = found.reshape(end - begin, length, -1)
-            for i, run in zip(mine[which[begin:end]], shaped, strict=True):
-                np.copyto(out[i], run)
+        for begin in range(0, len(which), self._together):
+            some = which[begin : begin + self._together]
+            runs = [out[i] for i in mine[some]]
+            codec.decode(blob, start[some].reshape(-1), stop[some].reshape(-1), 1, *runs)
 
     def _piecemeal(self, path: str, slots: np.ndarray, codec: np.ndarray, out: np.ndarray) -> None:
         """A stretch that crosses from one kind of segment to another, or has gaps."""
@@ -144,6 +141,7 @@ class Gather:
             which = np.flatnonzero(codec == number)
             frames = reader.frames(path, slots[which])
             reader.ready(path, *frames)
+            found = np.empty((len(which), width), np.uint8)
             blob = reader.pages[path].sheet.flat
-            for at, found in reader.codecs[path][int(number)].decode(blob, *frames, 1, 1):
-                out[which[at : at + len(found)]] = found
+            reader.codecs[path][int(number)].decode(blob, *frames, 1, found)
+            out[which] = found

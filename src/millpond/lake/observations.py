@@ -12,6 +12,8 @@ from ..rows import Batch, leaf
 from ..window import Verdict, Window
 from .reader import Reader
 
+_TOGETHER = 128  # windows decoded at a time
+
 
 class Observations:
     """Fills batch.obs and batch.next_obs for one window."""
@@ -20,12 +22,8 @@ class Observations:
         self.reader, self.window, self.threads = reader, window, threads
         self.widths = {column.name: column.width for column in reader.columns.all}
         stack, ahead = window.stack, window.n_step
-        # Rows of a quiet window, and where obs and next_obs begin among them.
-        if ahead < stack:
-            self.rows, self.next_at = np.arange(stack + ahead), ahead
-        else:
-            self.rows = np.append(np.arange(stack), np.arange(ahead, ahead + stack))
-            self.next_at = stack
+        self.rows = np.union1d(np.arange(stack), np.arange(ahead, ahead + stack))
+        self._memory: dict[int, np.ndarray] = {}
 
     def fill(self, slots: np.ndarray, verdict: Verdict, path: str, batch: Batch) -> None:
         """From slots[reach, n] of every window's rows; masked starts get zeros."""
@@ -38,21 +36,23 @@ class Observations:
             quiet &= (codec == codec[window.before]).all(axis=0)
             codec = codec[window.before]
         loud = np.flatnonzero(~quiet)
+        for number in [-1] if codec is None else np.unique(codec[quiet]).tolist():
+            mine = quiet if codec is None else quiet & (codec == number)
+            some = np.flatnonzero(mine)
+            if not len(some):
+                continue
+            if len(some) * 4 >= slots.shape[1] * 3:
+                # Nearly all: take all, the others' places filled by any window that is at hand,
+                # to be overwritten. So everything lands in place, without a copy in between.
+                which, stretch = None, np.where(mine, slots, slots[:, some[:1]])
+            else:
+                which, stretch = some, slots[:, some]
+            if number < 0:
+                self._fill_raw(path, stretch, which, outs)
+            else:
+                self._fill_decoded(path, stretch, which, number, outs)
         if len(loud):
             self._fill_loud(path, slots[:, loud], verdict, loud, outs)
-        if len(loud) == slots.shape[1]:
-            return
-        which = np.flatnonzero(quiet) if len(loud) else None
-        if codec is None:
-            self._fill_raw(path, slots, which, outs)
-            return
-        for number in np.unique(codec[quiet]):
-            mine = quiet & (codec == number)
-            some = None if mine.all() else np.flatnonzero(mine)
-            if number < 0:
-                self._fill_raw(path, slots, some, outs)
-            else:
-                self._fill_decoded(path, slots, some, int(number), outs)
 
     def _fill_raw(
         self,
@@ -62,10 +62,9 @@ class Observations:
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
         stack, ahead = self.window.stack, self.window.n_step
-        some = slots if which is None else slots[:, which]
-        self._ready_rows(path, some[self.rows].ravel())
+        self._ready_rows(path, slots[self.rows].ravel())
         for out, begin in zip(outs, (0, ahead), strict=True):
-            rows = some[begin : begin + stack].T
+            rows = slots[begin : begin + stack].T
             if which is None:
                 self._take_raw(path, rows.ravel(), out)
             else:
@@ -81,27 +80,60 @@ class Observations:
         number: int,
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        stack, every = self.window.stack, len(self.rows)
-        some = slots if which is None else slots[:, which]
-        frames = self.reader.frames(path, some[self.rows].T.reshape(-1))
+        """A few windows at a time: what obs and next_obs share is copied while it is hot."""
+        field = self.reader.columns.obs[path]
+        if which is None and not field.binary:
+            parts = outs
+        else:
+            parts = self._scratch(path, slots.shape[1], 0), self._scratch(path, slots.shape[1], 1)
+        width = self.widths[path]
+        obs, following = (part.reshape(slots.shape[1], -1).view(np.uint8) for part in parts)
+        for at in range(0, slots.shape[1], _TOGETHER):
+            some = slice(at, at + _TOGETHER)
+            self._decode_windows(path, slots[:, some], number, obs[some], following[some], width)
+        if parts is outs:
+            return
+        for out, part in zip(outs, parts, strict=True):
+            shape = (slots.shape[1], *out.shape[1:])
+            if field.binary:
+                values = np.empty(shape, out.dtype)
+                self.reader.columns.put_obs(path, part, values)
+            else:
+                values = part.view(field.dtype.newbyteorder("<")).reshape(shape)
+            out[slice(None) if which is None else which] = values
+
+    def _decode_windows(
+        self,
+        path: str,
+        slots: np.ndarray,
+        number: int,
+        obs: np.ndarray,
+        following: np.ndarray,
+        width: int,
+    ) -> None:
+        """Stacks of a few windows, uint8[n, stack * width] each; shared frames decoded once."""
+        stack, ahead, n = self.window.stack, self.window.n_step, slots.shape[1]
+        shared = max(0, stack - ahead)  # frames of next_obs that are frames of obs too
+        rest = self._scratch(path, n * (stack - shared), 2)
+        last = slots[ahead + shared : ahead + stack]
+        rows = np.concatenate([slots[:stack].T.reshape(-1), last.T.reshape(-1)])
+        self._decode(path, rows, number, obs.reshape(n * stack, width), rest)
+        following[:, : shared * width] = obs[:, (stack - shared) * width :]
+        following[:, shared * width :] = rest.reshape(n, -1)
+
+    def _decode(self, path: str, slots: np.ndarray, number: int, *outs: np.ndarray) -> None:
+        frames = self.reader.frames(path, slots)
         self.reader.ready(path, *frames)
         blob = self.reader.pages[path].sheet.flat
-        codec = self.reader.codecs[path][number]
-        field = self.reader.columns.obs[path]
-        for at, found in codec.decode(blob, *frames, every, self.threads):
-            begin, end = at // every, (at + len(found)) // every
-            to = slice(begin, end) if which is None else which[begin:end]
-            if field.binary:
-                for out, first in zip(outs, (0, self.next_at), strict=True):
-                    rows = found.reshape(end - begin, every, -1)[:, first : first + stack]
-                    buffer = np.empty((end - begin, *out.shape[1:]), out.dtype)
-                    self.reader.columns.put_obs(path, np.ascontiguousarray(rows), buffer)
-                    out[to] = buffer
-                continue
-            windows = found.view(field.dtype.newbyteorder("<"))
-            windows = windows.reshape(end - begin, every, *field.shape)
-            for out, first in zip(outs, (0, self.next_at), strict=True):
-                out[to] = windows[:, first : first + stack]
+        self.reader.codecs[path][number].decode(blob, *frames, self.threads, *outs)
+
+    def _scratch(self, path: str, rows: int, number: int) -> np.ndarray:
+        """uint8[rows, width or stack * width] to work in, the same memory every time."""
+        each = self.widths[path] * (1 if number == 2 else self.window.stack)
+        size = rows * each
+        if len(self._memory.get(number, ())) < size:
+            self._memory[number] = np.empty(size, np.uint8)
+        return self._memory[number][:size].reshape(rows, each)
 
     def _fill_loud(
         self,
@@ -139,12 +171,9 @@ class Observations:
             out[raw] = self._rows_of(path).take(slots[raw], axis=0, mode="clip")
         for number in [] if numbers is None else np.unique(numbers[numbers >= 0]):
             which = np.flatnonzero(numbers == number)
-            frames = self.reader.frames(path, slots[which])
-            self.reader.ready(path, *frames)
-            blob = self.reader.pages[path].sheet.flat
-            codec = self.reader.codecs[path][int(number)]
-            for at, found in codec.decode(blob, *frames, 1, self.threads):
-                out[which[at : at + len(found)]] = found
+            found = np.empty((len(which), out.shape[1]), np.uint8)
+            self._decode(path, slots[which], int(number), found)
+            out[which] = found
         return out
 
     def _rows_of(self, path: str) -> np.ndarray:

@@ -296,6 +296,10 @@ class Reader:
         """
         pages = self.pages[name]
         first, last = start // PAGE, (stop - 1) // PAGE
+        good = pages.good
+        short = not self._ahead and (last - first).max(initial=0) <= 1
+        if short and good[first].all() and good[last].all():
+            return
         span = int((last - first).max(initial=0)) + 1
         fresh = [
             page[~pages.good[page]] for page in (np.minimum(first + k, last) for k in range(span))

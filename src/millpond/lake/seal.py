@@ -18,7 +18,7 @@ from .journal import digest
 from .segment import SEALED, Meta, Region, Stored, path_of, write_meta
 
 MOST_DICTIONARIES = 8
-_CHUNK = 8 << 20  # bytes read, compressed and written at a time
+_CHUNK = 4 << 20  # bytes read, compressed and written at a time
 _SAMPLES = 1500
 
 Rows = Callable[[str, int, int], np.ndarray]  # (column, start slot, stop slot) → uint8[n, width]
@@ -197,13 +197,13 @@ def _read_back(
 ) -> None:
     """The raw rows are about to be deleted: see that the compressed ones give them back."""
     ends = np.cumsum(lengths)
-    packed = np.frombuffer(blob, np.uint8)
-    for at, found in codec.decode(packed, ends - lengths, ends, 1, threads):
-        if not np.array_equal(found, frames[at : at + len(found)]):
-            raise LakeFailed(
-                "Lake: a compressed frame did not decode to what it was made of; the raw rows are "
-                "kept. Test this machine's memory"
-            )
+    found = np.empty_like(frames)
+    codec.decode(np.frombuffer(blob, np.uint8), ends - lengths, ends, threads, found)
+    if not np.array_equal(found, frames):
+        raise LakeFailed(
+            "Lake: a compressed frame did not decode to what it was made of; the raw rows are "
+            "kept. Test this machine's memory"
+        )
 
 
 class PageSums:
