@@ -14,7 +14,8 @@ from typing import Any
 
 from ..errors import LakeFailed, LakeFull
 
-PAGE = 4096
+PAGE_BITS = 12
+PAGE = 1 << PAGE_BITS
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 

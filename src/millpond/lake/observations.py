@@ -13,6 +13,7 @@ from ..window import Verdict, Window
 from .reader import Reader
 
 _TOGETHER = 128  # windows decoded at a time
+_RAW_TOGETHER = 8  # windows gathered at a time
 
 
 class Observations:
@@ -36,43 +37,27 @@ class Observations:
             quiet &= (codec == codec[window.before]).all(axis=0)
             codec = codec[window.before]
         loud = np.flatnonzero(~quiet)
-        for number in [-1] if codec is None else np.unique(codec[quiet]).tolist():
+        kinds, counts = np.unique(
+            np.full(len(quiet), -1) if codec is None else codec, return_counts=True
+        )
+        # The most frequent kind first: where it is nearly all, it is taken for all windows.
+        for number in kinds[np.argsort(-counts)].tolist():
             mine = quiet if codec is None else quiet & (codec == number)
             some = np.flatnonzero(mine)
             if not len(some):
                 continue
             if len(some) * 4 >= slots.shape[1] * 3:
-                # Nearly all: take all, the others' places filled by any window that is at hand,
-                # to be overwritten. So everything lands in place, without a copy in between.
-                which, stretch = None, np.where(mine, slots, slots[:, some[:1]])
+                # The others' places are filled by any window that is at hand, to be overwritten
+                # below. So everything lands in place, without a copy in between.
+                self._fill_quiet(
+                    path, np.where(mine, slots, slots[:, some[:1]]), None, number, outs
+                )
             else:
-                which, stretch = some, slots[:, some]
-            if number < 0:
-                self._fill_raw(path, stretch, which, outs)
-            else:
-                self._fill_decoded(path, stretch, which, number, outs)
+                self._fill_quiet(path, slots[:, some], some, number, outs)
         if len(loud):
             self._fill_loud(path, slots[:, loud], verdict, loud, outs)
 
-    def _fill_raw(
-        self,
-        path: str,
-        slots: np.ndarray,
-        which: np.ndarray | None,
-        outs: tuple[np.ndarray, np.ndarray],
-    ) -> None:
-        stack, ahead = self.window.stack, self.window.n_step
-        self._ready_rows(path, slots[self.rows].ravel())
-        for out, begin in zip(outs, (0, ahead), strict=True):
-            rows = slots[begin : begin + stack].T
-            if which is None:
-                self._take_raw(path, rows.ravel(), out)
-            else:
-                buffer = np.empty((len(which), *out.shape[1:]), out.dtype)
-                self._take_raw(path, rows.ravel(), buffer)
-                out[which] = buffer
-
-    def _fill_decoded(
+    def _fill_quiet(
         self,
         path: str,
         slots: np.ndarray,
@@ -80,44 +65,50 @@ class Observations:
         number: int,
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """A few windows at a time: what obs and next_obs share is copied while it is hot."""
-        field = self.reader.columns.obs[path]
+        """Windows of one codec (-1: raw) into their places (None: all), a few at a time."""
+        field, n = self.reader.columns.obs[path], slots.shape[1]
         if which is None and not field.binary:
             parts = outs
         else:
-            parts = self._scratch(path, slots.shape[1], 0), self._scratch(path, slots.shape[1], 1)
-        width = self.widths[path]
-        obs, following = (part.reshape(slots.shape[1], -1).view(np.uint8) for part in parts)
-        for at in range(0, slots.shape[1], _TOGETHER):
-            some = slice(at, at + _TOGETHER)
-            self._decode_windows(path, slots[:, some], number, obs[some], following[some], width)
+            parts = self._scratch(path, n, 0), self._scratch(path, n, 1)
+        obs, following = (part.reshape(n, -1).view(np.uint8) for part in parts)
+        together = _RAW_TOGETHER if number < 0 else _TOGETHER
+        if number < 0:
+            self._ready_rows(path, slots[self.rows].ravel())
+        for at in range(0, n, together):
+            some = slice(at, at + together)
+            self._windows(path, slots[:, some], number, obs[some], following[some])
         if parts is outs:
             return
         for out, part in zip(outs, parts, strict=True):
-            shape = (slots.shape[1], *out.shape[1:])
+            shape = (n, *out.shape[1:])
             if field.binary:
                 values = np.empty(shape, out.dtype)
-                self.reader.columns.put_obs(path, part, values)
+                self.reader.columns.put_obs(path, part.reshape(-1, self.widths[path]), values)
             else:
                 values = part.view(field.dtype.newbyteorder("<")).reshape(shape)
             out[slice(None) if which is None else which] = values
 
-    def _decode_windows(
-        self,
-        path: str,
-        slots: np.ndarray,
-        number: int,
-        obs: np.ndarray,
-        following: np.ndarray,
-        width: int,
+    def _windows(
+        self, path: str, slots: np.ndarray, number: int, obs: np.ndarray, following: np.ndarray
     ) -> None:
-        """Stacks of a few windows, uint8[n, stack * width] each; shared frames decoded once."""
+        """Stacks of a few windows, uint8[n, stack * width] each, while their rows are in the cache.
+
+        A raw row that both stacks hold is taken twice, a compressed one decoded once and copied.
+        """
         stack, ahead, n = self.window.stack, self.window.n_step, slots.shape[1]
-        shared = max(0, stack - ahead)  # frames of next_obs that are frames of obs too
+        width = self.widths[path]
+        here, after = slots[:stack].T.reshape(-1), slots[ahead : ahead + stack].T.reshape(-1)
+        if number < 0:
+            rows = self._rows_of(path)
+            rows.take(here, axis=0, out=obs.reshape(n * stack, width), mode="clip")
+            rows.take(after, axis=0, out=following.reshape(n * stack, width), mode="clip")
+            return
+        shared = max(0, stack - ahead)
         rest = self._scratch(path, n * (stack - shared), 2)
-        last = slots[ahead + shared : ahead + stack]
-        rows = np.concatenate([slots[:stack].T.reshape(-1), last.T.reshape(-1)])
-        self._decode(path, rows, number, obs.reshape(n * stack, width), rest)
+        last = slots[ahead + shared : ahead + stack].T.reshape(-1)
+        where = np.concatenate([here, last])
+        self._decode(path, where, number, obs.reshape(n * stack, width), rest)
         following[:, : shared * width] = obs[:, (stack - shared) * width :]
         following[:, shared * width :] = rest.reshape(n, -1)
 
@@ -182,12 +173,3 @@ class Observations:
     def _ready_rows(self, path: str, slots: np.ndarray) -> None:
         width = self.widths[path]
         self.reader.ready(path, slots * width, (slots + 1) * width)
-
-    def _take_raw(self, path: str, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots into out[..., *shape]."""
-        field, rows = self.reader.columns.obs[path], self._rows_of(path)
-        if field.binary:
-            self.reader.columns.put_obs(path, rows.take(slots, axis=0, mode="clip"), out)
-            return
-        flat = out.reshape(len(slots), -1).view(np.uint8)
-        rows.take(slots, axis=0, out=flat, mode="clip")

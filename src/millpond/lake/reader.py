@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import LakeFailed, MillpondError
 from .codec import Codec
 from .columns import RECORD, Columns
-from .files import PAGE, as_bytes
+from .files import PAGE, PAGE_BITS, as_bytes
 from .index import Index, Part
 from .journal import digest
 from .manifest import GroupInfo, LakeInfo, load_groups
@@ -295,26 +295,20 @@ class Reader:
         all at once: waiting for each alone would be an order of magnitude slower.
         """
         pages = self.pages[name]
-        first, last = start // PAGE, (stop - 1) // PAGE
-        good = pages.good
-        short = not self._ahead and (last - first).max(initial=0) <= 1
-        if short and good[first].all() and good[last].all():
-            return
+        first, last = start >> PAGE_BITS, (stop - 1) >> PAGE_BITS
         span = int((last - first).max(initial=0)) + 1
-        fresh = [
-            page[~pages.good[page]] for page in (np.minimum(first + k, last) for k in range(span))
-        ]
-        new = np.unique(np.concatenate(fresh))
-        if len(new):
-            pages.sheet.want(new)
-            for seat, which in _by_seat(new, pages.per_seat):
-                segment = self._by_seat[seat]
-                region = segment.meta.columns[name].data
-                self._check_pages(segment, pages, region, which)
-        elif self._ahead:
+        touched = [first if k == 0 else np.minimum(first + k, last) for k in range(span)]
+        if self._ahead:
             self._ahead -= 1
-            wanted = [np.minimum(first + k, last) for k in range(span)]
-            pages.sheet.want(np.unique(np.concatenate(wanted)))
+            pages.sheet.want(np.unique(np.concatenate(touched)))
+        if all(pages.good[page].all() for page in touched):
+            return
+        new = np.unique(np.concatenate([page[~pages.good[page]] for page in touched]))
+        if not self._ahead:
+            pages.sheet.want(new)
+        for seat, which in _by_seat(new, pages.per_seat):
+            segment = self._by_seat[seat]
+            self._check_pages(segment, pages, segment.meta.columns[name].data, which)
 
     def waited(self, faults_before: int) -> None:
         """After a batch: if pages had to be waited for one by one, ask beforehand from now on."""

@@ -19,6 +19,7 @@ from .files import PAGE
 
 _READ, _NONE = 1, 0
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 1, 2, 0x10, 0x20, 0x4000
+_GAP = 2  # pages; asking for one between is cheaper than asking twice
 _FAILED = ctypes.c_void_p(-1).value
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
@@ -62,10 +63,14 @@ class Sheet:
 
     def want(self, pages: np.ndarray) -> None:
         """Start reading the (sorted) pages from disk, all at once, without waiting for any."""
-        breaks = np.flatnonzero(np.diff(pages) > 1) + 1
-        for run in np.split(pages, breaks):
-            size = (int(run[-1]) - int(run[0]) + 1) * PAGE
-            _libc.madvise(self._base + int(run[0]) * PAGE, size, mmap.MADV_WILLNEED)
+        ends = np.flatnonzero(np.diff(pages) > _GAP)
+        first = pages[np.append(0, ends + 1)] if len(ends) else pages[:1]
+        last = pages[np.append(ends, len(pages) - 1)]
+        ask, base = _libc.madvise, self._base
+        for start, size in zip(
+            (first * PAGE + base).tolist(), ((last - first + 1) * PAGE).tolist(), strict=True
+        ):
+            ask(start, size, mmap.MADV_WILLNEED)
 
 
 def _map(where: int | None, size: int, protect: int, flags: int, fd: int, offset: int) -> int:
