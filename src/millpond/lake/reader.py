@@ -226,20 +226,16 @@ class Reader:
 
     def _build(self) -> None:
         self._changed = False
-        streams = sum(group.streams for group in self.groups)
-        self.index = Index(
-            streams,
-            (
-                Part(
-                    segment.group.base,
-                    segment.seat << self.shift,
-                    segment.meta.length,
-                    segment.meta.first,
-                    segment.meta.count,
-                )
-                for segment in self.seated.values()
-            ),
-        )
+        parts: list[Part] = []
+        ends: dict[int, np.ndarray] = {}  # of each group's rows so far
+        for (group, _), segment in sorted(self.seated.items()):
+            meta, base = segment.meta, segment.group.base
+            if meta.kind != SEALED and (meta.first > ends.get(group, meta.first)).any():
+                continue  # rows before these are lost; recovery will remove them
+            ends[group] = meta.first + meta.count
+            slot = segment.seat << self.shift
+            parts.append(Part(base, slot, meta.length, meta.first, meta.count))
+        self.index = Index(sum(group.streams for group in self.groups), parts)
 
     def records(self, slots: np.ndarray) -> np.ndarray:
         """Records [*slots.shape] of rows; a slot of -1 gives zeros."""

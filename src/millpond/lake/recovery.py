@@ -94,6 +94,10 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
             if open_meta is None or not blocks:  # the latter: lost with power, unsynced
                 remove(number, ".open", ".journal")  # nothing in it was ever committed
                 continue
+            if (sealed or unsealed) and (open_meta.first > next_id).any():
+                # A power loss took rows before these, so none of these was ever synced.
+                remove(number, ".open", ".journal")
+                continue
             open_meta = replace(open_meta, count=blocks[-1].end)
             unsealed.append((replace(open_meta, count=open_meta.count * 0), blocks))
             _advance(next_id, open_meta.first, open_meta.count)
