@@ -34,6 +34,7 @@ from .manifest import (
     save_lake,
 )
 from .reader import Reader
+from .recovery import numbers
 from .segment import SEALED
 from .shuffle import Shuffle
 from .writer import Writer, take_lock
@@ -109,15 +110,18 @@ class Lake:
         info = LakeInfo(spec, limit, groups, slots)
         check_lake(info, columns)
         with said_plainly("creating a Lake", folder):
-            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            if folder.exists() and not _free(folder):
                 raise LakeRefused(
                     f"{folder}: not empty, so no Lake is created over it; "
                     "open it with Lake.open, or choose another folder"
                 )
-            folder.mkdir(parents=True, exist_ok=True)
-            files.make_folder(folder / "groups")
+            wanted = [folder / "groups", folder, *folder.parents]
+            missing = [path for path in reversed(wanted) if not path.exists()]
+            for path in missing:
+                files.make_folder(path)
             save_lake(files, folder, info)
-            files.sync_folder(folder)
+            for path in {folder, *missing}:
+                files.sync_folder(path.parent)
         return Lake(folder, "a", files)
 
     @staticmethod
@@ -156,21 +160,14 @@ class Lake:
                 f"Lake: streams must lie in [1, {self.info.slots}] (rows per segment), "
                 f"got {streams!r}"
             )
-        known = {group.name: group for group in load_groups(self.path)}
+        known = self._known(name)
         if name not in known:
             lock = take_lock(self.path / "lock", "making a group")
             try:
-                groups = load_groups(self.path)
-                known = {group.name: group for group in groups}
+                known = self._known(name)
                 if name not in known:
-                    if len(groups) >= self.info.groups:
-                        raise BadConfig(
-                            f"Lake: made for {self.info.groups} group(s), has "
-                            f"{[g.name for g in groups]}; write to one of these, or create the "
-                            "Lake with more groups"
-                        )
-                    base = sum(group.streams for group in groups)
-                    known[name] = GroupInfo(name, len(groups), streams, base)
+                    base = sum(group.streams for group in known.values())
+                    known[name] = GroupInfo(name, len(known), streams, base)
                     self._make_group(known[name])
             finally:
                 os.close(lock)
@@ -181,11 +178,26 @@ class Lake:
             )
         return known[name]
 
+    def _known(self, name: str) -> dict[str, GroupInfo]:
+        """The groups there are; BadConfig if `name` would be one too many."""
+        known = {group.name: group for group in load_groups(self.path, self.info)}
+        if name not in known and len(known) >= self.info.groups:
+            raise BadConfig(
+                f"Lake: made for {self.info.groups} group(s), has {list(known)}; write to one of "
+                "these, or create the Lake with more groups"
+            )
+        return known
+
     def _make_group(self, info: GroupInfo) -> None:
         folder = self.path / "groups" / info.name
         with said_plainly("making a group", folder):
             if not folder.exists():
                 self._files.make_folder(folder)
+            if numbers(folder):
+                raise LakeRefused(
+                    f"{folder}: holds segments but no group.json; restore that file from a copy "
+                    "of the Lake, or move the folder away"
+                )
             save_group(self._files, folder, info)
             self._files.sync_folder(folder.parent)
 
@@ -355,6 +367,17 @@ class Lake:
         if key not in self._batches:
             self._batches[key] = Batches(self.reader, window, threads)
         return self._batches[key]
+
+
+def _free(folder: Path) -> bool:
+    """Whether a folder is empty, but for what a creation that did not end has left."""
+    if not folder.is_dir() or {path.name for path in folder.iterdir()} - {
+        "groups",
+        "lake.json.tmp",
+    }:
+        return False
+    groups = folder / "groups"
+    return not groups.exists() or (groups.is_dir() and not any(groups.iterdir()))
 
 
 def _bounds(first: np.ndarray, stop: np.ndarray, number: int) -> tuple[int, int]:

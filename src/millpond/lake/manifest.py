@@ -20,6 +20,17 @@ FORMAT, VERSION = "millpond-lake", 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _MAX = 1 << 24  # bytes of a manifest that is worth parsing
 _SEGMENT_BYTES = 256 << 20
+# What parsing and checking of values that make no sense raises.
+NONSENSE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -112,7 +123,8 @@ def write_json(files: Files, path: Path, plain: dict[str, Any]) -> None:
     text = json.dumps(plain, indent=1, sort_keys=True)
     whole = json.dumps({"sum": f"{digest(text.encode()):016x}", "manifest": plain}, indent=1)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)
+    if temporary.exists():
+        files.unlink(temporary)
     fd = files.create(temporary)
     try:
         files.pwrite(fd, memoryview(whole.encode()), 0)
@@ -141,7 +153,7 @@ def read_json(path: Path) -> dict[str, Any]:
         found = digest(json.dumps(plain, indent=1, sort_keys=True).encode())
         if not isinstance(plain, dict) or whole["sum"] != f"{found:016x}":
             raise ValueError("its checksum does not hold")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except NONSENSE as error:
         raise LakeRefused(
             f"{path}: the manifest is damaged ({error}); restore this file from a copy of the Lake"
         ) from None
@@ -179,13 +191,14 @@ def load_lake(folder: Path) -> LakeInfo:
         )
     try:
         capacity = Capacity(plain["capacity"]["rows"], plain["capacity"]["bytes"])
-        info = LakeInfo(
-            Spec.from_json(plain["spec"]), capacity, int(plain["groups"]), int(plain["slots"])
-        )
+        known = [n for n in (capacity.rows, capacity.size) if n is not None]
+        if len(known) != 1 or type(known[0]) is not int or not 0 < known[0] < 1 << 62:
+            raise ValueError(f"capacity {plain['capacity']}")
+        info = LakeInfo(Spec.from_json(plain["spec"]), capacity, plain["groups"], plain["slots"])
         check_lake(info, Columns(info.spec))
         if info.fingerprint != plain["fingerprint"]:
             raise ValueError("spec and fingerprint disagree")
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except NONSENSE as error:
         raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
     return info
 
@@ -207,11 +220,18 @@ def save_group(files: Files, folder: Path, info: GroupInfo) -> None:
     )
 
 
-def load_groups(folder: Path) -> list[GroupInfo]:
+def load_groups(folder: Path, info: LakeInfo) -> list[GroupInfo]:
     """Every group of a Lake in the order of creation; a folder without group.json is none yet."""
     groups: list[GroupInfo] = []
-    for entry in sorted(os.scandir(folder / "groups"), key=lambda entry: entry.name):
-        if not _NAME.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+    above = folder / "groups"
+    if above.is_symlink() or not above.is_dir():
+        raise LakeRefused(f"{above}: no folder; restore it from a copy of the Lake")
+    for entry in sorted(os.scandir(above), key=lambda entry: entry.name):
+        if entry.is_symlink():
+            raise LakeRefused(
+                f"{entry.path}: a link, which is never followed; move the folder here"
+            )
+        if not _NAME.fullmatch(entry.name) or not entry.is_dir():
             continue
         path = Path(entry.path) / "group.json"
         if not path.exists():
@@ -220,19 +240,24 @@ def load_groups(folder: Path) -> list[GroupInfo]:
         try:
             values = [plain[key] for key in ("index", "streams", "base")]
             if plain["name"] != entry.name or any(
-                not isinstance(n, int) or not 0 <= n < 2**31 for n in values
+                type(n) is not int or not 0 <= n < 2**31 for n in values
             ):
                 raise ValueError("its name or numbers")
             groups.append(GroupInfo(entry.name, *values))
-        except (KeyError, ValueError) as error:
+        except NONSENSE as error:
             raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
     groups.sort(key=lambda group: group.index)
     base = 0
     for index, group in enumerate(groups):
-        if group.index != index or group.base != base or group.streams < 1:
+        if group.index != index or group.base != base:
             raise LakeRefused(
-                f"{folder / 'groups' / group.name}: group {group.index} with streams from "
-                f"{group.base}, expected group {index} from {base}; a group's folder is missing"
+                f"{above / group.name}: group {group.index} with streams from {group.base}, "
+                f"expected group {index} from {base}; a group's folder is missing"
+            )
+        if index >= info.groups or not 1 <= group.streams <= info.slots:
+            raise LakeRefused(
+                f"{above / group.name}: group {index} with {group.streams} streams, this Lake has "
+                f"{info.groups} groups of 1 to {info.slots}; move the folder away"
             )
         base += group.streams
     return groups

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ import xxhash
 from .columns import Columns
 from .files import Files, as_bytes, said_plainly
 from .journal import Block, pack, unpack
+from .seal import extents, mapped_rows
 from .segment import PAGE, Meta, path_of, write_meta
 
 
@@ -39,33 +42,55 @@ class OpenSegment:
         return self.pending[-1][0] if self.pending else self.count
 
     def create(self) -> None:
-        """Make the files. What a failed attempt left behind is removed first."""
-        try:
-            with said_plainly("creating a segment", self.path):
-                for path in (self.path, self.journal_path):
-                    if path.exists():
-                        self.files.unlink(path)
-                self._fd = self.files.create(self.path)
-                last = self.meta.columns[self.columns.all[-1].name].data
-                self.files.truncate(self._fd, last.offset + last.size)
-                write_meta(self.files, self._fd, self.meta, PAGE)
-                self._journal = self.files.create(self.journal_path)
-        except BaseException:
-            self.close()
-            raise
+        """Make the file. What a failed attempt left behind is removed first."""
+        with said_plainly("creating a segment", self.path):
+            for path in (self.journal_path, self.path):
+                if path.exists():
+                    self.files.unlink(path)
+            self._fd = self.files.create(self.path)
+            last = self.meta.columns[self.columns.all[-1].name].data
+            self.files.truncate(self._fd, last.offset + last.size)
+            write_meta(self.files, self._fd, self.meta, PAGE)
+        self.dirty = True
+
+    def create_journal(self) -> None:
+        """From now on rows can be committed."""
+        with said_plainly("creating a segment", self.journal_path):
+            self._journal = self.files.create(self.journal_path)
         self.dirty = True
 
     def resume(self, blocks: list[Block]) -> None:
         """Go on after the verified blocks; whatever the journal holds behind them goes."""
-        with said_plainly("opening a segment", self.path):
-            self._fd = self.files.open(self.path)
-            self._journal = self.files.open(self.journal_path)
-            self._records = len(blocks)
-            self._journal_size = blocks[-1].bytes_to_here if blocks else 0
-            if os.fstat(self._journal).st_size > self._journal_size:
-                self.files.truncate(self._journal, self._journal_size)
+        self._records = len(blocks)
+        self._journal_size = blocks[-1].bytes_to_here if blocks else 0
         self.count = blocks[-1].end.copy() if blocks else self.count
         self.dirty = True
+        try:
+            with said_plainly("opening a segment", self.path):
+                self._fd = self.files.open(self.path)
+                self._journal = self.files.open(self.journal_path)
+                if os.fstat(self._journal).st_size > self._journal_size:
+                    self.files.truncate(self._journal, self._journal_size)
+                self._write_again()
+        except BaseException:
+            self.close()
+            raise
+
+    def _write_again(self) -> None:
+        """Write what was found once more, byte for byte.
+
+        If a sync of it failed in another life, the kernel takes its pages for clean though they
+        never reached the disk; a further sync would do nothing and call that success.
+        """
+        meta = replace(self.meta, count=self.count)
+        rows = mapped_rows(self.path, meta, self.columns)
+        for column in self.columns.all:
+            begin = meta.columns[column.name].data.offset
+            for start, stop in extents(meta, column.width):
+                data = rows(column.name, start, stop).copy()
+                self.files.pwrite(self._fd, as_bytes(data), begin + start * column.width)
+        journal = os.pread(self._journal, self._journal_size, 0)
+        self.files.pwrite(self._journal, memoryview(journal), 0)
 
     def write(
         self, rows: Mapping[str, np.ndarray], begin: np.ndarray, number: np.ndarray
@@ -116,14 +141,19 @@ class OpenSegment:
             if self.dirty and self._fd >= 0:
                 with said_plainly("syncing a segment", self.path):
                     self.files.sync(self._fd)
-                    self.files.sync(self._journal)
+                    if self._journal >= 0:
+                        self.files.sync(self._journal)
                 self.dirty = False
 
     def close(self) -> None:
-        with self._closing:
+        with (
+            self._closing,
+            said_plainly("closing a segment", self.path),
+            ExitStack() as both,
+        ):
             for fd in (self._fd, self._journal):
                 if fd >= 0:
-                    self.files.close(fd)
+                    both.callback(self.files.close, fd)
             self._fd = self._journal = -1
 
     def remove(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import LakeFailed, MillpondError
+from ..errors import LakeFailed
 from .codec import Codec
 from .columns import RECORD, Columns
 from .files import PAGE, PAGE_BITS, as_bytes
@@ -22,6 +22,7 @@ from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
 from .sheet import Sheet
 
 _ADDRESSES = 1 << 43  # bytes of address space for one column
+_MOST_MAPS = 1 << 16  # what Linux lets a process have, unless told otherwise
 _TRIES = 20  # a file may be sealed or dropped between listing and opening it
 _AHEAD = 64  # batches for which pages are asked for beforehand, after one that had to wait
 
@@ -58,7 +59,7 @@ class Reader:
         self.groups: list[GroupInfo] = []
         self.shift = info.slots.bit_length() - 1
         widest = max(column.width for column in self.columns.all)
-        seats = max(4, min(self._most_seats(), _ADDRESSES // (info.slots * widest)))
+        seats = min(self._most_seats(), _MOST_MAPS, _ADDRESSES // (info.slots * widest))
         self._free = list(range(seats - 1, -1, -1))
         self.pages = {
             column.name: Pages(Sheet(seats, info.slots * column.width))
@@ -75,6 +76,7 @@ class Reader:
         self._by_seat: dict[int, Seated] = {}
         self._checked = np.zeros(seats, bool)  # record column and offsets are checked whole
         self._ahead = 0
+        self._changed = False
         self.index = Index(0, [])
         self.refresh()
 
@@ -93,19 +95,21 @@ class Reader:
 
     def refresh(self) -> None:
         """Take in what was committed, sealed or dropped since."""
-        for _ in range(_TRIES):
-            try:
-                changed = self._look()
-            except FileNotFoundError:
-                continue  # sealed or dropped in this very moment
-            if changed:
+        try:
+            for _ in range(_TRIES):
+                try:
+                    self._look()
+                    return
+                except FileNotFoundError:
+                    continue  # sealed or dropped in this very moment
+            raise LakeFailed(f"{self.folder}: files kept vanishing while they were read; try again")
+        finally:
+            if self._changed:  # after an error too: the index must not point at empty seats
                 self._build()
-            return
-        raise LakeFailed(f"{self.folder}: files kept vanishing while they were read; try again")
 
-    def _look(self) -> bool:
-        groups = load_groups(self.folder)
-        changed = len(groups) != len(self.groups)
+    def _look(self) -> None:
+        groups = load_groups(self.folder, self.info)
+        self._changed |= len(groups) != len(self.groups)
         self.groups = groups
         there: dict[tuple[int, int], tuple[GroupInfo, Path, Path]] = {}
         for group in groups:
@@ -119,29 +123,26 @@ class Reader:
                     continue
                 there[group.index, number] = (group, path, path_of(folder, number, ".journal"))
         for key, old in list(self.seated.items()):
-            if key not in there:
+            if (
+                key not in there
+                or there[key][1] != old.path
+                or os.stat(there[key][1]).st_ino != old.inode
+            ):
                 self._unseat(key)
-                changed = True
-            elif there[key][1] != old.path or os.stat(there[key][1]).st_ino != old.inode:
-                self._unseat(key)
-        for key, (group, path, journal) in there.items():
+        # The newest first: rows that are committed meanwhile then leave no gap behind them.
+        for key in sorted(there, reverse=True):
+            group, path, journal = there[key]
             if key not in self.seated:
-                changed |= self._seat(key, group, path)
-            if key in self.seated and self.seated[key].meta.kind != SEALED:
-                changed |= self._advance(self.seated[key], journal)
-        return changed
+                if path.suffix == ".open" and not os.stat(journal).st_size:
+                    continue  # its writer may still be making it; nothing is committed
+                self._seat(key, group, path)
+            if self.seated[key].meta.kind != SEALED:
+                self._advance(self.seated[key], journal)
 
-    def _seat(self, key: tuple[int, int], group: GroupInfo, path: Path) -> bool:
+    def _seat(self, key: tuple[int, int], group: GroupInfo, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            try:
-                meta = read_meta(fd, path, self.columns, self.info.fingerprint, self.info.slots)
-            except MillpondError:
-                if path.suffix == ".open":
-                    return False  # its writer is still making it, or was killed while doing so
-                raise
-            if (meta.group, meta.number, meta.streams) != (*key, group.streams):
-                raise damaged(path, 0, PAGE, "it belongs to another place of this Lake")
+            meta = read_meta(fd, path, self.columns, self.info, group)
             if not self._free:
                 raise LakeFailed(
                     f"{self.folder}: more segments than address space was kept for; "
@@ -150,19 +151,26 @@ class Reader:
             seat = self._free.pop()
             status = os.fstat(fd)
             new = Seated(path, group, meta, seat, status.st_ino, status.st_blocks * 512)
-            for column in self.columns.all:
-                stored = meta.columns[column.name]
-                pages = self.pages[column.name]
-                self._map(pages, seat, fd, stored.data)
-                if stored.offsets is not None:
-                    self._map(self.offsets[column.name], seat, fd, stored.offsets)
-                    self.codec_of[column.name][seat] = self._codec(path, meta, column.name)
-            if meta.sums.size:
-                self._tables.seat(seat, fd, meta.sums.offset, meta.sums.size)
+            self.seated[key] = self._by_seat[seat] = new
+            self._changed = True
+            try:
+                self._map_all(new, fd)
+            except BaseException:
+                self._unseat(key)
+                raise
         finally:
             os.close(fd)
-        self.seated[key] = self._by_seat[seat] = new
-        return True
+
+    def _map_all(self, segment: Seated, fd: int) -> None:
+        meta, seat = segment.meta, segment.seat
+        for column in self.columns.all:
+            stored = meta.columns[column.name]
+            self._map(self.pages[column.name], seat, fd, stored.data)
+            if stored.offsets is not None:
+                self._map(self.offsets[column.name], seat, fd, stored.offsets)
+                self.codec_of[column.name][seat] = self._codec(segment.path, meta, column.name)
+        if meta.sums.size:
+            self._tables.seat(seat, fd, meta.sums.offset, meta.sums.size)
 
     def _map(self, pages: Pages, seat: int, fd: int, region: Region) -> None:
         if region.size:
@@ -185,6 +193,7 @@ class Reader:
         return len(codecs) - 1
 
     def _unseat(self, key: tuple[int, int]) -> None:
+        self._changed = True
         old = self.seated.pop(key)
         del self._by_seat[old.seat]
         for pages in [*self.pages.values(), *self.offsets.values()]:
@@ -195,7 +204,7 @@ class Reader:
         self._checked[old.seat] = False
         self._free.append(old.seat)
 
-    def _advance(self, segment: Seated, journal_path: Path) -> bool:
+    def _advance(self, segment: Seated, journal_path: Path) -> None:
         """Verify what an open segment's journal commits since the last look."""
         meta, seat = segment.meta, segment.seat
         data = {
@@ -207,29 +216,26 @@ class Reader:
         journal = read_journal(journal_path)
         blocks = verified(journal, meta, self.columns, data, segment.records)
         if len(blocks) <= segment.records:
-            return False
+            return
+        self._changed = True
         segment.records = len(blocks)
         segment.meta = replace(meta, count=blocks[-1].end)
         for pages in self.pages.values():
             pages.good[seat * pages.per_seat : (seat + 1) * pages.per_seat] = True
         self._checked[seat] = True
-        return True
 
     def _build(self) -> None:
-        streams = sum(group.streams for group in self.groups)
-        self.index = Index(
-            streams,
-            (
-                Part(
-                    segment.group.base,
-                    segment.seat << self.shift,
-                    segment.meta.length,
-                    segment.meta.first,
-                    segment.meta.count,
-                )
-                for segment in self.seated.values()
-            ),
-        )
+        self._changed = False
+        parts: list[Part] = []
+        ends: dict[int, np.ndarray] = {}  # of each group's rows so far
+        for (group, _), segment in sorted(self.seated.items()):
+            meta, base = segment.meta, segment.group.base
+            if meta.kind != SEALED and (meta.first > ends.get(group, meta.first)).any():
+                continue  # rows before these are lost; recovery will remove them
+            ends[group] = meta.first + meta.count
+            slot = segment.seat << self.shift
+            parts.append(Part(base, slot, meta.length, meta.first, meta.count))
+        self.index = Index(sum(group.streams for group in self.groups), parts)
 
     def records(self, slots: np.ndarray) -> np.ndarray:
         """Records [*slots.shape] of rows; a slot of -1 gives zeros."""
@@ -257,7 +263,16 @@ class Reader:
             region = segment.meta.columns[name].offsets
             if region is not None:
                 self._check_pages(segment, pages, region, None)
+                self._check_offsets(segment, name, region)
         self._checked[segment.seat] = True
+
+    def _check_offsets(self, segment: Seated, name: str, region: Region) -> None:
+        """Frames lie in order and inside the data, or reading them would leave the mapped file."""
+        ends = self.offsets[name].sheet.bytes(segment.seat, 0, region.size).view("<u8")
+        inside = ends[-1] <= segment.meta.columns[name].data.size
+        if not (inside and (ends[1:] >= ends[:-1]).all()):
+            end = region.offset + region.size
+            raise damaged(segment.path, region.offset, end, "frames lie outside their region")
 
     def _check_pages(
         self, segment: Seated, pages: Pages, region: Region, which: np.ndarray | None

@@ -59,6 +59,12 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
     sealed: dict[int, tuple[int, int]] = {}
     known: dict[str, list[Codec]] = {}
 
+    def remove_raw_twin(number: int) -> None:
+        if {"open", "journal"} & there[number]:
+            with said_plainly("syncing the folder", folder):
+                files.sync_folder(folder)  # the sealed one may have been renamed just before
+            remove(number, ".open", ".journal")
+
     def remove(number: int, *suffixes: str) -> None:
         for suffix in suffixes:
             path = path_of(folder, number, suffix)
@@ -72,21 +78,25 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
         meta = None
         if "seg" in kinds:
             try:
-                meta = load(path_of(folder, number, ".seg"), info, columns)
+                meta = load(path_of(folder, number, ".seg"), columns, info, group)
             except LakeDamaged:
                 if "open" not in kinds:
                     raise
                 remove(number, ".seg")  # its raw twin is still there, and is sealed again
         if meta is not None:
-            remove(number, ".open", ".journal")
+            remove_raw_twin(number)
             sealed[number] = (int(meta.count.sum()), size_on_disk(folder, number))
             _learn(known, path_of(folder, number, ".seg"), meta, columns)
             _advance(next_id, meta.first, meta.count)
             _flags_of(last_flags, path_of(folder, number, ".seg"), meta, columns)
         elif "open" in kinds:
-            open_meta, blocks = read_open(folder, number, info, columns)
-            if open_meta is None or not blocks:
+            open_meta, blocks = read_open(folder, number, columns, info, group)
+            if open_meta is None or not blocks:  # the latter: lost with power, unsynced
                 remove(number, ".open", ".journal")  # nothing in it was ever committed
+                continue
+            if (sealed or unsealed) and (open_meta.first > next_id).any():
+                # A power loss took rows before these, so none of these was ever synced.
+                remove(number, ".open", ".journal")
                 continue
             open_meta = replace(open_meta, count=blocks[-1].end)
             unsealed.append((replace(open_meta, count=open_meta.count * 0), blocks))
@@ -98,26 +108,26 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
     return Found(next_id, last_flags, unsealed, sealed, next_number, known)
 
 
-def load(path: Path, info: LakeInfo, columns: Columns) -> Meta:
+def load(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
     """The description of a segment file."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return read_meta(fd, path, columns, info.fingerprint, info.slots)
+        return read_meta(fd, path, columns, info, group)
     finally:
         os.close(fd)
 
 
 def read_open(
-    folder: Path, number: int, info: LakeInfo, columns: Columns
+    folder: Path, number: int, columns: Columns, info: LakeInfo, group: GroupInfo
 ) -> tuple[Meta | None, list[Block]]:
     """An open segment's description and verified blocks; None if it was never finished."""
     path = path_of(folder, number, ".open")
     journal_path = path_of(folder, number, ".journal")
-    try:
-        meta = load(path, info, columns)
-        journal = read_journal(journal_path)
-    except (LakeDamaged, FileNotFoundError):
+    journal = read_journal(journal_path) if journal_path.exists() else b""
+    if not journal:
         return None, []
+    # The description was synced before there was a journal: if it is gone, it was damaged.
+    meta = load(path, columns, info, group)
     rows = mapped_rows(path, meta, columns)
     data = {column.name: rows(column.name, 0, info.slots) for column in columns.all}
     return meta, verified(journal, meta, columns, data)

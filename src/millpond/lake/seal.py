@@ -102,7 +102,7 @@ def _write(
     return sealed
 
 
-def _extents(meta: Meta, width: int) -> Iterator[tuple[int, int]]:
+def extents(meta: Meta, width: int) -> Iterator[tuple[int, int]]:
     """Slots that hold rows, in stretches of at most a chunk; neighbours are one stretch."""
     most = max(1, _CHUNK // width)
     start = stop = 0
@@ -126,7 +126,7 @@ def _copy(
     """Write a raw region; return the checksums of its pages, 0 for pages that hold no row."""
     files.truncate(fd, region.offset + region.size)
     pages = PageSums(region.size)
-    for start, stop in _extents(meta, column.width):
+    for start, stop in extents(meta, column.width):
         data = np.ascontiguousarray(rows(column.name, start, stop)).reshape(-1)
         files.pwrite(fd, as_bytes(data), region.offset + start * column.width)
         pages.add(start * column.width, data)
@@ -171,7 +171,7 @@ def _compress(
     lengths = np.zeros(slots, np.int64)
     size = 0
     pages = PageSums(None)
-    for start, stop in _extents(meta, column.width):
+    for start, stop in extents(meta, column.width):
         frames = np.ascontiguousarray(rows(column.name, start, stop))
         blob, some = codec.compress(frames, threads)
         _read_back(codec, blob, some, frames, threads)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import LakeFailed
+from ..errors import LakeFailed, LakeFull
 from .codec import Codec
 from .columns import Columns
 from .files import Files, said_plainly
@@ -54,12 +55,9 @@ class Sealer:
             self._change.notify_all()
 
     def check(self) -> None:
-        """Raise what went wrong in the thread, once; sealing is tried again at the next call."""
+        """Raise what went wrong in the thread; after LakeFull, sealing is tried again."""
         with self._change:
-            error, self._error = self._error, None
-            self._change.notify_all()
-        if error is not None:
-            raise error
+            self._tell()
 
     def finish(self) -> None:
         """Return when nothing is left to seal; raise what went wrong."""
@@ -73,9 +71,10 @@ class Sealer:
             self._change.notify_all()
         if self._thread is not None:
             self._thread.join(_PATIENCE)
-        for segment in self._queue:
-            segment.close()
-        self._queue.clear()
+        with ExitStack() as all_of_them:
+            for segment in self._queue:
+                all_of_them.callback(segment.close)
+            self._queue.clear()
 
     def waiting(self) -> list[OpenSegment]:
         """Segments that are full and not sealed yet."""
@@ -88,9 +87,14 @@ class Sealer:
             raise LakeFailed(
                 f"{self.folder}: sealing has not advanced for {_PATIENCE:.0f} s; look at the disk"
             )
-        if self._error is not None:
-            error, self._error = self._error, None
+        self._tell()
+
+    def _tell(self) -> None:
+        error = self._error
+        if isinstance(error, LakeFull):
+            self._error = None
             self._change.notify_all()
+        if error is not None:
             raise error
 
     def _run(self) -> None:
@@ -115,15 +119,20 @@ class Sealer:
 
     def seal_one(self, segment: OpenSegment) -> None:
         """Seal one segment, delete its raw files, evict what is over quota."""
-        self.evict(len(self._queue) + 1, segment.meta.streams * segment.meta.length)
+        self.evict(segment, len(self._queue) + 1)
         meta = replace(segment.meta, count=segment.count)
         rows = mapped_rows(segment.path, meta, self.columns)
         seal(self.files, self.folder, self.columns, meta, rows, self.known, self.threads)
         self.sealed[meta.number] = (int(meta.count.sum()), size_on_disk(self.folder, meta.number))
         segment.remove()
 
-    def evict(self, unsealed: int, rows_each: int) -> None:
-        """Drop the oldest sealed segments until what is there and what is coming fits the quota."""
+    def evict(self, segment: OpenSegment, unsealed: int) -> None:
+        """Drop the oldest sealed segments until what is there and what is coming fits the quota.
+
+        `segment` follows them. Names are synced one by one: after a power loss, no segment is
+        back without those that came after it.
+        """
+        rows_each = segment.meta.streams * segment.meta.length
         raw = rows_each * self.columns.row_bytes
         while self.sealed:
             rows = sum(n for n, _ in self.sealed.values()) + unsealed * rows_each
@@ -133,7 +142,10 @@ class Sealer:
                 return
             oldest = min(self.sealed)
             path = path_of(self.folder, oldest, ".seg")
+            if len(self.sealed) == 1:
+                segment.sync()  # somebody must know which ids were given
             with said_plainly("dropping the oldest segment", path):
+                self.files.sync_folder(self.folder)
                 self.files.unlink(path)
             del self.sealed[oldest]
 

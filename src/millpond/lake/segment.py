@@ -21,12 +21,15 @@ from ..errors import LakeDamaged, LakeRefused
 from .columns import Columns
 from .files import PAGE, Files
 from .journal import digest
+from .manifest import NONSENSE, GroupInfo, LakeInfo
 
 MAGIC, VERSION = b"MILLPOND", 1
 _HEAD = struct.Struct("<8sQQQQ")  # magic, version, then where the JSON lies: offset, length, sum
 _SUM = struct.Struct("<Q")
 _MAX_JSON = 1 << 28
+_MAX_ID = 1 << 62
 OPEN, SEALED = "open", "sealed"
+_KINDS = {".open": OPEN, ".seg": SEALED}
 
 
 class Region(NamedTuple):
@@ -128,8 +131,8 @@ def write_meta(files: Files, fd: int, meta: Meta, offset: int) -> int:
     return offset + len(text)
 
 
-def read_meta(fd: int, path: Path, columns: Columns, fingerprint: str, slots: int) -> Meta:
-    """The description of a segment file, checked against its Lake, or LakeDamaged."""
+def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
+    """The description of a segment file, checked against its place in the Lake, or LakeDamaged."""
     size = os.fstat(fd).st_size
     head = os.pread(fd, _HEAD.size + _SUM.size, 0)
     if len(head) < _HEAD.size + _SUM.size or head[:8] != MAGIC:
@@ -149,14 +152,19 @@ def read_meta(fd: int, path: Path, columns: Columns, fingerprint: str, slots: in
         raise damaged(path, offset, offset + length, "the description's checksum does not hold")
     try:
         meta = _parse(json.loads(text))
-        _check(meta, columns, slots, size)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        if meta.fingerprint != info.fingerprint:
+            raise LakeRefused(
+                f"{path}: written with spec {meta.fingerprint}, this Lake holds "
+                f"{info.fingerprint}; move the file out of the folder"
+            )
+        _check(meta, columns, info.slots, size)
+        place = (meta.group, meta.number, meta.streams, meta.kind)
+        if place != (group.index, int(path.stem), group.streams, _KINDS[path.suffix]):
+            raise ValueError("it belongs to another place")
+    except LakeRefused:
+        raise
+    except NONSENSE as error:
         raise damaged(path, offset, offset + length, f"the description is wrong: {error}") from None
-    if meta.fingerprint != fingerprint:
-        raise LakeRefused(
-            f"{path}: written with spec {meta.fingerprint}, this Lake holds {fingerprint}; "
-            "move the file out of the folder"
-        )
     return meta
 
 
@@ -212,13 +220,15 @@ def _check(meta: Meta, columns: Columns, slots: int, size: int) -> None:
     need(1 <= meta.streams <= slots, f"{meta.streams} streams")
     need(meta.length == slots // meta.streams, f"length {meta.length}")
     need(len(meta.first) == len(meta.count) == meta.streams, "first or count")
-    need(bool((meta.first >= 0).all() and (meta.count >= 0).all()), "negative ids")
-    need(bool((meta.count <= meta.length).all()), "more rows than fit")
+    need(bool((meta.first >= 0).all() and (meta.first < _MAX_ID).all()), "ids")
+    most_rows = meta.length if meta.kind == SEALED else 0  # of an open one the journal says
+    need(bool((meta.count >= 0).all() and (meta.count <= most_rows).all()), "number of rows")
     need(set(meta.columns) == {column.name for column in columns.all}, "columns")
     sealed = meta.kind == SEALED
 
     def inside(part: Region, name: str, checked: bool) -> None:
         need(part.offset % PAGE == 0 and part.offset >= PAGE, f"offset of {name}")
+        need(part.size >= 0, f"size of {name}")
         need(part.offset + part.size <= size, f"{name} ends beyond the file")
         if checked:
             need(0 <= part.sums <= meta.sums.size - 8 * part.pages, f"checksums of {name}")

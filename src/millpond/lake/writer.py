@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,7 +19,7 @@ from .columns import LOST, Columns
 from .files import Files, said_plainly
 from .manifest import GroupInfo, LakeInfo
 from .open_segment import OpenSegment
-from .recovery import open_segment, recover
+from .recovery import Found, open_segment, recover
 from .sealer import Sealer
 from .segment import open_meta
 
@@ -49,33 +51,30 @@ class Writer:
         self._intake = Intake(info.spec)
         self._lock = take_lock(folder / "lock", f"writer group '{group.name}'")
         self._failed: MillpondError | None = None
+        self._segments: list[OpenSegment] = []  # open ones, the newest last; older ones are full
         try:
-            self._begin(continues, threads)
+            found = recover(files, folder, info, group)
         except BaseException:
             os.close(self._lock)
             raise
-
-    def _begin(self, continues: bool, threads: int) -> None:
-        found = recover(self._files, self._folder, self._info, self._group)
-        streams = self._group.streams
-        capacity, groups = self._info.capacity, self._info.groups
-        rows, size = (n and n // groups for n in (capacity.rows, capacity.size))
+        rows, size = (n and n // info.groups for n in (info.capacity.rows, info.capacity.size))
         self._sealer = Sealer(
-            self._files,
-            self._folder,
-            self._columns,
-            (rows, size),
-            found.sealed,
-            found.known,
-            threads,
+            files, folder, self._columns, (rows, size), found.sealed, found.known, threads
         )
+        try:
+            self._begin(found, continues)
+        except BaseException:
+            self._release()
+            raise
+
+    def _begin(self, found: Found, continues: bool) -> None:
+        streams = self._group.streams
         self._number = found.next_number
         self._next_id = found.next_id  # behind the rows of every segment but the newest
-        self._segments: list[OpenSegment] = []  # open ones, the newest last; older ones are full
         for meta, blocks in found.unsealed:
             segment = open_segment(self._files, self._folder, self._columns, meta, blocks)
             self._segments.append(segment)
-        self._names_synced = False
+        self._names_synced = self._path_synced = False
         self._length = self._info.slots // streams
         # Rows wait in memory, stream by stream as they will lie on disk.
         steps = max(1, min(self._length, _STAGE // (streams * self._columns.row_bytes)))
@@ -138,19 +137,31 @@ class Writer:
         self._send_full()
 
     def close(self, commit: bool = True) -> None:
-        """Commit and sync, wait until full segments are sealed, give the group free."""
+        """Commit and sync, wait until full segments are sealed, give the group free.
+
+        After LakeFull the writer is still open, and so is what it holds: free space and close it
+        again, or give up what is not committed with `commit=False`.
+        """
         if self._lock < 0:
             return
         try:
             if commit and self._failed is None:
                 self.commit(sync=True)
                 self._sealer.finish()
-        finally:
-            self._sealer.stop()
-            for segment in self._segments:
-                segment.close()
-            os.close(self._lock)
+        except BaseException as error:
+            if not isinstance(error, LakeFull) or self._failed is not None:
+                self._release()
+            raise
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of everything, the lock last, whatever goes wrong."""
+        with ExitStack() as last:
+            last.callback(os.close, self._lock)
             self._lock = -1
+            for segment in self._segments:
+                last.callback(segment.close)
+            last.callback(self._sealer.stop)
 
     def __enter__(self) -> Writer:
         return self
@@ -161,7 +172,10 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close(commit=kind is None)
+        try:
+            self.close(commit=kind is None)
+        finally:
+            self.close(commit=False)
 
     def _check(self) -> None:
         if self._lock < 0:
@@ -305,19 +319,34 @@ class Writer:
             first.copy(),
         )
         segment = OpenSegment(self._files, self._folder, self._columns, meta)
-        segment.create()
+        try:
+            segment.create()
+            with self._trusting():
+                segment.sync()  # so that whoever finds a journal finds a description too
+            segment.create_journal()
+        except BaseException:
+            segment.close()
+            raise
         self._number += 1
         self._names_synced = False
         return segment
 
     def _sync(self) -> None:
-        try:
+        with self._trusting():
             for segment in [*self._sealer.waiting(), *self._segments]:
                 segment.sync()
             if not self._names_synced:
                 with said_plainly("syncing the folder", self._folder):
                     self._files.sync_folder(self._folder)
-                self._names_synced = True
+                    for above in () if self._path_synced else [*self._folder.parents][:3]:
+                        self._files.sync_folder(above)  # its maker may have been killed before
+                self._names_synced = self._path_synced = True
+
+    @contextmanager
+    def _trusting(self) -> Generator[None]:
+        """After an error within, this writer refuses everything."""
+        try:
+            yield
         except (LakeFailed, LakeFull) as error:
             # The kernel may have dropped the pages it could not write: a second sync would lie.
             self._failed = error
@@ -349,15 +378,18 @@ def take_lock(path: Path, what: str) -> int:
     """An exclusive lock that ends with this process, however it ends."""
     with said_plainly("locking", path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
-        os.close(fd)
-        raise LakeLocked(
-            f"{path.parent}: {what} is open in process {holder}; one process writes to a group "
-            "at a time. Use another group, or end that process"
-        ) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Always as long, so that whoever reads it meanwhile reads a whole number.
+            os.pwrite(fd, f"{os.getpid():<19}\n".encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise LakeLocked(
+                f"{path.parent}: {what} is open in process {holder}; one process writes to a "
+                "group at a time. Use another group, or end that process"
+            ) from None
+        except BaseException:
+            os.close(fd)
+            raise
     return fd

@@ -1,0 +1,178 @@
+"""Files cut off at any byte, and any bit flipped: never a wrong row."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lake_world import SLOTS, SPEC, append, check_all, copy_tree
+
+from millpond import LakeDamaged, LakeRefused
+from millpond.lake import Lake
+
+STREAMS = 8
+GROUP = "groups/g"
+FILES = {
+    "sealed": f"{GROUP}/{0:016d}.seg",
+    "open": f"{GROUP}/{1:016d}.open",
+    "journal": f"{GROUP}/{1:016d}.journal",
+    "lake.json": "lake.json",
+    "group.json": f"{GROUP}/group.json",
+}
+
+
+class Place:
+    """A small Lake: one sealed segment, compressed in part, and an open one of three commits."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lake = Lake.create(path, SPEC, 10**6, segment_rows=SLOTS)
+        self.ends: list[np.ndarray] = []  # what a reader may find: the end of any commit
+        with lake.writer("g", STREAMS) as writer:
+            append(writer, 3)
+            append(writer, SLOTS // STREAMS - 3, 2)
+            writer.commit()
+            writer._sealer.finish()
+            self.ends.append(writer.next_row)
+            for steps, env in ((2, None), (3, 4), (1, 0)):
+                append(writer, steps, env)
+                writer.commit()
+                self.ends.append(writer.next_row)
+        assert self.look() == "right"
+
+    def look(self) -> str:
+        """What a reader says: right, prefix or refused; anything else is an error."""
+        try:
+            held = check_all(Lake.open(self.path))
+        except (LakeDamaged, LakeRefused):
+            return "refused"
+        found = [(held.stop == end).all() for end in self.ends]
+        assert any(found), f"{held.stop} is not the end of a commit"
+        assert not held.first.any(), "the sealed segment is gone"
+        return "right" if found[-1] else "prefix"
+
+    def recover(self, copy: Path) -> str:
+        """What a writer makes of a copy of it; it may go on where it says, and all is right."""
+        copy_tree(self.path, copy)
+        try:
+            writer = Lake.open(copy, "a").writer("g", STREAMS)
+        except (LakeDamaged, LakeRefused):
+            return "refused"
+        with writer:
+            found = [(writer.next_row == end).all() for end in self.ends]
+            assert any(found), f"{writer.next_row} is not the end of a commit"
+            append(writer, 2)
+        try:
+            held = check_all(Lake.open(copy))
+        except (LakeDamaged, LakeRefused):
+            return "refused later"
+        np.testing.assert_array_equal(held.stop, self.ends[found.index(True)] + 2)
+        return "right" if found[-1] else "prefix"
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path / "lake")
+
+
+def flip(place: Place, name: str, bits: Iterable[int], copies: Path | None = None) -> Counter:
+    """Flip one bit after the other, and look every time."""
+    path = place.path / FILES[name]
+    fd = os.open(path, os.O_RDWR)
+    outcomes: Counter = Counter()
+    try:
+        for bit in bits:
+            (old,) = os.pread(fd, 1, bit // 8)
+            os.pwrite(fd, bytes([old ^ (1 << bit % 8)]), bit // 8)
+            try:
+                outcomes[place.look()] += 1
+                if copies is not None:
+                    outcomes[f"writer: {place.recover(copies / str(bit))}"] += 1
+            except BaseException as error:
+                error.add_note(f"bit {bit % 8} of byte {bit // 8} of {name}")
+                raise
+            finally:
+                os.pwrite(fd, bytes([old]), bit // 8)
+    finally:
+        os.close(fd)
+    assert place.look() == "right"
+    return outcomes
+
+
+def cut(place: Place, name: str, sizes: Iterable[int]) -> Counter:
+    """Cut the file shorter and shorter."""
+    outcomes: Counter = Counter()
+    for size in sizes:
+        os.truncate(place.path / FILES[name], size)
+        try:
+            outcomes[place.look()] += 1
+        except BaseException as error:
+            error.add_note(f"{name} cut off at {size}")
+            raise
+    return outcomes
+
+
+def bits_of(place: Place, name: str) -> list[int]:
+    """Every bit of the pages that hold anything, and one of each page that does not."""
+    data = (place.path / FILES[name]).read_bytes()
+    chance = random.Random(name)
+    bits: list[int] = []
+    for start in range(0, len(data), 4096):
+        page = data[start : start + 4096]
+        inside = range(8 * start, 8 * (start + len(page)))
+        bits += inside if any(page) else [chance.choice(inside)]
+    return bits
+
+
+def sizes_of(place: Place, name: str, every: int) -> list[int]:
+    """Lengths, each `every`-th, and those about every page that holds anything; falling."""
+    data = np.frombuffer((place.path / FILES[name]).read_bytes(), np.uint8)
+    sizes = set(range(0, len(data), every))
+    for page in np.unique(np.flatnonzero(data) // 4096):
+        sizes |= {int(page) * 4096 + k for k in (-1, 0, 1, 4095, 4096)}
+    return sorted((size for size in sizes if 0 <= size < len(data)), reverse=True)
+
+
+def some(whole: list[int], number: int) -> list[int]:
+    return random.Random(number).sample(whole, min(number, len(whole)))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_some_flipped_bits(place, name, tmp_path):
+    bits = bits_of(place, name)
+    outcomes = flip(place, name, some(bits, 100))
+    assert outcomes["refused"] or outcomes["prefix"], "no flip was noticed"
+    assert name in ("open", "journal") or not outcomes["prefix"]
+    flip(place, name, some(bits, 10), tmp_path)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_some_lengths(place, name):
+    sizes = sizes_of(place, name, 4099 if name == "open" else 97)
+    outcomes = cut(place, name, sorted(some(sizes, 40), reverse=True))
+    assert outcomes["refused"] or outcomes["prefix"], "no cut was noticed"
+    assert name == "journal" or not outcomes["prefix"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize("name", FILES)
+def test_every_bit(place, name, bit, tmp_path, capsys):
+    bits = [one for one in bits_of(place, name) if one % 8 == bit]
+    outcomes = flip(place, name, bits)
+    outcomes += flip(place, name, some(bits, 200), tmp_path)
+    with capsys.disabled():
+        print(f"\nbit {bit} of each byte of {name}: {dict(outcomes)}, 0 wrong rows")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FILES)
+def test_every_length(place, name, capsys):
+    outcomes = cut(place, name, sizes_of(place, name, 61 if name == "open" else 1))
+    with capsys.disabled():
+        print(f"\nlengths of {name}: {dict(outcomes)}, 0 wrong rows")

@@ -1,0 +1,147 @@
+"""SIGKILL at random moments: what was acknowledged is there, and nothing is invented."""
+
+from __future__ import annotations
+
+import os
+import random
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lake_lives import STREAMS
+from lake_world import SLOTS, SPEC, Held, check_all
+
+from millpond.lake import Lake
+
+CAPACITY = 6 * SLOTS
+PATIENCE = 60.0
+
+
+class Zygote:
+    """A process that forks writers, and a pipe on which all of them report."""
+
+    def __init__(self) -> None:
+        program = Path(__file__).parent / "lake_lives.py"
+        self.process = subprocess.Popen(
+            [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self.process.stdout, selectors.EVENT_READ)
+        self._rest = b""
+        assert self.line(PATIENCE) == ["ready"]
+
+    def line(self, seconds: float) -> list[str] | None:
+        """The next report, or None when none comes in time."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self._rest:
+            left = end - time.monotonic()
+            if left <= 0 or not self._selector.select(left):
+                return None
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            assert data, "the zygote is gone"
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode().split(" ")
+
+    def begin(self, path: Path, seed: int) -> int:
+        self.process.stdin.write(f"{seed} {path}\n".encode())
+        word, pid = self.line(PATIENCE)
+        assert word == "P"
+        return int(pid)
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(PATIENCE)
+        self.process.stdout.close()
+        self._selector.close()
+
+
+class Ledger:
+    """What the lives said, and what may therefore be in the Lake."""
+
+    def __init__(self) -> None:
+        self.committed = np.zeros(STREAMS, np.int64)
+        self.appended = np.zeros(STREAMS, np.int64)
+        self.first = np.zeros(STREAMS, np.int64)
+        self.opened = self.commits = self.lines = 0
+
+    def note(self, line: list[str]) -> None:
+        self.lines += 1
+        if line[0] == "O":
+            self.opened += 1
+            # Rows that an earlier life left uncommitted have been thrown away, no other row.
+            assert int(line[1]) == zlib.crc32(self.committed.tobytes()), "recovery moved an end"
+        elif line[0] == "W":
+            which = slice(None) if line[2] == "-1" else int(line[2])
+            self.appended[which] += int(line[1])
+        elif line[0] == "C":
+            self.commits += 1
+            self.committed = self.appended.copy()
+        else:
+            pytest.fail(" ".join(line))
+
+    def check(self, held: Held) -> None:
+        """Everything acknowledged is there, and nothing that was never appended."""
+        assert (held.stop >= self.committed).all(), "an acknowledged row is lost"
+        assert (held.stop <= self.appended).all(), "a row is there that nobody appended"
+        assert (held.first >= self.first).all(), "an evicted row is back"
+        assert held.rows >= min(self.committed.sum(), CAPACITY - 5 * SLOTS), "evicted too much"
+        self.first = held.first
+        # What was found counts from now on: it must never go again.
+        self.committed, self.appended = held.stop, held.stop.copy()
+
+
+def kill_often(folder: Path, kills: int, seed: int) -> Ledger:
+    """So many lives of one Lake, each killed at a moment that is drawn."""
+    path = folder / "lake"
+    Lake.create(path, SPEC, CAPACITY, segment_rows=SLOTS).writer("g", STREAMS).close()
+    chance, ledger, zygote = random.Random(seed), Ledger(), Zygote()
+    try:
+        for life in range(kills):
+            pid = zygote.begin(path, chance.randrange(2**32))
+            # Every third is killed while it recovers, if recovery takes that long.
+            while life % 3 and (line := zygote.line(PATIENCE)):
+                ledger.note(line)
+                if line[0] == "O":
+                    break
+            moment = time.monotonic() + chance.choice([0.02, 0.1, 0.3]) * chance.random()
+            while (left := moment - time.monotonic()) > 0:
+                if (line := zygote.line(left)) is not None:
+                    ledger.note(line)
+            os.kill(pid, signal.SIGKILL)
+            while (line := zygote.line(PATIENCE))[0] != "D":
+                ledger.note(line)
+            assert os.waitstatus_to_exitcode(int(line[1])) == -signal.SIGKILL
+            ledger.check(check_all(Lake.open(path)))
+    finally:
+        zygote.end()
+    return ledger
+
+
+def report(ledger: Ledger, kills: int) -> str:
+    return (
+        f"{kills} kills: {kills - ledger.opened} during recovery, {ledger.commits} commits "
+        f"acknowledged, {int(ledger.committed.sum())} rows, {int(ledger.first.sum())} evicted, "
+        "0 lost, 0 invented"
+    )
+
+
+def test_kills(tmp_path, capsys):
+    ledger = kill_often(tmp_path, 200, seed=1)
+    assert 10 < ledger.opened < 200
+    assert ledger.first.all(), "nothing was evicted"
+    with capsys.disabled():
+        print("\n" + report(ledger, 200))
+
+
+@pytest.mark.full
+def test_ten_thousand_kills(tmp_path, capsys):
+    ledger = kill_often(tmp_path, 10_000, seed=2)
+    with capsys.disabled():
+        print("\n" + report(ledger, 10_000))
