@@ -207,25 +207,42 @@ def save_group(files: Files, folder: Path, info: GroupInfo) -> None:
     )
 
 
+def group_folders(folder: Path) -> list[Path]:
+    """Folders of a Lake's groups by name; a folder without group.json is none yet."""
+    try:
+        entries = sorted(os.scandir(folder / "groups"), key=lambda entry: entry.name)
+    except OSError as error:
+        raise LakeRefused(
+            f"{folder / 'groups'}: {os.strerror(error.errno or 0)}; restore this folder from a "
+            "copy of the Lake"
+        ) from None
+    return [
+        Path(entry.path)
+        for entry in entries
+        if _NAME.fullmatch(entry.name)
+        and entry.is_dir(follow_symlinks=False)
+        and (Path(entry.path) / "group.json").exists()
+    ]
+
+
+def load_group(folder: Path) -> GroupInfo:
+    """What a group's folder says it is."""
+    path = folder / "group.json"
+    plain = read_json(path)
+    try:
+        values = [plain[key] for key in ("index", "streams", "base")]
+        if plain["name"] != folder.name or any(
+            not isinstance(n, int) or not 0 <= n < 2**31 for n in values
+        ):
+            raise ValueError("its name or numbers")
+        return GroupInfo(folder.name, *values)
+    except (KeyError, ValueError) as error:
+        raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
+
+
 def load_groups(folder: Path) -> list[GroupInfo]:
-    """Every group of a Lake in the order of creation; a folder without group.json is none yet."""
-    groups: list[GroupInfo] = []
-    for entry in sorted(os.scandir(folder / "groups"), key=lambda entry: entry.name):
-        if not _NAME.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
-            continue
-        path = Path(entry.path) / "group.json"
-        if not path.exists():
-            continue
-        plain = read_json(path)
-        try:
-            values = [plain[key] for key in ("index", "streams", "base")]
-            if plain["name"] != entry.name or any(
-                not isinstance(n, int) or not 0 <= n < 2**31 for n in values
-            ):
-                raise ValueError("its name or numbers")
-            groups.append(GroupInfo(entry.name, *values))
-        except (KeyError, ValueError) as error:
-            raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
+    """Every group of a Lake in the order of creation."""
+    groups = [load_group(inner) for inner in group_folders(folder)]
     groups.sort(key=lambda group: group.index)
     base = 0
     for index, group in enumerate(groups):

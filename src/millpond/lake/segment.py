@@ -162,10 +162,12 @@ def read_meta(fd: int, path: Path, columns: Columns, fingerprint: str, slots: in
 
 def damaged(path: Path, start: int, stop: int, why: str) -> LakeDamaged:
     """The error for bytes that are not what was written."""
-    return LakeDamaged(
+    error = LakeDamaged(
         f"{path}: bytes {start}-{stop - 1} are damaged: {why}; "
         "run `millpond lake repair` to keep every row that can be proven"
     )
+    error.start, error.stop, error.why = start, stop, why
+    return error
 
 
 def _parse(plain: Any) -> Meta:
