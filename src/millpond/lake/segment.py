@@ -148,16 +148,18 @@ def read_meta(fd: int, path: Path, columns: Columns, fingerprint: str, slots: in
     if len(text) != length or digest(text) != json_sum:
         raise damaged(path, offset, offset + length, "the description's checksum does not hold")
     try:
-        meta = _parse(json.loads(text))
-        _check(meta, columns, slots, size)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        plain = json.loads(text)
+        said = str(plain["fingerprint"])
+        if said == fingerprint:
+            meta = _parse(plain)
+            _check(meta, columns, slots, size)
+            return meta
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise damaged(path, offset, offset + length, f"the description is wrong: {error}") from None
-    if meta.fingerprint != fingerprint:
-        raise LakeRefused(
-            f"{path}: written with spec {meta.fingerprint}, this Lake holds {fingerprint}; "
-            "move the file out of the folder"
-        )
-    return meta
+    raise LakeRefused(
+        f"{path}: written with spec {said}, this Lake holds {fingerprint}; "
+        "move the file out of the folder"
+    )
 
 
 def damaged(path: Path, start: int, stop: int, why: str) -> LakeDamaged:
