@@ -37,8 +37,8 @@ def show_survey(survey: Survey, console: Console) -> None:
         capacity = sized(survey.capacity_bytes)
     _say(
         console,
-        f"{sized(stats.bytes_on_disk)} on disk, {sized(stats.bytes_raw)} raw: "
-        f"{_ratio(stats.bytes_raw, stats.bytes_on_disk)} smaller; "
+        f"{sized(stats.bytes_on_disk)} on disk, {sized(stats.bytes_raw)} raw "
+        f"(ratio {_ratio(stats.bytes_raw, stats.bytes_on_disk)}); "
         f"{survey.use:.1%} of its capacity of {capacity}",
     )
     open_ones = stats.segments - stats.sealed

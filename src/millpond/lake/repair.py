@@ -122,6 +122,8 @@ class _Mender:
 
     def run(self, dry_run: bool, threads: int) -> list[Mended]:
         plans = [(one, self._plan(one)) for one in self.found if one.damages]
+        if not dry_run:
+            self._finish_moving()
         if dry_run or not plans:
             return [plan for _, plan in plans]
         self._remember_ids({one.number: plan for one, plan in plans})
@@ -209,6 +211,13 @@ class _Mender:
                     self.files.unlink(path)
                 else:
                     self.files.rename(path, aside)
+
+    def _finish_moving(self) -> None:
+        """A repair that was stopped may have moved an open segment aside, but not its journal."""
+        aside = set_aside(self.folder)
+        for number, kinds in numbers(self.folder).items():
+            if kinds == {"journal"} and number in aside:
+                self._move_aside(path_of(self.folder, number, ".journal"))
 
     def _remember_ids(self, plans: dict[int, Mended]) -> None:
         """Row ids are never reused: where the newest rows go, an empty segment says where ids end.
