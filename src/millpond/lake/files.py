@@ -59,6 +59,10 @@ class Files:
         """Atomically: whoever looks sees either name, and a file under `new` is replaced."""
         os.replace(old, new)
 
+    def link(self, old: Path, new: Path) -> None:
+        """A second name for a file; it is an error if `new` is there already."""
+        os.link(old, new, follow_symlinks=False)
+
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import LakeDamaged
+from ..rows import CUT
 from .codec import Codec
 from .columns import Columns
 from .files import Files, said_plainly
@@ -26,6 +27,7 @@ from .sealer import size_on_disk
 from .segment import Meta, path_of, read_meta
 
 _FILE = re.compile(r"(\d{16})\.(open|journal|seg|tmp)")
+_ASIDE = re.compile(r"(\d{16})\.damaged(\.journal)?(\.\d+)?")
 
 
 class Found(NamedTuple):
@@ -46,6 +48,16 @@ def numbers(folder: Path) -> dict[int, set[str]]:
         match = _FILE.fullmatch(entry.name)
         if match and entry.is_file(follow_symlinks=False):
             found.setdefault(int(match[1]), set()).add(match[2])
+    return dict(sorted(found.items()))
+
+
+def set_aside(folder: Path) -> dict[int, list[Path]]:
+    """Files that repair moved out of the way, by segment number; no reader looks at them."""
+    found: dict[int, list[Path]] = {}
+    for entry in os.scandir(folder):
+        match = _ASIDE.fullmatch(entry.name)
+        if match:
+            found.setdefault(int(match[1]), []).append(Path(entry.path))
     return dict(sorted(found.items()))
 
 
@@ -87,7 +99,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
             remove_raw_twin(number)
             sealed[number] = (int(meta.count.sum()), size_on_disk(folder, number))
             _learn(known, path_of(folder, number, ".seg"), meta, columns)
-            _advance(next_id, meta.first, meta.count)
+            _advance(next_id, last_flags, meta.first, meta.count)
             _flags_of(last_flags, path_of(folder, number, ".seg"), meta, columns)
         elif "open" in kinds:
             open_meta, blocks = read_open(folder, number, columns, info, group)
@@ -100,11 +112,11 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
                 continue
             open_meta = replace(open_meta, count=blocks[-1].end)
             unsealed.append((replace(open_meta, count=open_meta.count * 0), blocks))
-            _advance(next_id, open_meta.first, open_meta.count)
+            _advance(next_id, last_flags, open_meta.first, open_meta.count)
             _flags_of(last_flags, path_of(folder, number, ".open"), open_meta, columns)
         else:
             remove(number, ".journal")
-    next_number = 1 + max(there, default=-1)
+    next_number = 1 + max([*there, *set_aside(folder)], default=-1)  # numbers are never reused
     return Found(next_id, last_flags, unsealed, sealed, next_number, known)
 
 
@@ -175,7 +187,10 @@ def _learn(known: dict[str, list[Codec]], path: Path, meta: Meta, columns: Colum
                 codecs.append(Codec(dictionary, column.width))
 
 
-def _advance(next_id: np.ndarray, first: np.ndarray, count: np.ndarray) -> None:
+def _advance(
+    next_id: np.ndarray, last_flags: np.ndarray, first: np.ndarray, count: np.ndarray
+) -> None:
+    last_flags[first > next_id] = CUT  # rows between are gone: anything may follow
     np.maximum(next_id, first + count, out=next_id)
 
 

@@ -158,9 +158,7 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
                 f"{info.fingerprint}; move the file out of the folder"
             )
         _check(meta, columns, info.slots, size)
-        place = (meta.group, meta.number, meta.streams, meta.kind)
-        if place != (group.index, int(path.stem), group.streams, _KINDS[path.suffix]):
-            raise ValueError("it belongs to another place")
+        _check_place(meta, int(path.stem), _KINDS[path.suffix], group)
     except LakeRefused:
         raise
     except NONSENSE as error:
@@ -168,12 +166,28 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
     return meta
 
 
+def _check_place(meta: Meta, number: int, kind: str, group: GroupInfo) -> None:
+    if (meta.group, meta.number, meta.streams, meta.kind) != (
+        group.index,
+        number,
+        group.streams,
+        kind,
+    ):
+        raise ValueError(
+            f"it is {meta.kind} segment {meta.number} of group {meta.group} with {meta.streams} "
+            f"streams, expected {kind} segment {number} of group {group.index} with "
+            f"{group.streams}; move it to where it belongs"
+        )
+
+
 def damaged(path: Path, start: int, stop: int, why: str) -> LakeDamaged:
     """The error for bytes that are not what was written."""
-    return LakeDamaged(
+    error = LakeDamaged(
         f"{path}: bytes {start}-{stop - 1} are damaged: {why}; "
         "run `millpond lake repair` to keep every row that can be proven"
     )
+    error.start, error.stop, error.why = start, stop, why
+    return error
 
 
 def _parse(plain: Any) -> Meta:
