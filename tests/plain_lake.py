@@ -138,9 +138,12 @@ class Segment:
     def __init__(self, lake: PlainLake, group: dict, path: Path) -> None:
         self.lake, self.group, self.path, self.file = lake, group, path, path.read_bytes()
         need(len(self.file) >= 48, "too short")
-        magic, version, at, size, json_sum = struct.unpack_from("<8sQQQQ", self.file)
+        place = 0 if self.kind == "open" else len(self.file) - 48
+        self.header = (place, place + 48)
+        head = self.file[place : place + 48]
+        magic, version, at, size, json_sum = struct.unpack_from("<8sQQQQ", head)
         need(magic == b"MILLPOND", "magic")
-        need(xxh(self.file[:40]) == struct.unpack_from("<Q", self.file, 40)[0], "header's sum")
+        need(xxh(head[:40]) == struct.unpack_from("<Q", head, 40)[0], "header's sum")
         need(version == 1, "version")
         text = self.file[at : at + size]
         need(len(text) == size and xxh(text) == json_sum, "the JSON's sum")

@@ -220,7 +220,7 @@ def places(segment: Sealed) -> dict[str, tuple[int, int]]:
     parts["index"] = columns["obs/image"]["offsets"]
     parts["sums"] = segment.meta["sums"]
     found = {name: (part[0], part[0] + part[1]) for name, part in parts.items()}
-    return {**found, "header": (0, 48), "json": segment.json}
+    return {**found, "header": segment.header, "json": segment.json}
 
 
 def test_a_whole_lake_is_clean(whole, truth):

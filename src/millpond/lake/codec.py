@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +23,9 @@ zstandard: Any = _zstandard  # its stubs know no arrays
 LEVEL = 3
 DICTIONARY = 64 * 1024
 WORTH = 1.5  # compress only what becomes at least so much smaller
-_SAMPLES = 1500
+MOST = 8  # dictionaries of one writer
+_SAMPLES = 1500  # frames a dictionary is trained on
+_JUDGED = 64  # frames by which one is judged
 
 
 class Codec:
@@ -124,37 +127,54 @@ def _move(frames: Any, i: int, stop: int, width: int, to: int, usual: int) -> in
     return usual
 
 
+class Codecs:
+    """The codecs of one wide column so far, and which of them, if any, the next segment takes.
+
+    Few dictionaries: every draw is grouped by dictionary.
+    """
+
+    def __init__(self, width: int, *known: Codec) -> None:
+        self.width, self.known = width, list(known)
+        self._pause = self._skip = 0  # segments to leave raw before trying again
+
+    def choose(self, sample: Callable[[int], np.ndarray]) -> Codec | None:
+        """The codec for a segment of which sample(n) gives about n frames; None: leave it raw.
+
+        A known one, unless it makes frames a fifth larger than those it was made for; then a new
+        one, if that is better. What did not compress is tried again ever more rarely.
+        """
+        if self._skip:
+            self._skip -= 1
+            return None
+        frames = sample(_JUDGED)
+        ratios = [ratio(codec, frames) for codec in self.known]
+        best = self.known[int(np.argmax(ratios))] if self.known else None
+        reached = max(ratios, default=0.0)
+        if best is not None and not best.usual:
+            best.usual = reached  # found on disk: what it does now is what it does
+        if best is None or (reached < 0.8 * best.usual and len(self.known) < MOST):
+            fresh = Codec(train(sample(_SAMPLES)), self.width)
+            fresh.usual = ratio(fresh, frames)
+            if fresh.usual > reached * 1.25:
+                best, reached = fresh, fresh.usual
+        if best is None or reached < WORTH:
+            self._pause = self._skip = min(64, 2 * self._pause or 1)
+            return None
+        self._pause = 0
+        if best not in self.known:
+            self.known.append(best)
+        return best
+
+
 def train(frames: np.ndarray) -> bytes:
     """A dictionary for frames like these: uint8[n, width]; empty where none can be made."""
-    step = max(1, len(frames) // _SAMPLES)
-    samples = [frame.tobytes() for frame in frames[::step]]
     try:
+        samples = [frame.tobytes() for frame in frames]
         return zstandard.train_dictionary(DICTIONARY, samples).as_bytes()
     except zstandard.ZstdError:
         return b""  # too few or too uniform frames
 
 
 def ratio(codec: Codec, frames: np.ndarray) -> float:
-    """How many times smaller a sample of frames becomes."""
-    step = max(1, len(frames) // 64)
-    some = np.ascontiguousarray(frames[::step])
-    return some.nbytes / max(1, len(codec.compress(some, 1)[0]))
-
-
-def choose(frames: np.ndarray, known: list[Codec], most: int, width: int) -> Codec | None:
-    """The codec for these frames, or None: raw.
-
-    A known one, unless it makes them a fifth larger than what it was made for; then a new one if
-    that is better. Few dictionaries: every draw is grouped by dictionary.
-    """
-    ratios = [ratio(codec, frames) for codec in known]
-    best = known[int(np.argmax(ratios))] if known else None
-    reached = max(ratios, default=0.0)
-    if best is None or (reached < 0.8 * best.usual and len(known) < most):
-        fresh = Codec(train(frames), width)
-        fresh.usual = ratio(fresh, frames)
-        if fresh.usual > reached * 1.25:
-            best, reached = fresh, fresh.usual
-    if best is not None and not best.usual:
-        best.usual = reached  # found on disk: what it does now is what it does
-    return best if reached >= WORTH else None
+    """How many times smaller these frames become."""
+    return frames.nbytes / max(1, len(codec.compress(frames, 1)[0]))

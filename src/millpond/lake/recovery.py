@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import LakeDamaged
 from ..rows import CUT
-from .codec import Codec
+from .codec import Codec, Codecs
 from .columns import Columns
 from .files import Files, said_plainly
 from .journal import Block, digest
@@ -38,7 +38,7 @@ class Found(NamedTuple):
     unsealed: list[tuple[Meta, list[Block]]]  # open segments, oldest first
     sealed: dict[int, tuple[int, int]]  # number → rows, bytes on disk
     next_number: int
-    known: dict[str, list[Codec]]
+    known: dict[str, Codecs]
 
 
 def numbers(folder: Path) -> dict[int, set[str]]:
@@ -69,7 +69,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
     last_flags = np.zeros(group.streams, np.uint8)
     unsealed: list[tuple[Meta, list[Block]]] = []
     sealed: dict[int, tuple[int, int]] = {}
-    known: dict[str, list[Codec]] = {}
+    known: dict[str, Codecs] = {}
 
     def remove_raw_twin(number: int) -> None:
         if {"open", "journal"} & there[number]:
@@ -176,11 +176,11 @@ def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
     return dictionary if digest(dictionary) == stored.dictionary_sum else None
 
 
-def _learn(known: dict[str, list[Codec]], path: Path, meta: Meta, columns: Columns) -> None:
+def _learn(known: dict[str, Codecs], path: Path, meta: Meta, columns: Columns) -> None:
     """Remember the dictionaries a sealed segment uses, to use them again."""
     for column in columns.all:
         stored = meta.columns[column.name]
-        codecs = known.setdefault(column.name, [])
+        codecs = known.setdefault(column.name, Codecs(column.width)).known
         if stored.codec == "zstd" and all(c.identity != stored.dictionary_sum for c in codecs):
             dictionary = read_dictionary(path, meta, column.name)
             if dictionary is not None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LakeRefused
-from .codec import Codec
+from .codec import Codecs
 from .columns import Columns
 from .damage import Chain, Examined
 from .dictionaries import Dictionaries
@@ -113,10 +113,10 @@ class _Mender:
         self.columns, self.found = Columns(info.spec), found
         self.shelf = Dictionaries(folder.parent.parent, info, [group])
         # A new segment uses the dictionaries of the whole ones, as its writer would.
-        self.known: dict[str, list[Codec]] = {}
+        self.known: dict[str, Codecs] = {}
         for one in found:
             for name, codec in one.codecs.items():
-                codecs = self.known.setdefault(name, [])
+                codecs = self.known.setdefault(name, Codecs(codec.width)).known
                 if all(codec.identity != other.identity for other in codecs):
                     codecs.append(codec)
 

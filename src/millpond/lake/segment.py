@@ -1,4 +1,4 @@
-"""A segment file: a header page that points at a JSON description, and regions of whole pages.
+"""A segment file: a header that points at a JSON description, and regions of whole pages.
 
 `NUMBER.open` holds raw rows and is still written to; `NUMBER.seg` is sealed and never changes.
 Rows lie stream by stream: row t of stream s has slot `s * length + t`. Everything is
@@ -123,23 +123,32 @@ def open_meta(
 
 
 def write_meta(files: Files, fd: int, meta: Meta, offset: int) -> int:
-    """Write the JSON at `offset`, then the header that points at it; return the JSON's end."""
+    """Write the JSON at `offset` and the header that points at it; return where they end.
+
+    An open segment begins with its header, a sealed one ends with it: so rows that need not be
+    compressed are sealed where they lie, and no byte is ever written over.
+    """
     text = json.dumps(meta.to_json(), separators=(",", ":")).encode()
-    files.pwrite(fd, memoryview(text), offset)
     head = _HEAD.pack(MAGIC, VERSION, offset, len(text), digest(text))
-    files.pwrite(fd, memoryview(head + _SUM.pack(digest(head))), 0)
+    head += _SUM.pack(digest(head))
+    if meta.kind == SEALED:
+        files.pwrite(fd, memoryview(text + head), offset)
+        return offset + len(text) + len(head)
+    files.pwrite(fd, memoryview(text), offset)
+    files.pwrite(fd, memoryview(head), 0)
     return offset + len(text)
 
 
 def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
     """The description of a segment file, checked against its place in the Lake, or LakeDamaged."""
-    size = os.fstat(fd).st_size
-    head = os.pread(fd, _HEAD.size + _SUM.size, 0)
-    if len(head) < _HEAD.size + _SUM.size or head[:8] != MAGIC:
-        raise damaged(path, 0, PAGE, "this is no segment header")
+    size, whole = os.fstat(fd).st_size, _HEAD.size + _SUM.size
+    place = 0 if _KINDS[path.suffix] == OPEN else max(0, size - whole)
+    head = os.pread(fd, whole, place)
+    if len(head) < whole or head[:8] != MAGIC:
+        raise damaged(path, place, place + whole, "this is no segment header")
     _, version, offset, length, json_sum = _HEAD.unpack_from(head)
     if _SUM.unpack_from(head, _HEAD.size)[0] != digest(head[: _HEAD.size]):
-        raise damaged(path, 0, _HEAD.size + _SUM.size, "the header's checksum does not hold")
+        raise damaged(path, place, place + whole, "the header's checksum does not hold")
     if version != VERSION:
         raise LakeRefused(
             f"{path}: format version {version}, this millpond reads {VERSION}; "
