@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import LakeDamaged
+from ..errors import LakeDamaged, LakeRefused
 from .codec import Codec
 from .columns import Columns
 from .files import Files, said_plainly
@@ -42,10 +42,13 @@ class Found(NamedTuple):
 def numbers(folder: Path) -> dict[int, set[str]]:
     """Segment numbers in a group's folder and which files each has; other names are ignored."""
     found: dict[int, set[str]] = {}
-    for entry in os.scandir(folder):
-        match = _FILE.fullmatch(entry.name)
-        if match and entry.is_file(follow_symlinks=False):
-            found.setdefault(int(match[1]), set()).add(match[2])
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            match = _FILE.fullmatch(entry.name)
+            if match and entry.is_symlink():
+                raise LakeRefused(f"{entry.path}: a link, which is never followed; move the file")
+            if match:
+                found.setdefault(int(match[1]), set()).add(match[2])
     return dict(sorted(found.items()))
 
 
