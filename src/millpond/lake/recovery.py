@@ -158,7 +158,7 @@ def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
     """The dictionary of a compressed column; None if its checksum does not hold."""
     stored = meta.columns[name]
     if stored.dictionary is None:
-        return b""
+        return b"" if stored.dictionary_sum == digest(b"") else None
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         dictionary = os.pread(fd, stored.dictionary.size, stored.dictionary.offset)
