@@ -159,6 +159,23 @@ def test_some_lengths(place, name):
     assert name == "journal" or not outcomes["prefix"]
 
 
+def test_records_behind_a_damaged_one_never_come_back(tmp_path):
+    """Another life's rows take the place of the lost ones; what followed those is not theirs."""
+    path = tmp_path / "lake"
+    with Lake.create(path, SPEC, 10**6, segment_rows=SLOTS).writer("g", STREAMS) as writer:
+        for _ in range(3):
+            append(writer, 2)
+            writer.commit()
+    journal = path / GROUP / f"{0:016d}.journal"
+    data = bytearray(journal.read_bytes())
+    data[len(data) // 2] ^= 1
+    journal.write_bytes(data)
+    with Lake.open(path, "a").writer("g", STREAMS) as writer:
+        assert (writer.next_row == 2).all()
+        append(writer, 2)
+    assert (check_all(Lake.open(path)).stop == 4).all()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("bit", range(8))
 @pytest.mark.parametrize("name", FILES)

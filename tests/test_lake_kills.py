@@ -4,62 +4,19 @@ from __future__ import annotations
 
 import os
 import random
-import selectors
 import signal
-import subprocess
-import sys
 import time
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from lake_lives import STREAMS
+from lake_lives import PATIENCE, STREAMS, Zygote
 from lake_world import SLOTS, SPEC, Held, check_all
 
 from millpond.lake import Lake
 
 CAPACITY = 6 * SLOTS
-PATIENCE = 60.0
-
-
-class Zygote:
-    """A process that forks writers, and a pipe on which all of them report."""
-
-    def __init__(self) -> None:
-        program = Path(__file__).parent / "lake_lives.py"
-        self.process = subprocess.Popen(
-            [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-        )
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self.process.stdout, selectors.EVENT_READ)
-        self._rest = b""
-        assert self.line(PATIENCE) == ["ready"]
-
-    def line(self, seconds: float) -> list[str] | None:
-        """The next report, or None when none comes in time."""
-        end = time.monotonic() + seconds
-        while b"\n" not in self._rest:
-            left = end - time.monotonic()
-            if left <= 0 or not self._selector.select(left):
-                return None
-            data = os.read(self.process.stdout.fileno(), 1 << 16)
-            assert data, "the zygote is gone"
-            self._rest += data
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line.decode().split(" ")
-
-    def begin(self, path: Path, seed: int) -> int:
-        self.process.stdin.write(f"{seed} {path}\n".encode())
-        word, pid = self.line(PATIENCE)
-        assert word == "P"
-        return int(pid)
-
-    def end(self) -> None:
-        self.process.stdin.close()
-        self.process.wait(PATIENCE)
-        self.process.stdout.close()
-        self._selector.close()
 
 
 class Ledger:
@@ -104,7 +61,7 @@ def kill_often(folder: Path, kills: int, seed: int) -> Ledger:
     chance, ledger, zygote = random.Random(seed), Ledger(), Zygote()
     try:
         for life in range(kills):
-            pid = zygote.begin(path, chance.randrange(2**32))
+            pid = zygote.begin("live", chance.randrange(2**32), path)
             # Every third is killed while it recovers, if recovery takes that long.
             while life % 3 and (line := zygote.line(PATIENCE)):
                 ledger.note(line)

@@ -51,9 +51,9 @@ def move(disk: Disk, writer: Writer, chance: random.Random) -> Writer | None:
     if what < 0.08:
         kill(disk, writer)
         return None
-    if what < 0.5:
-        env = None if chance.random() < 0.4 else chance.randrange(STREAMS)
-        number = 1 + chance.randrange(3) if env is None else chance.choice([1, 9, 120, 300])
+    if what < 0.55:
+        env = None if chance.random() < 0.3 else chance.randrange(STREAMS)
+        number = 1 + chance.randrange(3) if env is None else chance.choice([1, 9, 200, 256, 300])
         intent = writer.next_row.copy()
         intent[slice(None) if env is None else env] += number
         disk.note("appended", intent)
@@ -116,8 +116,11 @@ def lose_power(folder: Path, stories: int, images: int, seed: int) -> int:
         base = folder / str(story)
         base.mkdir()
         disk = play(base, chance.randrange(2**32))
+        # Most operations write rows; most moments that matter are about the others.
+        rare = [at for at, entry in enumerate(disk.log) if entry[0] != "pwrite"]
         for number in range(images):
-            at, luck = chance.randrange(len(disk.log) + 1), chance.randrange(2**32)
+            at = chance.choice([chance.randrange(len(disk.log)), *[chance.choice(rare)] * 3])
+            at, luck = at + chance.randrange(3), chance.randrange(2**32)
             to = folder / f"{story}-{number}"
             try:
                 check_image(disk, at, random.Random(luck), to)

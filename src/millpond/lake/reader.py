@@ -184,8 +184,7 @@ class Reader:
                 return number
         dictionary = read_dictionary(path, meta, name)
         if dictionary is None:
-            region = meta.columns[name].dictionary
-            assert region is not None
+            region = meta.columns[name].dictionary or meta.columns[name].data
             end = region.offset + region.size
             raise damaged(path, region.offset, end, "the dictionary's checksum does not hold")
         width = next(c.width for c in self.columns.all if c.name == name)

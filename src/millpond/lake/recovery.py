@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import LakeDamaged
+from ..errors import LakeDamaged, LakeRefused
 from ..rows import CUT
 from .codec import Codec, Codecs
 from .columns import Columns
@@ -44,10 +44,13 @@ class Found(NamedTuple):
 def numbers(folder: Path) -> dict[int, set[str]]:
     """Segment numbers in a group's folder and which files each has; other names are ignored."""
     found: dict[int, set[str]] = {}
-    for entry in os.scandir(folder):
-        match = _FILE.fullmatch(entry.name)
-        if match and entry.is_file(follow_symlinks=False):
-            found.setdefault(int(match[1]), set()).add(match[2])
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            match = _FILE.fullmatch(entry.name)
+            if match and entry.is_symlink():
+                raise LakeRefused(f"{entry.path}: a link, which is never followed; move the file")
+            if match:
+                found.setdefault(int(match[1]), set()).add(match[2])
     return dict(sorted(found.items()))
 
 
@@ -167,7 +170,7 @@ def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
     """The dictionary of a compressed column; None if its checksum does not hold."""
     stored = meta.columns[name]
     if stored.dictionary is None:
-        return b""
+        return b"" if stored.dictionary_sum == digest(b"") else None
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         dictionary = os.pread(fd, stored.dictionary.size, stored.dictionary.offset)
