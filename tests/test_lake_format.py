@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import random
 import re
 from pathlib import Path
 
@@ -20,8 +21,6 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "lake-format.md"
 
 def write(path: Path, streams: int, steps: list[int]) -> Lake:
     """Two groups: one in lockstep with cuts and reopening, one ragged."""
-    import random
-
     chance = random.Random(3)
     lake = Lake.create(path, WIDE, 10**6, groups=2, segment_rows=4096)
     sources = [Stream(env, PATTERNS["everything"], chance) for env in range(streams)]

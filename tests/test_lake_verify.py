@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from plain_lake import PAGE, Open, PlainLake, Sealed
 
-from millpond import Field, Lake, LakeLocked, LakeRefused, Rows, Spec, Window
+from millpond import Field, Lake, LakeLocked, LakeRefused, Rows, Spec, Window, Writer
 from millpond.lake import repair_lake, verify_lake
 from millpond.lake.files import Files
 
@@ -391,6 +391,31 @@ def test_a_dictionary_that_is_nowhere_else_takes_its_segment_along(tmp_path):
     assert verify_lake(lake).clean
     assert len(Lake.open(lake)) == 0
     assert len(truth) == STREAMS
+
+
+@pytest.mark.parametrize("row", [3, 8, 17])
+def test_flags_that_contradict_the_row_before_are_found(tmp_path, monkeypatch, row):
+    """Inside a segment, across two, and in an open one; only a bug could have written them."""
+    monkeypatch.setattr(Writer, "_check_episodes", lambda self, flags, which: flags[-1])
+    rng, lake = np.random.default_rng(0), tmp_path / "lake"
+    rows = some_rows(rng, 18)
+    ordinary = (rows.flags[row] == 0) & (rows.flags[row - 1] == 0)
+    stream = int(np.argmax(ordinary))
+    rows.flags[row, stream] = 1
+    with Lake.create(lake, SPEC, 10**6, segment_rows=4096, files=Quick()).writer(GROUP, 512) as w:
+        for part in (slice(0, 8), slice(8, 16), slice(16, 18)):
+            obs = {name: values[part] for name, values in rows.obs.items()}
+            w.append(Rows(obs, *(values[part] for values in rows[1:6])))
+            w.commit()
+    (damage,) = verify_lake(lake).damages
+    assert f"the first being row {row} of stream {stream}" in damage.what
+    assert damage.rows == 1
+    repair_lake(lake, files=Quick())
+    assert verify_lake(lake).clean
+    left = PlainLake(lake).rows()[stream]
+    # A sealed segment loses the rows behind it, an open one whole commits.
+    gone = range(16, 18) if row == 17 else range(row, (row // 8 + 1) * 8)
+    assert list(left) == [n for n in range(18) if n not in gone]
 
 
 def test_segments_from_elsewhere_are_set_aside(lake, truth, tmp_path):
