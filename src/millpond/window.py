@@ -8,6 +8,7 @@ it, "steps" rows after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -70,6 +71,11 @@ class Window:
                 'declare; add extras={"life_lost": Field("bool")}'
             )
 
+    @cached_property
+    def _powers(self) -> np.ndarray:
+        """float32[n_step + 1]: gamma^k."""
+        return np.array([self.gamma**k for k in range(self.n_step + 1)], np.float32)
+
     @property
     def before(self) -> int:
         """Rows before a start whose flags decide about it."""
@@ -87,26 +93,23 @@ class Window:
 
     def judge(self, flags: Array, xp: Any) -> Verdict:
         """Judge starts by the flags bytes of rows i - before ... i + n_step - 1 (first axis)."""
-        here = self.stack - 1
-        valid = (flags[here] & (BORDER | CONTEXT)) == 0
-        inside = (flags[here] & FIRST) == 0  # the row before belongs to the same episode
-        depth = xp.zeros(valid.shape, np.int32)
+        here = flags[self.stack - 1]
+        past = here  # bits of all rows back to the episode's first
+        depth = xp.zeros(here.shape, np.int32)
         for back in range(1, self.stack):
-            row = flags[here - back]
-            valid = valid & ~(inside & ((row & CUT) != 0))
+            inside = (past & FIRST) == 0  # this row belongs to the same episode
             depth = depth + inside
-            inside = inside & ((row & FIRST) == 0)
+            past = past | flags[self.stack - 1 - back] * inside
         ends = ENDED | LIFE_LOST if self.life_loss_ends else ENDED
-        going = xp.ones(valid.shape, bool)  # the sum reaches this row
-        steps = xp.zeros(valid.shape, np.int32)
-        last = xp.zeros(valid.shape, np.uint8)
-        for ahead in range(self.n_step):
-            row = flags[here + ahead]
-            valid = valid & ~(going & ((row & CUT) != 0))
+        summed = last = here  # bits of all rows summed, and of the last of them
+        steps = xp.ones(here.shape, np.int32)
+        for ahead in range(1, self.n_step):
+            going = (summed & ends) == 0  # the sum reaches this row
             steps = steps + going
-            last = xp.where(going, row, last)
-            going = going & ((row & ends) == 0)
-        return Verdict(valid, depth, steps, flags[here], last)
+            last = xp.where(going, flags[self.stack - 1 + ahead], last)
+            summed = summed | last
+        valid = ((here & (BORDER | CONTEXT)) | ((past | summed) & CUT)) == 0
+        return Verdict(valid, depth, steps, here, last)
 
     def lookback(self, depth: Array, xp: Any) -> tuple[Array, Array]:
         """Stack positions, oldest first: how many rows back each lies, and which are padding.
@@ -122,11 +125,11 @@ class Window:
         """n-step sum and discount, float32[...], from float32[n_step, ...] of rows i, i+1, ..."""
         total = rewards[0]
         for ahead in range(1, self.n_step):
-            term = np.float32(self.gamma**ahead) * rewards[ahead]
+            term = self._powers[ahead] * rewards[ahead]
             total = total + xp.where(ahead < verdict.steps, term, np.float32(0))
         stops = TERMINATED | LIFE_LOST if self.life_loss_ends else TERMINATED
-        powers = xp.asarray([self.gamma**k for k in range(self.n_step + 1)], dtype=np.float32)
-        discount = xp.where((verdict.last & stops) != 0, np.float32(0), powers[verdict.steps])
+        powers = xp.asarray(self._powers).take(verdict.steps, mode="clip")
+        discount = xp.where((verdict.last & stops) != 0, np.float32(0), powers)
         return total, discount
 
 

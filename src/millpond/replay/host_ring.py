@@ -134,11 +134,11 @@ class HostRing:
         return low, low + count
 
     def shift(self, slots: np.ndarray, rows: Any) -> np.ndarray:
-        """Slots that lie `rows` rows later in the same streams, around the ring's end."""
+        """Slots that lie `rows` rows later in the same streams; takes go around the ring's end."""
         if self.layout.own_heads:
             stream, position = self.layout.place(slots)
             return self.layout.slot(stream, (position + rows) % self.length)
-        return (slots + rows * self.streams) % self.layout.capacity
+        return slots + rows * self.streams
 
     def ids(self, stream: np.ndarray, position: np.ndarray) -> np.ndarray:
         """The 64-bit ids of the rows now at these places."""
