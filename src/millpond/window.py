@@ -8,7 +8,6 @@ it, "steps" rows after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -71,11 +70,6 @@ class Window:
                 'declare; add extras={"life_lost": Field("bool")}'
             )
 
-    @cached_property
-    def _powers(self) -> np.ndarray:
-        """float32[n_step + 1]: gamma^k."""
-        return np.array([self.gamma**k for k in range(self.n_step + 1)], np.float32)
-
     @property
     def before(self) -> int:
         """Rows before a start whose flags decide about it."""
@@ -93,23 +87,23 @@ class Window:
 
     def judge(self, flags: Array, xp: Any) -> Verdict:
         """Judge starts by the flags bytes of rows i - before ... i + n_step - 1 (first axis)."""
-        here = flags[self.stack - 1]
-        past = here  # bits of all rows back to the episode's first
-        depth = xp.zeros(here.shape, np.int32)
+        here = self.stack - 1
+        start = past = flags[here]  # past: bits of all rows back to the episode's first
+        depth = xp.zeros(start.shape, np.int32)
         for back in range(1, self.stack):
             inside = (past & FIRST) == 0  # this row belongs to the same episode
             depth = depth + inside
-            past = past | flags[self.stack - 1 - back] * inside
+            past = past | flags[here - back] * inside
         ends = ENDED | LIFE_LOST if self.life_loss_ends else ENDED
-        summed = last = here  # bits of all rows summed, and of the last of them
-        steps = xp.ones(here.shape, np.int32)
+        summed = last = start  # bits of all rows summed, and of the last of them
+        steps = xp.ones(start.shape, np.int32)
         for ahead in range(1, self.n_step):
             going = (summed & ends) == 0  # the sum reaches this row
             steps = steps + going
-            last = xp.where(going, flags[self.stack - 1 + ahead], last)
+            last = xp.where(going, flags[here + ahead], last)
             summed = summed | last
-        valid = ((here & (BORDER | CONTEXT)) | ((past | summed) & CUT)) == 0
-        return Verdict(valid, depth, steps, here, last)
+        valid = ((start & (BORDER | CONTEXT)) | ((past | summed) & CUT)) == 0
+        return Verdict(valid, depth, steps, start, last)
 
     def lookback(self, depth: Array, xp: Any) -> tuple[Array, Array]:
         """Stack positions, oldest first: how many rows back each lies, and which are padding.
@@ -125,11 +119,11 @@ class Window:
         """n-step sum and discount, float32[...], from float32[n_step, ...] of rows i, i+1, ..."""
         total = rewards[0]
         for ahead in range(1, self.n_step):
-            term = self._powers[ahead] * rewards[ahead]
+            term = np.float32(self.gamma**ahead) * rewards[ahead]
             total = total + xp.where(ahead < verdict.steps, term, np.float32(0))
         stops = TERMINATED | LIFE_LOST if self.life_loss_ends else TERMINATED
-        powers = xp.asarray(self._powers).take(verdict.steps, mode="clip")
-        discount = xp.where((verdict.last & stops) != 0, np.float32(0), powers)
+        powers = xp.asarray([self.gamma**k for k in range(self.n_step + 1)], dtype=np.float32)
+        discount = xp.where((verdict.last & stops) != 0, np.float32(0), powers[verdict.steps])
         return total, discount
 
 

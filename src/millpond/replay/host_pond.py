@@ -324,9 +324,10 @@ class HostPond:
             raise mismatch(
                 "draw.stream", f"0 ... {self.streams - 1}", "others", "pass this ring's batch.draw"
             )
-        here = self._here(stream, row)
-        slots = self._slots(stream, row)[here]
-        mass = priorities[here] ** self.sampler.alpha * self._judge(slots).valid
+        here, slots = self._here(stream, row), self._slots(stream, row)
+        if not here.all():
+            slots, priorities = slots[here], priorities[here]
+        mass = priorities**self.sampler.alpha * self._judge(slots).valid
         self._highest = max(self._highest, float(mass.max(initial=0.0)))
         self._tree.assign(slots, mass)
 

@@ -20,6 +20,8 @@ class HostRandom:
 
         Half the time of the generator's own `integers`; the bias is under below / 2^53.
         """
+        if min(below) < 1:
+            raise ValueError(f"no whole number lies in [0, {min(below)})")
         return tuple(
             np.zeros(shape, np.int64)
             if limit == 1

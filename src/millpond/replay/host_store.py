@@ -47,7 +47,7 @@ class HostStore:
         self.data[self._turn(slots) if self.turned else slots] = rows
 
     def take_around(self, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots, which go on around the ring's end, into out[*slots.shape, *field.shape]."""
+        """Rows at slots, which go on around the ring's end, into out[n, *field.shape]."""
         self._take(self.ring, self._turn(slots) if self.turned else slots, out)
 
     def take_stacks(
@@ -62,7 +62,9 @@ class HostStore:
         Block by block, so that frames in both stacks are read from memory once.
         """
         turned = self.turned or self.layout.own_heads
-        slots = stream * self.layout.length + rows if turned else rows * self.layout.streams + stream
+        slots = (
+            stream * self.layout.length + rows if turned else rows * self.layout.streams + stream
+        )
         slots[padded] = self.layout.capacity
         if self.field.binary:
             for where, out in zip(slots, outs, strict=True):
