@@ -65,8 +65,12 @@ class HostPond:
         self._tree = HostTree(capacity) if fan else None
         self._highest, self._samples = 1.0, 0
         self._short = None if self._tree else short_way(spec, self.layout.whole)
+        # Stack positions for every depth: one look-up per sample.
+        depths = np.arange(self.window.stack)
+        self._back, self._padded = self.window.lookback(depths, np)
         # Where one flags byte decides about a start, all 128 verdicts are known beforehand.
-        single = self.window.before + self.window.n_step == 1
+        self._reach = np.arange(-self.window.before, self.window.n_step)
+        single = len(self._reach) == 1
         self._verdicts = self.window.judge(_BYTES[None], np) if single else None
         self._around = single and not self.layout.own_heads
         self._discounts = (
@@ -320,9 +324,10 @@ class HostPond:
             raise mismatch(
                 "draw.stream", f"0 ... {self.streams - 1}", "others", "pass this ring's batch.draw"
             )
-        here = self._here(stream, row)
-        slots = self._slots(stream, row)[here]
-        mass = priorities[here] ** self.sampler.alpha * self._judge(slots).valid
+        here, slots = self._here(stream, row), self._slots(stream, row)
+        if not here.all():
+            slots, priorities = slots[here], priorities[here]
+        mass = priorities**self.sampler.alpha * self._judge(slots).valid
         self._highest = max(self._highest, float(mass.max(initial=0.0)))
         self._tree.assign(slots, mass)
 
@@ -382,8 +387,8 @@ class HostPond:
             flags = ring.flat_flags.take(slots, mode="wrap")
             valid = self._verdicts.valid.take(flags, mode="clip")
             return Verdict(valid, _ZERO, _ONE, flags, flags)
-        reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * slots.ndim)
-        return window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="clip"), np)
+        reach = self._reach.reshape(-1, *(1,) * slots.ndim)
+        return window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="wrap"), np)
 
     def _valid_slots(self, batch_size: int) -> np.ndarray:
         """Every valid start's slot: for rings where almost nothing is valid."""
@@ -407,19 +412,22 @@ class HostPond:
     def _assemble(self, slots: np.ndarray, verdict: Verdict, batch: Batch) -> None:
         """Everything but batch.draw, mask and weight, from slots and what their flags say."""
         window, stores = self.window, self._ring.stores
-        self._take_stacks(slots, verdict.depth, batch.obs, "")
-        if self.layout.whole:
-            self._take_stacks(slots, verdict.depth, batch.next_obs, "next_")
+        if window.stack > 1:
+            self._take_stacks(slots, verdict, batch)
         else:
-            around = self._around
-            after = slots + self.streams if around else self._ring.shift(slots, verdict.steps)
-            self._take_stacks(after, verdict.depth + verdict.steps, batch.next_obs, "")
+            after = self._ring.shift(slots, verdict.steps)
+            for path in self._intake.obs:
+                stores[path].take_around(slots, _leaf(batch.obs, path))
+                if self.layout.whole:
+                    stores[f"next_{path}"].take_around(slots, _leaf(batch.next_obs, path))
+                else:
+                    stores[path].take_around(after, _leaf(batch.next_obs, path))
         if self._verdicts:
             stores["reward"].take_around(slots, batch.reward)
             self._discounts.take(verdict.last, out=batch.discount, mode="clip")
         else:
-            where = self._ring.shift(slots, np.arange(window.n_step)[:, None])
-            rewards = stores["reward"].ring[:, 0].take(where, mode="clip")
+            where = self._ring.shift(slots, self._reach[window.before :, None])
+            rewards = stores["reward"].ring[:, 0].take(where, mode="wrap")
             batch.reward[:], batch.discount[:] = window.returns(rewards, verdict, np)
         stores["action"].take_around(slots, batch.action)
         for name, extra in batch.extras.items():
@@ -431,16 +439,17 @@ class HostPond:
         _TRUNCATED.take(verdict.last, out=batch.truncated, mode="clip")
         batch.steps[:] = verdict.steps
 
-    def _take_stacks(self, slots: np.ndarray, depth: np.ndarray, tree: Any, prefix: str) -> None:
-        if self.window.stack == 1:
-            for path in self._intake.obs:
-                self._ring.stores[prefix + path].take_around(slots, _leaf(tree, path))
-        else:
-            back, padded = self.window.lookback(depth, np)
-            where = self._ring.shift(slots[:, None], -back)
-            where[padded] = self.capacity
-            for path in self._intake.obs:
-                self._ring.stores[prefix + path].take(where, _leaf(tree, path))
+    def _take_stacks(self, slots: np.ndarray, verdict: Verdict, batch: Batch) -> None:
+        """The stacks of starts and of the rows `steps` after them, [2, batch, stack] in all."""
+        stream, position = self.layout.place(slots)
+        newest = np.array([position, (position + verdict.steps) % self.length])
+        depth = np.array([verdict.depth, verdict.depth + verdict.steps])
+        rows = newest[..., None] - self._back.take(depth, axis=0, mode="clip")
+        rows += (rows < 0) * self.length
+        padded = self._padded.take(depth, axis=0, mode="clip")
+        for path in self._intake.obs:
+            outs = _leaf(batch.obs, path), _leaf(batch.next_obs, path)
+            self._ring.stores[path].take_stacks(stream[:, None], rows, padded, outs)
 
     def _buffers(self, batch_size: int) -> Batch:
         def empty(field: Field, *lead: int) -> np.ndarray:

@@ -21,6 +21,8 @@ from .device_ring import DeviceRing, PondState
 from .layouts import LayoutName, make_layout
 from .priorities import DeviceTree, Priorities
 
+_ONE_SAMPLE = np.array([0, 1, 0], np.uint32)
+
 
 class Pond:
     """A ring of exactly `capacity` rows in device memory; the newest remain.
@@ -172,9 +174,10 @@ class Pond:
         if retired is not None:
             slots = jnp.concatenate([slots, retired])
             mass = jnp.concatenate([mass, jnp.zeros(retired.shape, np.float32)])
-        return state._replace(
-            priorities=old._replace(tree=self._tree.assign(old.tree, slots, mass))
-        )
+        # A step of all envs fills slots side by side, unless every env has its own head.
+        run = 1 if self.layout.own_heads else self.streams
+        tree = self._tree.assign(old.tree, slots, mass, run)
+        return state._replace(priorities=old._replace(tree=tree))
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
         """Declare continuity lost after the newest row of `envs` (bool[env]; default all)."""
@@ -239,7 +242,7 @@ class Pond:
         batch = self._assemble(state, stream, position, verdict, mass > 0, chance)
         weight = self.sampler.weights(mass, state.priorities.samples, jnp)
         batch = batch._replace(weight=weight)
-        ranked = state.priorities._replace(samples=state.priorities.samples + 1)
+        ranked = state.priorities._replace(notes=state.priorities.notes + _ONE_SAMPLE)
         return state._replace(zero=after(batch, state.zero), priorities=ranked), batch
 
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
@@ -271,8 +274,7 @@ class Pond:
         highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max())
         tree = self._tree.largest(ranked.tree, slot, mass)
         refused = ranked.refused + (~good).sum(dtype=np.uint32)
-        ranked = ranked._replace(tree=tree, highest=highest, refused=refused)
-        return state._replace(priorities=ranked)
+        return state._replace(priorities=Priorities.new(tree, highest, ranked.samples, refused))
 
     def take(self, state: PondState, stream: Array, position: Array) -> Batch:
         """The transitions that start at ring positions[batch] of streams[batch], or masked."""
@@ -430,7 +432,7 @@ class Pond:
         if self._tree:
             mass, highest, samples = saved.priorities
             tree = self._tree.rebuild(jnp.asarray(mass, np.float32))
-            ranked = Priorities(tree, jnp.float32(highest), jnp.uint32(samples), jnp.uint32(0))
+            ranked = Priorities.new(tree, highest, samples)
         return PondState(
             columns={
                 p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)
