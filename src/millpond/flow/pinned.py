@@ -19,7 +19,10 @@ import numpy as np
 def staging(shape: tuple[int, ...]) -> np.ndarray:
     """uint8[shape] on whole pages, registered with CUDA if JAX's default device is a GPU."""
     size = max(1, int(np.prod(shape, dtype=np.int64)))
-    memory = mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+    memory = mmap.mmap(
+        -1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )
+    memory.madvise(mmap.MADV_HUGEPAGE)
     array = np.frombuffer(memory, np.uint8, size).reshape(shape)
     cuda = _cuda_runtime() if jax.default_backend() == "gpu" else None
     if cuda is not None:

@@ -203,6 +203,8 @@ class Codecs:
             fresh.usual = ratio(fresh, frames)
             if fresh.usual > reached * 1.25:
                 best, reached = fresh, fresh.usual
+            elif best is not None:
+                best.usual = reached  # the frames have become harder, not the dictionary worse
         if best is None or reached < WORTH:
             self._pause = self._skip = min(64, 2 * self._pause or 1)
             return None

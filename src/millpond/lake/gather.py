@@ -1,32 +1,21 @@
 """`Gather`: long stretches of many streams at once, for filling Ponds, on any number of threads.
 
-Rows of one stream lie side by side in a segment, so a run is a few stretches: moved or decoded
-each at once. Nothing here is done row by row.
+Rows of one stream lie side by side in a segment, so a run is a few stretches of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 
 from ..rows import CONTEXT, CUT, LIFE_LOST, TERMINATED, TRUNCATED, Rows
-from .columns import LOST, RECORD
+from .columns import LOST
 from .reader import Reader
 
 _FLAGS = 15  # the bits of a stored byte that Rows.flags holds
-_DECODED = 512  # frames decoded by one call
-
-
-class Stretch(NamedTuple):
-    """Rows `begin ... begin + rows - 1` of a run, at neighbouring slots."""
-
-    run: int
-    begin: int
-    slot: int
-    rows: int
+_DECODED = 1024  # frames decoded by one call
 
 
 class Gather:
@@ -52,28 +41,28 @@ class Gather:
         reader, columns, lead = self.reader, self.reader.columns, (len(stream), length)
         piece, at = reader.index.find(stream, anchor)
         found = reader.index.stretches(piece, at + (start - anchor), length)
-        stretches = [Stretch(*part) for part in zip(*(c.tolist() for c in found), strict=True)]
-        reader.check_records(found[2])
         raw = {
             path: out[path] if out else np.empty((*lead, self._widths[path]), np.uint8)
             for path in columns.obs
         }
         for path in columns.obs:
             self._check(path, found[2], found[3])
-        records = np.zeros(lead, columns.record)
-        stored = np.zeros(lead, bool)
-        self._move(stretches, records, stored, raw)
-        if not stored.all():
-            for block in raw.values():
+        slots = _every_slot(*found, number=len(stream) * length, length=length)
+        records = reader.records(slots).reshape(lead)
+        stored = (slots >= 0).reshape(lead)
+        for path, block in raw.items():
+            self._move(path, slots, block.reshape(len(slots), -1))
+            if not stored.all():
                 block[~stored] = 0
         return self._rows(records, stored, raw)
 
     def _check(self, path: str, slots: np.ndarray, rows: np.ndarray) -> None:
         """See that every stretch's bytes are what was written, those read before excepted."""
         reader, width = self.reader, self._widths[path]
-        seats = slots >> reader.shift
+        reader.check_records(slots)
         if not reader.must_look(path, slots):
             return
+        seats = slots >> reader.shift
         fresh = np.flatnonzero(~reader.pages[path].whole[seats])
         codecs = reader.codec_of.get(path)
         packed = np.zeros(len(fresh), bool) if codecs is None else codecs[seats[fresh]] >= 0
@@ -83,64 +72,39 @@ class Gather:
             first, last = reader.frames(path, slots[one] + np.array([0, rows[one] - 1]))
             reader.ready(path, first[:1], last[1:])
 
-    def _move(
-        self,
-        stretches: list[Stretch],
-        records: np.ndarray,
-        stored: np.ndarray,
-        raw: Mapping[str, np.ndarray],
-    ) -> None:
-        """All stretches, shared among the threads."""
-        if self._pool is None or len(stretches) < 2:
-            self._move_some(stretches, records, stored, raw)
-            return
-        number = min(len(stretches), 4 * self.threads)
-        done = [
-            self._pool.submit(self._move_some, stretches[i::number], records, stored, raw)
-            for i in range(number)
-        ]
-        for one in done:
-            one.result()
+    def _move(self, path: str, slots: np.ndarray, block: np.ndarray) -> None:
+        """Stored bytes of one field into block[row, width], shared among the threads.
 
-    def _move_some(
-        self,
-        stretches: list[Stretch],
-        records: np.ndarray,
-        stored: np.ndarray,
-        raw: Mapping[str, np.ndarray],
-    ) -> None:
-        reader = self.reader
-        small = reader.pages[RECORD].sheet.flat.view(reader.columns.record)
-        for run, begin, slot, rows in stretches:
-            records[run, begin : begin + rows] = small[slot : slot + rows]
-            stored[run, begin : begin + rows] = True
-        for path, block in raw.items():
-            self._observations(path, stretches, block)
+        In few, large jobs: a thread that waits for the interpreter waits longer than a copy takes.
+        """
+        codecs = self.reader.codec_of.get(path)
+        kind = np.full(len(slots), -1) if codecs is None else codecs[slots >> self.reader.shift]
+        kind[slots < 0] = -2
+        ends = np.append(np.flatnonzero(np.diff(kind)) + 1, len(slots)).tolist()
+        share = -(-len(slots) // self.threads)
+        jobs: list[tuple[int, int, int]] = []
+        begin = 0
+        for end in ends:
+            number = int(kind[begin])
+            most = share if number < 0 else min(share, _DECODED)
+            if number > -2:
+                jobs += [(number, at, min(at + most, end)) for at in range(begin, end, most)]
+            begin = end
 
-    def _observations(self, path: str, stretches: list[Stretch], block: np.ndarray) -> None:
-        """Stored bytes of one field into block[run, time, width]."""
-        reader, codecs = self.reader, self.reader.codec_of.get(path)
-        plain = reader.pages[path].sheet.flat.reshape(-1, self._widths[path])
-        packed: dict[int, list[Stretch]] = {}
-        for one in stretches:
-            number = -1 if codecs is None else int(codecs[one.slot >> reader.shift])
+        def do(job: tuple[int, int, int]) -> None:
+            number, begin, end = job
             if number < 0:
-                np.copyto(
-                    block[one.run, one.begin : one.begin + one.rows],
-                    plain[one.slot : one.slot + one.rows],
-                )
-                continue
-            waiting = packed.setdefault(number, [])
-            waiting.append(one)
-            if sum(part.rows for part in waiting) >= _DECODED:
-                self._decode(path, number, packed.pop(number), block)
-        for number, waiting in packed.items():
-            self._decode(path, number, waiting, block)
+                rows = self.reader.pages[path].sheet.flat.reshape(-1, self._widths[path])
+                rows.take(slots[begin:end], axis=0, out=block[begin:end], mode="clip")
+            else:
+                self.reader.decode(path, slots[begin:end], number, 1, block[begin:end])
 
-    def _decode(self, path: str, number: int, some: list[Stretch], block: np.ndarray) -> None:
-        slots = np.concatenate([np.arange(one.slot, one.slot + one.rows) for one in some])
-        outs = [block[one.run, one.begin : one.begin + one.rows] for one in some]
-        self.reader.decode(path, slots, number, 1, *outs)
+        if self._pool is None or len(jobs) < 2:
+            for job in jobs:
+                do(job)
+        else:
+            for done in [self._pool.submit(do, job) for job in jobs]:
+                done.result()
 
     def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
         columns = self.reader.columns
@@ -176,3 +140,19 @@ class Gather:
             flags=byte & np.uint8(_FLAGS),
             extras=extras,
         )
+
+
+def _every_slot(
+    run: np.ndarray,
+    begin: np.ndarray,
+    slot: np.ndarray,
+    rows: np.ndarray,
+    number: int,
+    length: int,
+) -> np.ndarray:
+    """int64[number]: the slot of every row of runs that are given by stretches; -1: not stored."""
+    slots = np.full(number, -1, np.int64)
+    first = run * length + begin
+    inside = np.arange(int(rows.sum())) - np.repeat(np.cumsum(rows) - rows, rows)
+    slots[np.repeat(first, rows) + inside] = np.repeat(slot, rows) + inside
+    return slots
