@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -71,25 +73,77 @@ class Codec:
         return b"".join(packed[i].tobytes() for i in range(number)), lengths
 
     def decode(
-        self, blob: np.ndarray, start: np.ndarray, stop: np.ndarray, threads: int, *outs: np.ndarray
+        self,
+        blob: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        threads: int,
+        *outs: np.ndarray,
+        ballast: int | None = None,
     ) -> None:
         """Frames at bytes start[i] ... stop[i] - 1 of `blob` into uint8[some, width] arrays.
 
-        They fill the first of `outs`, then the next. Call with hundreds of frames, which stay in
-        the cache until they are copied; every call has a price of its own.
+        They fill the first of `outs`, then the next; without any they are only decoded. Call with
+        hundreds of frames, which stay in the cache until they are copied: each call has a price.
+        `ballast` is where in `blob` there is some.
         """
+        if threads > 1 and len(start) >= 64 * threads and len(outs) == 1:
+            cuts = np.linspace(0, len(start), threads + 1).astype(int).tolist()
+            done = [
+                _pool(threads).submit(
+                    self.decode, blob, start[a:b], stop[a:b], 1, outs[0][a:b], ballast=ballast
+                )
+                for a, b in zip(cuts, cuts[1:], strict=False)
+            ]
+            for one in done:
+                one.result()
+            return
         number, width = len(start), self.width
-        where = np.stack([start, stop - start], axis=1).astype(np.uint64, copy=False)
-        sizes = np.full(number, width, np.uint64).tobytes()
+        where = np.empty((number + 1, 2), np.uint64)
+        where[:-1, 0], where[:-1, 1] = start, stop - start
+        sizes = np.full(number + 1, width, np.uint64)
+        sizes[-1] = 1
+        if ballast is not None and number * width <= BALLAST:
+            where[-1] = ballast_for(ballast, number * width)
+        else:
+            where, sizes = where[:-1], sizes[:-1]
         frames = self._decoder().multi_decompress_to_buffer(
             zstandard.BufferWithSegments(blob, where.tobytes()),
-            decompressed_sizes=sizes,
-            threads=threads,
+            decompressed_sizes=sizes.tobytes(),
+            threads=1,
         )
-        begin, usual = 0, 1
+        begin, usual = 0, number
         for out in outs:
             usual = _move(frames, begin, begin + len(out), width, out.ctypes.data, usual)
             begin += len(out)
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "lake-decoder")
+
+
+# The decoder allocates buffers about as large as what it is given to decode. For frames that
+# become 40 times larger those would be dozens of small ones, each to be found and copied. So it is
+# given one frame more: of one byte, and a skippable part as large as the result, which the format
+# allows and nobody reads. Then everything lies in one buffer.
+BALLAST = 1 << 26
+_EACH = 64  # bytes apart; ballast for all sizes lies over each other, as only its head matters
+
+
+def lay_ballast(region: np.ndarray) -> None:
+    """Write ballast for results of any size into uint8[BALLAST] zeros."""
+    frame = zstandard.ZstdCompressor().compress(b"x")
+    for bits in range(BALLAST.bit_length()):
+        at, size = ballast_for(0, 1 << bits)
+        head = frame + struct.pack("<II", 0x184D2A50, size - len(frame) - 8)
+        region[at : at + len(head)] = np.frombuffer(head, np.uint8)
+
+
+def ballast_for(base: int, size: int) -> tuple[int, int]:
+    """Where the ballast for a result of `size` bytes lies, and its length."""
+    bits = max(12, (size - 1).bit_length())
+    return base + bits * _EACH, (1 << (bits - 1)) + 64
 
 
 @functools.cache
@@ -103,22 +157,14 @@ def _keep_freed_memory() -> None:
 
 
 def _move(frames: Any, i: int, stop: int, width: int, to: int, usual: int) -> int:
-    """Copy frames i ... stop - 1 out of the decoder's buffers, each of which holds a few of them.
-
-    A buffer's first frame has offset 0. A Python object per frame would cost as much as decoding
-    it, so each buffer is moved at once; the next is guessed to hold as many frames as the last.
-    """
+    """Copy frames i ... stop - 1 out of the decoder's buffers, as many at once as lie together."""
     begin = i
     while i < stop:
         offset = frames[i].offset
-        end = min(i + usual - offset // width, stop)
-        if not (
-            end > i
-            and frames[end - 1].offset == offset + (end - 1 - i) * width
-            and (end == stop or frames[end].offset == 0)
-        ):
+        end = min(i + usual, stop)
+        if frames[end - 1].offset != offset + (end - 1 - i) * width:
             end = i + 1
-            while end < stop and frames[end].offset != 0:
+            while end < stop and frames[end].offset != 0:  # a buffer's first frame has offset 0
                 end += 1
             usual = end - i
         address = np.frombuffer(frames[i], np.uint8).__array_interface__["data"][0]

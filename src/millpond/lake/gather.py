@@ -1,27 +1,40 @@
-"""`Gather`: long stretches of many streams at once, for filling Ponds. One thread per core."""
+"""`Gather`: long stretches of many streams at once, for filling Ponds, on any number of threads.
+
+Rows of one stream lie side by side in a segment, so a run is a few stretches: moved or decoded
+each at once. Nothing here is done row by row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from ..rows import CONTEXT, CUT, LIFE_LOST, TERMINATED, TRUNCATED, Rows
-from .columns import LOST
+from .columns import LOST, RECORD
 from .reader import Reader
 
 _FLAGS = 15  # the bits of a stored byte that Rows.flags holds
+_DECODED = 512  # frames decoded by one call
+
+
+class Stretch(NamedTuple):
+    """Rows `begin ... begin + rows - 1` of a run, at neighbouring slots."""
+
+    run: int
+    begin: int
+    slot: int
+    rows: int
 
 
 class Gather:
-    """Rows [n, length] of `n` stretches; what is not stored is zeros with CONTEXT and CUT."""
+    """Rows [n, length] of `n` runs; what is not stored is zeros with CONTEXT and CUT."""
 
     def __init__(self, reader: Reader, threads: int) -> None:
         self.reader, self.threads = reader, threads
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._together = 8  # runs decoded by one call
+        self._pool = ThreadPoolExecutor(threads, "lake-gather") if threads > 1 else None
         self._widths = {column.name: column.width for column in reader.columns.all}
 
     def __call__(
@@ -36,25 +49,118 @@ class Gather:
 
         `out` may hold uint8[n, length, width] per observation path, to be filled in place.
         """
-        reader, columns = self.reader, self.reader.columns
+        reader, columns, lead = self.reader, self.reader.columns, (len(stream), length)
         piece, at = reader.index.find(stream, anchor)
-        slots = reader.index.around(piece, at + (start - anchor), np.arange(length)).T
-        records = reader.records(slots)
-        missing = slots < 0
+        found = reader.index.stretches(piece, at + (start - anchor), length)
+        stretches = [Stretch(*part) for part in zip(*(c.tolist() for c in found), strict=True)]
+        reader.check_records(found[2])
+        raw = {
+            path: out[path] if out else np.empty((*lead, self._widths[path]), np.uint8)
+            for path in columns.obs
+        }
+        for path in columns.obs:
+            self._check(path, found[2], found[3])
+        records = np.zeros(lead, columns.record)
+        stored = np.zeros(lead, bool)
+        self._move(stretches, records, stored, raw)
+        if not stored.all():
+            for block in raw.values():
+                block[~stored] = 0
+        return self._rows(records, stored, raw)
+
+    def _check(self, path: str, slots: np.ndarray, rows: np.ndarray) -> None:
+        """See that every stretch's bytes are what was written, those read before excepted."""
+        reader, width = self.reader, self._widths[path]
+        seats = slots >> reader.shift
+        if not reader.must_look(path, slots):
+            return
+        fresh = np.flatnonzero(~reader.pages[path].whole[seats])
+        codecs = reader.codec_of.get(path)
+        packed = np.zeros(len(fresh), bool) if codecs is None else codecs[seats[fresh]] >= 0
+        plain = fresh[~packed]
+        reader.ready(path, slots[plain] * width, (slots[plain] + rows[plain]) * width)
+        for one in fresh[packed]:
+            first, last = reader.frames(path, slots[one] + np.array([0, rows[one] - 1]))
+            reader.ready(path, first[:1], last[1:])
+
+    def _move(
+        self,
+        stretches: list[Stretch],
+        records: np.ndarray,
+        stored: np.ndarray,
+        raw: Mapping[str, np.ndarray],
+    ) -> None:
+        """All stretches, shared among the threads."""
+        if self._pool is None or len(stretches) < 2:
+            self._move_some(stretches, records, stored, raw)
+            return
+        number = min(len(stretches), 4 * self.threads)
+        done = [
+            self._pool.submit(self._move_some, stretches[i::number], records, stored, raw)
+            for i in range(number)
+        ]
+        for one in done:
+            one.result()
+
+    def _move_some(
+        self,
+        stretches: list[Stretch],
+        records: np.ndarray,
+        stored: np.ndarray,
+        raw: Mapping[str, np.ndarray],
+    ) -> None:
+        reader = self.reader
+        small = reader.pages[RECORD].sheet.flat.view(reader.columns.record)
+        for run, begin, slot, rows in stretches:
+            records[run, begin : begin + rows] = small[slot : slot + rows]
+            stored[run, begin : begin + rows] = True
+        for path, block in raw.items():
+            self._observations(path, stretches, block)
+
+    def _observations(self, path: str, stretches: list[Stretch], block: np.ndarray) -> None:
+        """Stored bytes of one field into block[run, time, width]."""
+        reader, codecs = self.reader, self.reader.codec_of.get(path)
+        plain = reader.pages[path].sheet.flat.reshape(-1, self._widths[path])
+        packed: dict[int, list[Stretch]] = {}
+        for one in stretches:
+            number = -1 if codecs is None else int(codecs[one.slot >> reader.shift])
+            if number < 0:
+                np.copyto(
+                    block[one.run, one.begin : one.begin + one.rows],
+                    plain[one.slot : one.slot + one.rows],
+                )
+                continue
+            waiting = packed.setdefault(number, [])
+            waiting.append(one)
+            if sum(part.rows for part in waiting) >= _DECODED:
+                self._decode(path, number, packed.pop(number), block)
+        for number, waiting in packed.items():
+            self._decode(path, number, waiting, block)
+
+    def _decode(self, path: str, number: int, some: list[Stretch], block: np.ndarray) -> None:
+        slots = np.concatenate([np.arange(one.slot, one.slot + one.rows) for one in some])
+        outs = [block[one.run, one.begin : one.begin + one.rows] for one in some]
+        self.reader.decode(path, slots, number, 1, *outs)
+
+    def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
+        columns = self.reader.columns
         byte = records["flags"].copy()
-        byte[missing] = CONTEXT | CUT
-        cut = (byte[:, 1:] & LOST) != 0
-        byte[:, :-1] |= (cut | missing[:, 1:]) * np.uint8(CUT)
+        lost = (byte & LOST) != 0
+        byte &= np.uint8(LOST - 1)
+        action = columns.small(records, "action")
+        if not stored.all():
+            byte[~stored] = CONTEXT | CUT
+            lost |= ~stored
+            action[~stored] = columns.spec.action.lowest()  # zeros may lie outside its bounds
+        byte[:, :-1] |= lost[:, 1:] * np.uint8(CUT)
         obs: dict[str, np.ndarray] = {}
         for path, field in columns.obs.items():
-            raw = out[path] if out else np.empty((*slots.shape, self._widths[path]), np.uint8)
-            self._fetch(path, slots, missing, raw)
             if field.binary:
-                obs[path] = np.empty((*slots.shape, *field.shape), field.dtype)
-                columns.put_obs(path, raw, obs[path])
+                obs[path] = np.empty((*byte.shape, *field.shape), field.dtype)
+                columns.put_obs(path, raw[path], obs[path])
             else:
                 dtype = field.dtype.newbyteorder("<")
-                obs[path] = raw.view(dtype).reshape(*slots.shape, *field.shape)
+                obs[path] = raw[path].view(dtype).reshape(*byte.shape, *field.shape)
         extras = {
             name: (byte & LIFE_LOST) != 0
             if name == "life_lost"
@@ -63,85 +169,10 @@ class Gather:
         }
         return Rows(
             obs=columns.spec.obs_tree(obs),
-            action=self._action(records, missing),
+            action=action,
             reward=columns.small(records, "reward"),
             terminated=(byte & TERMINATED) != 0,
             truncated=(byte & TRUNCATED) != 0,
             flags=byte & np.uint8(_FLAGS),
             extras=extras,
         )
-
-    def _action(self, records: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        action = self.reader.columns.small(records, "action")
-        if missing.any():  # zeros may lie outside the action's bounds
-            action[missing] = self.reader.info.spec.action.lowest()
-        return action
-
-    def _fetch(self, path: str, slots: np.ndarray, missing: np.ndarray, out: np.ndarray) -> None:
-        """Stored bytes of one observation field into out[n, length, width]."""
-        reader, (number, length) = self.reader, slots.shape
-        codecs = reader.codec_of.get(path)
-        codec = np.full(slots.shape, -1) if codecs is None else codecs[slots >> reader.shift]
-        codec = np.where(missing, -2, codec)
-        whole = (codec == codec[:, :1]).all(axis=1) & ~missing[:, 0]
-        straight = whole & (slots[:, -1] - slots[:, 0] == length - 1)
-        raw = np.flatnonzero(straight & (codec[:, 0] == -1))
-        packed = np.flatnonzero(whole & (codec[:, 0] >= 0))
-        other = np.ones(number, bool)
-        other[raw] = other[packed] = False
-        if len(raw):
-            first = slots[raw, 0]
-            width = self._widths[path]
-            reader.ready(path, first * width, (first + length) * width)
-            self._spread(self._copy, raw, path, slots, out)
-        for one in np.unique(codec[packed, 0]):
-            mine = packed[codec[packed, 0] == one]
-            frames = reader.frames(path, slots[mine].reshape(-1))
-            reader.ready(path, *frames)
-            start, stop = (part.reshape(len(mine), length) for part in frames)
-            self._spread(self._decode, np.arange(len(mine)), path, (mine, start, stop, one), out)
-        for i in np.flatnonzero(other):
-            self._piecemeal(path, slots[i], codec[i], out[i])
-
-    def _spread(self, work: Any, items: np.ndarray, *args: Any) -> None:
-        """Run `work(items, *args)` on every thread with a share of the items."""
-        if self._pool is None or len(items) < 2:
-            work(items, *args)
-            return
-        shares = np.array_split(items, min(len(items), self.threads * 2))
-        for done in [self._pool.submit(work, share, *args) for share in shares]:
-            done.result()
-
-    def _copy(self, which: np.ndarray, path: str, slots: np.ndarray, out: np.ndarray) -> None:
-        rows = self.reader.pages[path].sheet.flat.reshape(-1, self._widths[path])
-        length = slots.shape[1]
-        for i in which:
-            first = int(slots[i, 0])
-            np.copyto(out[i], rows[first : first + length])
-
-    def _decode(self, which: np.ndarray, path: str, plan: Any, out: np.ndarray) -> None:
-        mine, start, stop, number = plan
-        blob = self.reader.pages[path].sheet.flat
-        codec = self.reader.codecs[path][int(number)]
-        for begin in range(0, len(which), self._together):
-            some = which[begin : begin + self._together]
-            runs = [out[i] for i in mine[some]]
-            codec.decode(blob, start[some].reshape(-1), stop[some].reshape(-1), 1, *runs)
-
-    def _piecemeal(self, path: str, slots: np.ndarray, codec: np.ndarray, out: np.ndarray) -> None:
-        """A stretch that crosses from one kind of segment to another, or has gaps."""
-        reader, width = self.reader, self._widths[path]
-        out[codec == -2] = 0
-        raw = np.flatnonzero(codec == -1)
-        if len(raw):
-            reader.ready(path, slots[raw] * width, (slots[raw] + 1) * width)
-            rows = reader.pages[path].sheet.flat.reshape(-1, width)
-            out[raw] = rows.take(slots[raw], axis=0, mode="clip")
-        for number in np.unique(codec[codec >= 0]):
-            which = np.flatnonzero(codec == number)
-            frames = reader.frames(path, slots[which])
-            reader.ready(path, *frames)
-            found = np.empty((len(which), width), np.uint8)
-            blob = reader.pages[path].sheet.flat
-            reader.codecs[path][int(number)].decode(blob, *frames, 1, found)
-            out[which] = found

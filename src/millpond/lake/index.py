@@ -111,3 +111,43 @@ class Index:
                 break
         here = (place >= 0) & (place < self.count[where])
         return np.where(here, self.slot[where] + place, -1)
+
+    def stretches(
+        self, piece: np.ndarray, place: np.ndarray, length: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Rows place ... place + length - 1 of n runs, as stretches of neighbouring slots.
+
+        Returns for each stretch: which run, where in the run it begins, its first slot, its rows.
+        What is not stored is in none. `place` counts from the run's piece and may lie before it.
+        """
+        piece, place = piece.copy(), place.copy()
+        while True:  # to the piece in which the run begins
+            back = (place < 0) & self.has_previous[piece]
+            if not back.any():
+                break
+            piece[back] -= 1
+            place[back] += self.count[piece[back]]
+        while True:
+            on = (place >= self.count[piece]) & self.has_next[piece]
+            if not on.any():
+                break
+            place[on] -= self.count[piece[on]]
+            piece[on] += 1
+        done = np.maximum(-place, 0)  # rows of the run before its stream's first
+        place = np.maximum(place, 0)
+        run = np.flatnonzero((done < length) & (place < self.count[piece]))
+        found: list[tuple[np.ndarray, ...]] = []
+        while len(run):
+            here = piece[run]
+            rows = np.minimum(self.count[here] - place[run], length - done[run])
+            found.append((run, done[run], self.slot[here] + place[run], rows))
+            done[run] += rows
+            place[run] = 0
+            piece[run] += 1
+            run = run[(done[run] < length) & self.has_next[here]]
+        if not found:
+            none = np.zeros(0, np.int64)
+            return none, none, none, none
+        run, begin, slot, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+        order = np.lexsort((begin, run))
+        return run[order], begin[order], slot[order], rows[order]

@@ -113,10 +113,9 @@ class Observations:
         following[:, shared * width :] = rest.reshape(n, -1)
 
     def _decode(self, path: str, slots: np.ndarray, number: int, *outs: np.ndarray) -> None:
-        frames = self.reader.frames(path, slots)
-        self.reader.ready(path, *frames)
-        blob = self.reader.pages[path].sheet.flat
-        self.reader.codecs[path][number].decode(blob, *frames, self.threads, *outs)
+        if self.reader.must_look(path, slots):
+            self.reader.ready(path, *self.reader.frames(path, slots))
+        self.reader.decode(path, slots, number, self.threads, *outs)
 
     def _scratch(self, path: str, rows: int, number: int) -> np.ndarray:
         """uint8[rows, width or stack * width] to work in, the same memory every time."""
@@ -172,4 +171,5 @@ class Observations:
 
     def _ready_rows(self, path: str, slots: np.ndarray) -> None:
         width = self.widths[path]
-        self.reader.ready(path, slots * width, (slots + 1) * width)
+        if self.reader.must_look(path, slots):
+            self.reader.ready(path, slots * width, (slots + 1) * width)

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, isfinite
-from typing import Any
 
 import numpy as np
 
 from ..errors import BadConfig, NotEnoughData, RowsGone, SpecMismatch
 from ..host_random import HostRandom
 from ..intake import KNOWN_FLAGS, Intake, broken_episode, pack_values, short_way
-from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, Flag, Rows, Tree, breaks
+from ..rows import (
+    LIFE_LOST,
+    TERMINATED,
+    TRUNCATED,
+    Batch,
+    Draw,
+    Flag,
+    Rows,
+    Tree,
+    breaks,
+    host_batch,
+    leaf,
+)
 from ..samplers import Eligible, Prioritized, Sampler, Stratified, uniform
 from ..spec import Field, Spec, mismatch
 from ..window import Verdict, Window
@@ -223,7 +234,7 @@ class HostPond:
 
     def sample(self, batch_size: int, out: Batch | None = None) -> Batch:
         """Draw `batch_size` transitions, or raise NotEnoughData if no start is valid."""
-        batch = self._buffers(batch_size) if out is None else self._reuse(out, batch_size)
+        batch = host_batch(self.spec, self.window.stack, batch_size, out)
         if self._tree:
             slots, verdict = self._draw_ranked(self._tree, batch_size, batch)
         else:
@@ -335,7 +346,7 @@ class HostPond:
         """The transitions that start at row ids[batch] of streams[batch]; invalid ones masked."""
         slots = self._slots(stream, row)
         verdict = self._judge(slots)
-        batch = self._buffers(len(row))
+        batch = host_batch(self.spec, self.window.stack, len(row))
         batch.draw.stream[:], batch.draw.row[:] = stream, row
         self._assemble(slots, verdict, batch)
         batch.draw.probability.fill(0)
@@ -417,11 +428,11 @@ class HostPond:
         else:
             after = self._ring.shift(slots, verdict.steps)
             for path in self._intake.obs:
-                stores[path].take_around(slots, _leaf(batch.obs, path))
+                stores[path].take_around(slots, leaf(batch.obs, path))
                 if self.layout.whole:
-                    stores[f"next_{path}"].take_around(slots, _leaf(batch.next_obs, path))
+                    stores[f"next_{path}"].take_around(slots, leaf(batch.next_obs, path))
                 else:
-                    stores[path].take_around(after, _leaf(batch.next_obs, path))
+                    stores[path].take_around(after, leaf(batch.next_obs, path))
         if self._verdicts:
             stores["reward"].take_around(slots, batch.reward)
             self._discounts.take(verdict.last, out=batch.discount, mode="clip")
@@ -448,44 +459,8 @@ class HostPond:
         rows += (rows < 0) * self.length
         padded = self._padded.take(depth, axis=0, mode="clip")
         for path in self._intake.obs:
-            outs = _leaf(batch.obs, path), _leaf(batch.next_obs, path)
+            outs = leaf(batch.obs, path), leaf(batch.next_obs, path)
             self._ring.stores[path].take_stacks(stream[:, None], rows, padded, outs)
-
-    def _buffers(self, batch_size: int) -> Batch:
-        def empty(field: Field, *lead: int) -> np.ndarray:
-            return np.empty((batch_size, *lead, *field.shape), field.dtype)
-
-        def obs() -> Any:
-            fields = self.spec.columns
-            return self.spec.obs_tree(
-                {p: empty(fields[p], self.window.stack) for p in self._intake.obs}
-            )
-
-        def plain(dtype: str) -> np.ndarray:
-            return np.empty(batch_size, dtype)
-
-        return Batch(
-            obs=obs(),
-            action=empty(self.spec.action),
-            reward=plain("float32"),
-            next_obs=obs(),
-            discount=plain("float32"),
-            terminated=plain("bool"),
-            truncated=plain("bool"),
-            steps=plain("int32"),
-            mask=plain("bool"),
-            weight=plain("float32"),
-            draw=Draw(plain("int32"), plain("int64"), plain("float32")),
-            extras={name: empty(field) for name, field in self.spec.extras.items()},
-        )
-
-    def _reuse(self, out: Batch, batch_size: int) -> Batch:
-        if not isinstance(out, Batch) or len(out.reward) != batch_size:
-            raise SpecMismatch(
-                f"sample: out must be a batch of {batch_size} from this pond; "
-                "pass what an earlier sample of the same size returned"
-            )
-        return out
 
     def export(self) -> dict[str, np.ndarray]:
         """The whole ring and its generator as flat arrays: `restore` gives an equal pond."""
@@ -510,9 +485,3 @@ class HostPond:
             self._tree.rebuild(mass)
         if "rng" in arrays:
             self._random.unpack(arrays["rng"])
-
-
-def _leaf(tree: Any, path: str) -> np.ndarray:
-    for key in path.split("/")[1:]:
-        tree = tree[key]
-    return tree
