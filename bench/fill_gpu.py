@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1 << 20)
     parser.add_argument("--envs", type=int, default=256)
     args = parser.parse_args()
-    threads = len(os.sched_getaffinity(0))
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
     games = (
         dict(np.load(args.frames))
         if args.frames

@@ -155,13 +155,13 @@ def test_info_of_an_empty_lake(tmp_path, capsys):
 def test_verify_and_repair_from_the_command_line(lake, capsys):
     assert run(capsys, "verify", lake)[0] == 0
     flip(file_of(lake, 1, ".seg"), [5000])
-    second = file_of(lake, 2, ".seg")
-    flip(second, [second.stat().st_size - 46])
+    end = file_of(lake, 2, ".seg").stat().st_size
+    flip(file_of(lake, 2, ".seg"), [end - 46])
     code, out, err = run(capsys, "verify", lake)
     assert (code, err) == (1, "")
     assert f"groups/g/{1:016d}.seg: bytes 4096-8191: record: checksum differs (456 rows)" in out
-    assert f"groups/g/{2:016d}.seg: bytes " in out
-    assert "this is no segment header" in out
+    header = f"bytes {end - 48}-{end - 1}: this is no segment header"
+    assert f"groups/g/{2:016d}.seg: {header} (an unknown number of rows)" in out
     assert "2 damages" in out
     assert "1 segment cannot be read at all. Nothing was changed." in out
 

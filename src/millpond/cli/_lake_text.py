@@ -154,7 +154,7 @@ def show_repaired(found: Repaired, console: Console) -> None:
     more = f", and an unknown number in {many(unknown, 'segment')}" if unknown else ""
     _say(
         console,
-        f"\nOf {many(len(found.segments), 'damaged segment')} {many(found.kept, 'row')} "
+        f"\nOf {many(len(found.damaged), 'damaged segment')} {many(found.kept, 'row')} "
         f"{'would be ' * found.dry_run}kept, {found.lost:,} lost{more}",
     )
     if found.dry_run:

@@ -52,8 +52,6 @@ class Gather:
         stored = (slots >= 0).reshape(lead)
         for path, block in raw.items():
             self._move(path, slots, block.reshape(len(slots), -1))
-            if not stored.all():
-                block[~stored] = 0
         return self._rows(records, stored, raw)
 
     def _check(self, path: str, slots: np.ndarray, rows: np.ndarray) -> None:
@@ -79,25 +77,29 @@ class Gather:
         """
         codecs = self.reader.codec_of.get(path)
         kind = np.full(len(slots), -1) if codecs is None else codecs[slots >> self.reader.shift]
-        kind[slots < 0] = -2
-        ends = np.append(np.flatnonzero(np.diff(kind)) + 1, len(slots)).tolist()
+        missing = slots < 0
+        # What is missing is taken from anywhere, then blanked: so ranges stay long.
+        some = int(slots.max())
+        kind[missing] = kind[np.argmax(slots)]
+        places = np.where(missing, some, slots)
         share = -(-len(slots) // self.threads)
         jobs: list[tuple[int, int, int]] = []
         begin = 0
-        for end in ends:
+        for end in np.append(np.flatnonzero(np.diff(kind)) + 1, len(slots)).tolist():
             number = int(kind[begin])
             most = share if number < 0 else min(share, _DECODED)
-            if number > -2:
-                jobs += [(number, at, min(at + most, end)) for at in range(begin, end, most)]
+            jobs += [(number, at, min(at + most, end)) for at in range(begin, end, most)]
             begin = end
 
         def do(job: tuple[int, int, int]) -> None:
             number, begin, end = job
             if number < 0:
                 rows = self.reader.pages[path].sheet.flat.reshape(-1, self._widths[path])
-                rows.take(slots[begin:end], axis=0, out=block[begin:end], mode="clip")
+                rows.take(places[begin:end], axis=0, out=block[begin:end], mode="clip")
             else:
-                self.reader.decode(path, slots[begin:end], number, 1, block[begin:end])
+                self.reader.decode(path, places[begin:end], number, 1, block[begin:end])
+            if missing[begin:end].any():
+                block[begin:end][missing[begin:end]] = 0
 
         if self._pool is None or len(jobs) < 2:
             for job in jobs:

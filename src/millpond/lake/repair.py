@@ -24,23 +24,27 @@ from .examine import examine
 from .files import Files, said_plainly
 from .manifest import GroupInfo, LakeInfo, load_groups, load_lake
 from .recovery import numbers, set_aside
-from .seal import seal
+from .seal import Rows, mapped_rows, seal
 from .sealed_file import SealedFile
-from .segment import OPEN, SEALED, open_meta, path_of
+from .segment import OPEN, SEALED, Meta, open_meta, path_of
 from .verify import Progress, walk
 from .writer import take_lock
 
-REWRITTEN, ASIDE, SHORTENED, RAW = "rewritten", "set aside", "journal shortened", "raw twin kept"
+REWRITTEN, ASIDE, SHORTENED = "rewritten", "set aside", "journal shortened"
+RAW, CLOSED = "rewritten from its raw twin", "sealed, as rows before it are gone"
 
 
 @dataclass(frozen=True)
 class Mended:
-    """What becomes of one damaged segment. Arrays are int64[streams of its group]."""
+    """What becomes of one segment: damaged, or sealed because of a damaged one before it.
+
+    Arrays are int64[streams of its group].
+    """
 
     path: Path
     group: GroupInfo
     number: int
-    action: str  # rewritten, set aside, journal shortened, raw twin kept
+    action: str  # one of the words above
     aside: Path | None  # where the damaged file goes
     first: np.ndarray  # row ids
     kept: np.ndarray  # rows
@@ -57,9 +61,14 @@ class Repaired:
     segments: tuple[Mended, ...]
 
     @property
+    def damaged(self) -> tuple[Mended, ...]:
+        """The segments that were damaged, not those that are only sealed because of them."""
+        return tuple(one for one in self.segments if one.action != CLOSED)
+
+    @property
     def kept(self) -> int:
         """Rows kept of the damaged segments."""
-        return sum(int(one.kept.sum()) for one in self.segments)
+        return sum(int(one.kept.sum()) for one in self.damaged)
 
     @property
     def lost(self) -> int:
@@ -111,6 +120,7 @@ class _Mender:
     ) -> None:
         self.files, self.folder, self.info, self.group = files, folder, info, group
         self.columns, self.found = Columns(info.spec), found
+        self.raw = {one.number: one.meta for one in found if one.kind == OPEN and one.meta}
         self.shelf = Dictionaries(folder.parent.parent, info, [group])
         # A new segment uses the dictionaries of the whole ones, as its writer would.
         self.known: dict[str, Codecs] = {}
@@ -121,50 +131,45 @@ class _Mender:
                     codecs.append(codec)
 
     def run(self, dry_run: bool, threads: int) -> list[Mended]:
-        plans = [(one, self._plan(one)) for one in self.found if one.damages]
-        if not dry_run:
-            self._finish_moving()
-        if dry_run or not plans:
-            return [plan for _, plan in plans]
-        self._remember_ids({one.number: plan for one, plan in plans})
-        for one, plan in plans:
+        plans = {one.number: self._plan(one) for one in self.found if one.damages}
+        ids = self._lost_ids(plans)
+        self._close_open_ones(plans, ids is not None)
+        if dry_run:
+            return [plans[number] for number in sorted(plans)]
+        self._finish_moving()
+        if ids is not None:
+            self._remember(ids)
+        # Whole ones first: rows behind a gap are safe from recovery only in a sealed segment.
+        for one in sorted(self.found, key=lambda one: bool(one.damages)):
+            plan = plans.get(one.number)
+            if plan is None:
+                continue
             if plan.action == SHORTENED:
                 self._shorten(one)
-                continue
-            if plan.action == REWRITTEN:
-                self._rewrite(one, plan, threads)
+            elif plan.action == ASIDE:
+                for suffix in (".seg", ".open", ".journal"):
+                    self._move_aside(path_of(self.folder, one.number, suffix))
             else:
-                self._move_aside(one.path)
-                if plan.action == ASIDE:  # what stands beside it is no better, or belongs to it
-                    for suffix in (".open", ".journal"):
-                        self._move_aside(path_of(self.folder, one.number, suffix))
+                self._seal(one, plan, threads)
             with said_plainly("syncing the folder", self.folder):
                 self.files.sync_folder(self.folder)
-        return [plan for _, plan in plans]
+        return [plans[number] for number in sorted(plans)]
 
     def _plan(self, one: Examined) -> Mended:
-        nothing = np.zeros(self.group.streams, np.int64)
-        first = nothing if one.meta is None else one.meta.first
+        """What becomes of a damaged segment, looked at alone."""
         kept, action, aside = one.keep, REWRITTEN, free_name(one.path)
-        twin = self._raw_twin(one)
-        if twin is not None and twin.keep.sum() >= kept.sum():
-            kept, action = twin.keep, RAW
+        meta, twin = one.meta, self._raw_twin(one)
+        if twin is not None and twin.meta is not None and twin.keep.sum() >= kept.sum():
+            kept, action, meta = twin.keep, RAW, twin.meta
+            self.raw[one.number] = meta
         elif not kept.any():
             action = ASIDE
         elif one.kind == OPEN:
             action, aside = SHORTENED, None
         lost = np.maximum(one.count - kept, 0)
-        return Mended(
-            one.path,
-            self.group,
-            one.number,
-            action,
-            aside,
-            first,
-            kept,
-            lost,
-            all(damage.rows is not None for damage in one.damages),
-        )
+        first = np.zeros(self.group.streams, np.int64) if meta is None else meta.first
+        known = action == RAW or all(damage.rows is not None for damage in one.damages)
+        return Mended(one.path, self.group, one.number, action, aside, first, kept, lost, known)
 
     def _raw_twin(self, one: Examined) -> Examined | None:
         """The raw segment beside a sealed one, if its writer died before it was removed."""
@@ -173,24 +178,70 @@ class _Mender:
             return None
         chain = Chain(self.group.streams)
         twin = examine(self.folder, self.group, one.number, OPEN, self.info, chain, self.shelf)
-        return twin if twin.meta is not None and not twin.damages else None
+        return None if twin.damages else twin
 
-    def _rewrite(self, one: Examined, plan: Mended, threads: int) -> None:
-        """Seal the kept rows under the same number; until the rename the damaged file stays."""
+    def _close_open_ones(self, plans: dict[int, Mended], ids_were_lost: bool) -> None:
+        """Plan to seal every open segment that a writer must not go on with.
+
+        That is one behind a gap (recovery takes it for rows that a power loss left over), one
+        that lost rows and is not the newest, and any where newer ids were given already.
+        """
+        if not plans:
+            return
+        remain = [
+            n.number for n in self.found if n.number not in plans or plans[n.number].kept.any()
+        ]
+        end, before = np.zeros(self.group.streams, np.int64), False
+        for one in self.found:
+            plan = plans.get(one.number)
+            if one.number not in remain or (one.meta is None and plan is None):
+                continue
+            first, kept = (plan.first, plan.kept) if plan else (self._first(one), one.keep)
+            gap = before and bool((first > end).any())
+            newest = one.number == remain[-1]
+            if one.kind == OPEN and (gap or ids_were_lost or (plan is not None and not newest)):
+                action = CLOSED if plan is None else REWRITTEN
+                aside = None if plan is None else free_name(one.path)
+                lost, known = (kept * 0, True) if plan is None else (plan.lost, plan.known)
+                plans[one.number] = Mended(
+                    one.path, self.group, one.number, action, aside, first, kept, lost, known
+                )
+            end, before = np.maximum(end, first + kept), True
+
+    def _first(self, one: Examined) -> np.ndarray:
         assert one.meta is not None
-        assert plan.aside is not None
-        with said_plainly("setting a damaged segment aside", one.path):
-            if not plan.aside.exists():
+        return one.meta.first
+
+    def _seal(self, one: Examined, plan: Mended, threads: int) -> None:
+        """Seal the kept rows under the same number; until the rename everything stays."""
+        raw = path_of(self.folder, one.number, ".open")
+        if plan.aside is not None and not plan.aside.exists():
+            with said_plainly("setting a damaged segment aside", one.path):
                 self.files.link(one.path, plan.aside)
-            self.files.sync_folder(self.folder)
-        fd = os.open(plan.aside, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            source = SealedFile(fd, plan.aside, one.meta, self.columns)
-            source.codecs = one.codecs
-            meta = replace(one.meta, count=plan.kept)
-            seal(self.files, self.folder, self.columns, meta, source.rows, self.known, threads)
-        finally:
-            os.close(fd)
+                self.files.sync_folder(self.folder)
+        if one.kind == SEALED and plan.action == REWRITTEN:
+            assert one.meta is not None
+            fd = os.open(one.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                source = SealedFile(fd, one.path, one.meta, self.columns)
+                source.codecs = one.codecs
+                self._write(replace(one.meta, count=plan.kept), source.rows, threads)
+            finally:
+                os.close(fd)
+        else:
+            meta = self.raw[one.number]
+            rows = mapped_rows(raw, meta, self.columns)
+            self._write(replace(meta, count=plan.kept), rows, threads)
+        journal = path_of(self.folder, one.number, ".journal")
+        if one.kind == OPEN and one.damages:
+            self._move_aside(journal)
+        for path in (raw, journal):
+            if path.exists():
+                with said_plainly("removing a raw segment", path):
+                    self.files.unlink(path)
+
+    def _write(self, meta: Meta, rows: Rows, threads: int) -> None:
+        seal(self.files, self.folder, self.columns, meta, rows, self.known, threads)
 
     def _shorten(self, one: Examined) -> None:
         """Cut an open segment's journal behind the last record that holds, as recovery does."""
@@ -219,16 +270,17 @@ class _Mender:
             if kinds == {"journal"} and number in aside:
                 self._move_aside(path_of(self.folder, number, ".journal"))
 
-    def _remember_ids(self, plans: dict[int, Mended]) -> None:
-        """Row ids are never reused: where the newest rows go, an empty segment says where ids end.
-
-        It is written first, so that nothing that stops a repair can lose them.
-        """
+    def _lost_ids(self, plans: dict[int, Mended]) -> np.ndarray | None:
+        """Where ids end, if what remains would not say it: they are never given twice."""
         used = np.zeros(self.group.streams, np.int64)  # behind all ids that ever were rows' here
         left = used.copy()  # the same, by what remains
         unknown = 0  # unreadable segments since the last that told where ids begin
         for one in self.found:
             plan = plans.get(one.number)
+            if plan is not None and plan.action == RAW:
+                used = left = np.maximum(left, plan.first + plan.kept)
+                unknown = 0
+                continue
             if one.meta is None:
                 unknown += bool(one.damages)
                 continue
@@ -239,13 +291,15 @@ class _Mender:
             if plan is None or plan.action != ASIDE:
                 left = np.maximum(left, one.meta.first + kept)
         used = used + unknown * (self.info.slots // self.group.streams)
-        if (left >= used).all():
-            return
+        return None if (left >= used).all() else used
+
+    def _remember(self, ids: np.ndarray) -> None:
+        """An empty segment with the next number says where ids end; written before all else."""
         taken = [n for n, kinds in numbers(self.folder).items() if kinds != {"tmp"}]
         number = 1 + max([*taken, *set_aside(self.folder)])
-        fingerprint, index = self.info.fingerprint, self.group.index
-        meta = open_meta(self.columns, fingerprint, index, number, self.info.slots, used)
-        seal(self.files, self.folder, self.columns, meta, _no_rows, {}, 1)
+        fingerprint, index, slots = self.info.fingerprint, self.group.index, self.info.slots
+        meta = open_meta(self.columns, fingerprint, index, number, slots, ids)
+        self._write(meta, _no_rows, 1)
 
 
 def _no_rows(name: str, start: int, stop: int) -> np.ndarray:
