@@ -20,10 +20,11 @@ LIBRARIES = (  # worker, key of its rows, title
     ("torchrl", "sampler", "TorchRL memmap, SliceSampler"),
     ("lmdb", "lmdb", "LMDB"),
     ("tensorstore", "zarr3", "TensorStore zarr3, shards, zstd"),
-    ("tensorstore", "vault", "Vault's settings (zarr, gzip)"),
+    ("vault", "vault", "Vault's settings (zarr, gzip)"),
 )
 PARTS = (
     ("append", "append kframes/s"),
+    ("blocks", "in blocks of 8 steps"),
     ("warm", "warm windows/s"),
     ("cold", "cold windows/s"),
     ("bytes", "B/frame"),
@@ -44,6 +45,7 @@ class Target:
 
 
 G, P = GAMES
+WAYS = (("append", "one step"), ("blocks", "blocks"))  # how much one call appends
 TARGETS = (
     Target(
         "raw warm / gather limit", (f"ours {G}", "raw_warm"), (f"limits {G}", "gather_warm"), 0.6
@@ -77,20 +79,26 @@ TARGETS = (
                 (f"limits {G}", "disk_cold"),
                 1.0,
             ),
-            Target(
-                f"{game}: compressed append / TorchRL append",
-                (f"ours {game}", "packed_append"),
-                (f"torchrl {G}", "storage_append"),
-                1.5,
+            *(
+                Target(
+                    f"{game}: compressed append / TorchRL append, {way}",
+                    (f"ours {game}", f"packed_{part}"),
+                    (f"torchrl {G}", f"storage_{part}"),
+                    1.5,
+                )
+                for part, way in WAYS
             ),
         )
     ),
     Target("raw cold / disk limit", (f"ours {G}", "raw_cold"), (f"limits {G}", "disk_cold"), 0.8),
-    Target(
-        "raw append / TorchRL append",
-        (f"ours {G}", "raw_append"),
-        (f"torchrl {G}", "storage_append"),
-        4.0,
+    *(
+        Target(
+            f"raw append / TorchRL append, {way}",
+            (f"ours {G}", f"raw_{part}"),
+            (f"torchrl {G}", f"storage_{part}"),
+            4.0,
+        )
+        for part, way in WAYS
     ),
     Target(
         "sample time, 100M rows / 1M rows",

@@ -31,7 +31,7 @@ class Play(NamedTuple):
         """The play in the pieces in which it is appended."""
         return [
             Play(self.frames[t : t + steps], self.small[t : t + steps])
-            for t in range(0, TIME, steps)
+            for t in range(0, len(self.small), steps)
         ]
 
 

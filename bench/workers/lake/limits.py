@@ -81,7 +81,10 @@ def main() -> None:
             task.drop_caches(folder)
             trials = [task.in_child(lambda d=depth: read_randomly(path, d)) for _ in range(3)]
             reads[f"{depth} at a time"] = sorted(trials)[1]
-        task.best(card, "disk_cold", reads, f"O_DIRECT, {READ} B each")
+        name = max(reads, key=lambda way: reads[way])
+        card.put("disk_cold", reads[name], f"O_DIRECT, {READ} B each, {name}")
+        for way, rate in reads.items():
+            card.put(f"disk_cold.{way}", rate)
     card.show()
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from ..stopwatch import Card, cpu_us
 from . import frames as work
 
-COLD_BATCHES, COLD_TRIALS = 4, 7
+COLD_BATCHES, COLD_TRIALS = 8, 5
 BUDGET_S = 1.5
 
 
@@ -113,15 +113,19 @@ def arguments() -> tuple[str, Path, Path]:
     return game, Path(recording), Path(folder)
 
 
-def timed_append(store: Store, recording: Path, folder: Path, steps: int) -> tuple[float, float]:
-    """CPU and wall seconds of storing the whole recording."""
+def timed_append(
+    store: Store, recording: Path, folder: Path, steps: int, part: int = 1
+) -> tuple[float, float]:
+    """Thousands of frames stored per second of CPU and of wall time; 1/part of the recording."""
     play = work.load(recording)
+    play = work.Play(*(field[: work.TIME // part] for field in play))
     stages = store.append(play, folder, steps)
     next(stages)
-    begin = time.process_time(), time.perf_counter()
+    cpu, wall = time.process_time(), time.perf_counter()
     for _ in stages:
         pass
-    return time.process_time() - begin[0], time.perf_counter() - begin[1]
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return play.small.size / cpu / 1e3, play.small.size / wall / 1e3
 
 
 def measure(
@@ -133,22 +137,20 @@ def measure(
     note: str = "",
     more: Callable[[Card, str, Any, Path], None] | None = None,
 ) -> None:
-    """Every row of one `Store`: `KEY_append`, `_bytes`, `_warm`, `_cold`, and `more`."""
-    rows = [f"{key}_{part}" for part in ("append", "bytes", "warm", "cold")]
+    """Every row of one `Store`: `KEY_append`, `_blocks`, `_bytes`, `_warm`, `_cold`, and `more`."""
+    rows = [f"{key}_{part}" for part in ("append", "blocks", "bytes", "warm", "cold")]
     number = work.TIME * work.STREAMS
     with card.section(*rows), empty_folder(folder):
-        ways: dict[str, float] = {}
-        # The block last: it lays several rows of a stream side by side, which helps cold reads.
-        for steps, way in ((1, "one step per call"), (work.BLOCK, "blocks of steps")):
+        # Blocks last: they lay several rows of a stream side by side, which helps cold reads.
+        for steps, part, of in ((1, "append", 4), (work.BLOCK, "blocks", 1)):
             for old in folder.iterdir():
                 shutil.rmtree(old)
-            home = folder / way.replace(" ", "-")
+            home = folder / part
             home.mkdir()
             os.sync()  # what was written before must not be paid for here
-            cpu, wall = in_child(partial(timed_append, store, recording, home, steps))
-            ways[way] = number / cpu / 1e3
-            card.put(f"{key}_append.{way}, wall time", number / wall / 1e3)
-        best(card, f"{key}_append", ways, note)
+            cpu, wall = in_child(partial(timed_append, store, recording, home, steps, of))
+            card.put(f"{key}_{part}", cpu, note)
+            card.put(f"{key}_{part}.wall time", wall)
         card.put(f"{key}_bytes", on_disk(home) / number, note)
         reads(card, key, store, home, note)
         if more is not None:
@@ -160,21 +162,19 @@ def reads(card: Card, key: str, store: Any, home: Path, note: str) -> None:
     read_all(home)
     rate = in_child(lambda: windows_per_s(store.sampler(home), warm_s=3.0))
     card.put(f"{key}_warm", rate, note)
-    trials = []
+    trials: list[dict[str, float]] = []
     for _ in range(COLD_TRIALS):
         drop_caches(home)
         trials.append(in_child(lambda: cold(store.sampler(home))))
+
+    def median(name: str) -> float:
+        return statistics.median(trial[name] for trial in trials)
+
     windows = work.BATCH * COLD_BATCHES
-    card.put(f"{key}_cold", windows / statistics.median(whole for whole, _ in trials), note)
-    card.put(f"{key}_cold.first batch, ms", statistics.median(one for _, one in trials) * 1e3)
-
-
-def best(card: Card, key: str, ways: dict[str, float], note: str) -> None:
-    """The fastest way, in kframes/s, and the others as variants."""
-    name = max(ways, key=lambda way: ways[way])
-    card.put(key, ways[name], f"{name}; {note}" if note else name)
-    for other, value in ways.items():
-        card.put(f"{key}.{other}", value)
+    card.put(f"{key}_cold", windows / median("wall"), note)
+    later = (windows - work.BATCH) / (median("wall") - median("first"))
+    card.put(f"{key}_cold.after the first batch", later)
+    card.put(f"{key}_cold.per second of CPU", windows / median("cpu"))
 
 
 def windows_per_s(sample: Callable[[], Any], warm_s: float) -> float:
@@ -187,11 +187,15 @@ def windows_per_s(sample: Callable[[], Any], warm_s: float) -> float:
     return work.BATCH / cpu_us(sample, budget_s=BUDGET_S, warm=1) * 1e6
 
 
-def cold(sample: Callable[[], Any]) -> tuple[float, float]:
-    """Wall seconds of the first batches after opening, and of the first alone."""
-    begin = time.perf_counter()
+def cold(sample: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of the first batches after opening, and of the first of them alone."""
+    begin, cpu = time.perf_counter(), time.process_time()
     sample()
     first = time.perf_counter() - begin
     for _ in range(COLD_BATCHES - 1):
         sample()
-    return time.perf_counter() - begin, first
+    return {
+        "wall": time.perf_counter() - begin,
+        "first": first,
+        "cpu": time.process_time() - cpu,
+    }

@@ -1,4 +1,4 @@
-"""TensorStore: zarr3 in shards with zstd, and zarr with gzip in the layout of flashbax's Vault."""
+"""TensorStore: zarr3 in shards, zstd over eight steps of an env."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from . import frames as work
 from . import task
 
 CACHE = 64 << 20  # bytes that may stay decoded: the tables of the shards fit, the frames do not
-ENDLESS = 10**13  # Vault's time axis
 SMALL = work.SMALL.itemsize
 
 
 def context() -> ts.Context:
     return ts.Context(
-        {"cache_pool": {"total_bytes_limit": CACHE}, "file_io_concurrency": {"limit": 32}}
+        {
+            "cache_pool": {"total_bytes_limit": CACHE},
+            "data_copy_concurrency": {"limit": 1},
+            "file_io_concurrency": {"limit": 32},
+        }
     )
 
 
 class Shards:
     """Frames [env, time] of eight steps per zstd chunk, a block of all envs per shard."""
 
-    name = "zarr3"
-
     def open(self, folder: Path, create: bool) -> list[ts.TensorStore]:
         shared = context()
         return [
-            ts.open(self._spec(folder / name, shape), context=shared, create=create).result()
+            ts.open(self.spec(folder / name, shape), context=shared, create=create).result()
             for name, shape in (("frames", work.FRAME), ("small", (SMALL,)))
         ]
 
-    def _spec(self, folder: Path, shape: tuple[int, ...]) -> dict[str, Any]:
+    def spec(self, folder: Path, shape: tuple[int, ...]) -> dict[str, Any]:
         whole = (work.STREAMS, work.BLOCK, *shape)
         inner = [{"name": "bytes"}, {"name": "zstd", "configuration": {"level": 3}}]
         sharded = {
@@ -49,6 +50,8 @@ class Shards:
         }
         return {
             "driver": "zarr3",
+            "recheck_cached_data": False,
+            "recheck_cached_metadata": False,
             "kvstore": {"driver": "file", "path": f"{folder}/"},
             "metadata": {
                 "shape": [work.STREAMS, work.TIME, *shape],
@@ -83,42 +86,34 @@ class Shards:
                 write.result()
 
     def sampler(self, folder: Path) -> Callable[[], Any]:
+        """One read per window and array, asked for together: twice as fast as one index array."""
         stores = self.open(folder, create=False)
         rng = np.random.default_rng(0)
-        reach = np.arange(work.WINDOW)
+        outs = [np.empty((work.BATCH, work.WINDOW, *s.shape[2:]), np.uint8) for s in stores]
 
         def sample() -> list[np.ndarray]:
-            stream, begin = work.draw(rng)
-            time = begin[:, None] + reach
-            which = np.broadcast_to(stream[:, None], time.shape)
-            reads = [store.vindex[which, time].read() for store in stores]
-            return [read.result() for read in reads]
+            stream, begin = (part.tolist() for part in work.draw(rng))
+            with ts.Batch() as together:
+                reads = [
+                    [
+                        store[s, b : b + work.WINDOW].read(batch=together)
+                        for s, b in zip(stream, begin, strict=True)
+                    ]
+                    for store in stores
+                ]
+            for out, found in zip(outs, reads, strict=True):
+                for i, read in enumerate(found):
+                    out[i] = read.result()
+            return outs
 
         return sample
 
 
-class Vault(Shards):
-    """zarr over ocdbt with gzip level 5 and TensorStore's own choice of chunks, as Vault opens."""
-
-    def _spec(self, folder: Path, shape: tuple[int, ...]) -> dict[str, Any]:
-        return {
-            "driver": "zarr",
-            "kvstore": {"driver": "ocdbt", "base": f"file://{folder.parent}", "path": folder.name},
-            "metadata": {"compressor": {"id": "gzip", "level": 5}},
-            "dtype": "uint8",
-            "schema": {"domain": {"shape": [work.STREAMS, ENDLESS, *shape]}},
-        }
-
-
 def main() -> None:
-    game, recording, folder = task.arguments()
+    _, recording, folder = task.arguments()
     card = Card("tensorstore", "numpy")
-    note = "five rows with scalars; no borders, no masks"
-    task.measure(card, "zarr3", Shards(), recording, folder, f"{note}; 64 MB cache")
-    if game == "gravitar":
-        task.measure(
-            card, "vault", Vault(), recording, folder, f"{note}; its settings, without flashbax"
-        )
+    note = "five rows with scalars; no borders, no masks; 64 MB cache"
+    task.measure(card, "zarr3", Shards(), recording, folder, note)
     card.show()
 
 
