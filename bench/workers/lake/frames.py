@@ -46,3 +46,9 @@ def load(folder: Path) -> Play:
 def draw(rng: np.random.Generator, number: int = BATCH) -> tuple[np.ndarray, np.ndarray]:
     """Random windows for those who draw none: stream[number], and the time[number] they begin."""
     return rng.integers(0, STREAMS, number), rng.integers(0, TIME - WINDOW + 1, number)
+
+
+def first_drawn() -> tuple[np.ndarray, np.ndarray]:
+    """Stream and time of the last row of each window that seed 0 draws first."""
+    stream, begin = draw(np.random.default_rng(0))
+    return stream, begin + WINDOW - 1

@@ -68,6 +68,10 @@ class Database:
 
         return sample
 
+    def newest(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        last = batch.reshape(work.BATCH, work.WINDOW, ROW)[:, -1, : work.WIDTH]
+        return *work.first_drawn(), last.reshape(-1, *work.FRAME)
+
 
 def main() -> None:
     _, recording, folder = task.arguments()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from millpond import Field, Flag, Lake, Rows, Spec, Window
+from millpond import Batch, Field, Flag, Lake, Rows, Spec, Window
 from millpond.lake import codec
 
 from ..stopwatch import Card
@@ -51,19 +51,22 @@ class OurStore:
                 if i * steps % work.BLOCK == 0:
                     writer.commit()
 
-    def sampler(self, folder: Path) -> Callable[[], object]:
+    def sampler(self, folder: Path) -> Callable[[], Batch]:
         lake = Lake.open(folder / "lake")
         stats = lake.stats()
         assert stats.sealed == stats.segments == work.TIME * work.STREAMS // work.SEGMENT_ROWS
         rng = np.random.default_rng(0)
         batch = None
 
-        def sample() -> object:
+        def sample() -> Batch:
             nonlocal batch
             batch = lake.sample(rng, work.BATCH, WINDOW, out=batch)
             return batch
 
         return sample
+
+    def newest(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return batch.draw.stream, batch.draw.row + 1, batch.next_obs[:, -1]
 
 
 def memory() -> dict[str, float]:

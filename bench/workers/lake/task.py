@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from ..stopwatch import Card, cpu_us
 from . import frames as work
 
@@ -36,6 +38,10 @@ class Store(Protocol):
 
     def sampler(self, folder: Path) -> Callable[[], Any]:
         """Opens the store; each call returns one batch of windows."""
+        ...
+
+    def newest(self, batch: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Stream[n], time[n] and frame[n, 84, 84] of each window's last row, in a first batch."""
         ...
 
 
@@ -151,10 +157,18 @@ def measure(
             cpu, wall = in_child(partial(timed_append, store, recording, home, steps, of))
             card.put(f"{key}_{part}", cpu, note)
             card.put(f"{key}_{part}.wall time", wall)
+        in_child(lambda: check(store, recording, home))
         card.put(f"{key}_bytes", on_disk(home) / number, note)
         reads(card, key, store, home, note)
         if more is not None:
             more(card, key, store, home)
+
+
+def check(store: Store, recording: Path, folder: Path) -> None:
+    """Raise unless a first batch holds the frames that were recorded there."""
+    stream, when, found = store.newest(store.sampler(folder)())
+    if not np.array_equal(found, np.load(recording / "frames.npy", mmap_mode="r")[when, stream]):
+        raise RuntimeError("what is read is not what was stored")
 
 
 def reads(card: Card, key: str, store: Any, home: Path, note: str) -> None:

@@ -67,6 +67,9 @@ class Storage:
 
         return sample
 
+    def newest(self, batch: TensorDict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return *work.first_drawn(), batch["pixels"][:, -1].numpy()
+
 
 class Buffer(Storage):
     """Its own sampler of slices that cross no episode's end."""
