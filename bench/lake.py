@@ -47,7 +47,7 @@ def main() -> None:
     names = (*OWN, *(peer.name for peer in DISK_PEERS), VAULT)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", action="store_true", help="a quarter of the frames, once")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, default=BENCH / "out" / "lake.json")

@@ -19,6 +19,7 @@ from . import task
 READ = 9 * 4096  # a window of five frames in whole pages
 READS = 8192
 DEPTHS = (8, 32, 64)
+TOGETHER = 16  # windows
 
 
 def write_rows(recording: Path, path: Path) -> None:
@@ -40,6 +41,24 @@ def gather(path: Path) -> Callable[[], Any]:
         stream, begin = work.draw(rng)
         first = (stream * work.TIME + begin)[:, None] + reach
         np.take(rows, first.reshape(-1), axis=0, out=out, mode="clip")
+
+    return sample
+
+
+def gather_stacks(path: Path) -> Callable[[], Any]:
+    """The same windows as two stacks of four frames, a few windows at a time while they are hot."""
+    rows = np.memmap(path, np.uint8, "r").reshape(-1, work.WIDTH)
+    outs = [np.empty((work.BATCH, work.STACK, work.WIDTH), np.uint8) for _ in range(2)]
+    rng = np.random.default_rng(0)
+    reach = np.arange(work.STACK)
+
+    def sample() -> None:
+        stream, begin = work.draw(rng)
+        first = (stream * work.TIME + begin)[:, None] + reach
+        for at in range(0, work.BATCH, TOGETHER):
+            some = slice(at, at + TOGETHER)
+            for ahead, out in enumerate(outs):
+                np.take(rows, first[some] + ahead, axis=0, out=out[some], mode="clip")
 
     return sample
 
@@ -76,6 +95,8 @@ def main() -> None:
             task.in_child(lambda: task.windows_per_s(gather(path), warm_s=3.0)),
             "five frames per window, no scalars, no draw of valid starts",
         )
+        stacks = task.in_child(lambda: task.windows_per_s(gather_stacks(path), warm_s=3.0))
+        card.put("gather_warm.as obs and next_obs, eight frames", stacks)
         reads: dict[str, float] = {}
         for depth in DEPTHS:
             task.drop_caches(folder)
