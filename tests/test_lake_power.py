@@ -190,7 +190,7 @@ def test_power_loss_after(tmp_path, scene):
     Lake.create(path, SPEC, 2 * SLOTS, segment_rows=SLOTS, files=disk)
     disk.note("created")
     scene(disk, path)
-    evicted = [at + 1 for at, entry in enumerate(disk.log) if entry[0] == "unlink"]
+    evicted = [at + 2 for at, entry in enumerate(disk.log) if entry[0] == "evict"]
     for number in range(60):
         at = chance.choice([len(disk.log), *evicted])
         check_image(disk, at, chance, tmp_path / str(number))
