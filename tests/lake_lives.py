@@ -2,8 +2,8 @@
 
 Run as a program it is a zygote: it imports everything once, and forks a life per line it reads
 ("role number path"). A life says "W steps env" before it appends, "C" once its commit has returned,
-"O crc" when it has opened, "R rows" when it has read enough; the zygote says "P pid" and
-"D status". Nothing in a Lake runs JAX, so forking is safe.
+"O crc" when it has opened, "R rows" when it has read enough, and first of all "P pid"; the zygote
+says "D status". Nothing in a Lake runs JAX, so forking is safe.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import random
 import selectors
+import signal
 import subprocess
 import sys
 import time
 import traceback
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 STREAMS = 512
@@ -33,6 +35,7 @@ class Zygote:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.process.stdout, selectors.EVENT_READ)
         self._rest = b""
+        self._life: int | None = None
         assert self.line(PATIENCE) == ["ready"]
 
     def line(self, seconds: float) -> list[str] | None:
@@ -46,6 +49,8 @@ class Zygote:
             assert data, "the zygote is gone"
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
+        if line.startswith(b"D "):
+            self._life = None
         return line.decode().split(" ")
 
     def begin(self, role: str, number: int, path: Path) -> int:
@@ -53,9 +58,14 @@ class Zygote:
         self.process.stdin.write(f"{role} {number} {path}\n".encode())
         word, pid = self.line(PATIENCE)
         assert word == "P"
-        return int(pid)
+        self._life = int(pid)
+        return self._life
 
     def end(self) -> None:
+        """End it, and the life that may still be there after a failure."""
+        if self._life is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._life, signal.SIGKILL)
         self.process.stdin.close()
         self.process.wait(PATIENCE)
         self.process.stdout.close()
@@ -144,13 +154,13 @@ def zygote() -> None:
         role, number, path = line.rstrip("\n").split(" ", 2)
         child = os.fork()
         if child == 0:
+            say("P", os.getpid())
             try:
                 ROLES[role](Path(path), int(number))
             except BaseException as error:
                 say("E", f"{error!r} {traceback.format_exc()}".replace("\n", " "))
             finally:
                 os._exit(1)
-        say("P", child)
         _, status = os.waitpid(child, 0)
         say("D", status)
 

@@ -163,18 +163,19 @@ class Image:
             self.names[rest[0]] = rest[1]
 
     def _keep_some(self, file: int, writes: list[tuple[Any, ...]]) -> None:
-        """Each sector that was to be written is, or is not."""
+        """Each sector that was to be written is, or is not; of some files all or none."""
         kept = self.writes.setdefault(file, [])
+        likely = self.chance.choice([0, self.data_kept, 1])
         for kind, *rest in writes:
             if kind == "truncate":
-                if self.chance.random() < self.data_kept:
+                if self.chance.random() < likely:
                     kept.append((kind, *rest))
                 continue
             data, offset = rest
             at = 0
             while at < len(data):
                 stop = min(len(data), at + SECTOR - (offset + at) % SECTOR)
-                if self.chance.random() < self.data_kept:
+                if self.chance.random() < likely:
                     kept.append(("pwrite", data[at:stop], offset + at))
                 at = stop
 

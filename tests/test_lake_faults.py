@@ -134,6 +134,7 @@ class Life:
             assert (found <= self.appended).all(), "a row nobody appended, or one twice"
             self.appended = self.committed = found
         elif word == "append":
+            np.testing.assert_array_equal(writer.next_row, self.appended, "a part of an append")
             append(writer, *arguments)
             self.appended = writer.next_row.copy()
         elif word == "commit":
@@ -181,12 +182,14 @@ class Life:
 
 
 def play(path: Path, at: int, fault: str, react: Callable[[Life, tuple, BaseException], None]):
-    life = Life(path, Faulty(at, fault))
+    life, told = Life(path, Faulty(at, fault)), False
     for step in STORY:
         try:
             life.do(step)
         except (Kill, MillpondError) as error:
+            told = True
             react(life, step, error)
+    assert told or life.files.hit is None, "nobody was told"
     life.look()
     held = check_all(Lake.open(path))
     np.testing.assert_array_equal(held.stop, life.appended)
@@ -278,6 +281,33 @@ def run_faults(folder: Path, fault: str, every: bool) -> int:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_at_operations_of_each_kind(tmp_path, fault):
     assert run_faults(tmp_path, fault, every=False) > 10
+
+
+def test_an_append_over_segments_is_all_or_nothing(tmp_path):
+    """At every operation of an append that fills a segment, makes others and fills these."""
+    for at in range(1000):
+        files, path = Faulty(), tmp_path / str(at)
+        Lake.create(path, SPEC, CAPACITY, segment_rows=SLOTS, files=files)
+        writer = Lake.open(path, "a", files=files).writer("g", STREAMS)
+        append(writer, 3)
+        writer.commit()
+        append(writer, 1, 2)
+        files.at, files.fault = files.count + at, "full"
+        with suppress(LakeFull):
+            append(writer, 1100, 2)
+        reached = files.hit is not None
+        files.at, files.full = -1, False
+        if reached and "sync" in files.hit:
+            writer.close(commit=False)
+            continue
+        if reached:
+            assert writer.next_row[2] == 4, "a part of an append"
+            append(writer, 1100, 2)
+        writer.close()
+        assert check_all(Lake.open(path)).stop[2] == 1104
+        if not reached:
+            break
+    assert at > 10
 
 
 @pytest.mark.full

@@ -24,9 +24,10 @@ def play(base: Path, seed: int, steps: int = 40) -> Disk:
     """A random story of several lives: some end in a kill, and sometimes a sync fails."""
     chance, disk = random.Random(seed), Disk(base)
     path = base / "deep" / "lake"
-    Lake.create(path, SPEC, CAPACITY, segment_rows=SLOTS, files=disk)
+    capacity = chance.choice([2 * SLOTS, CAPACITY])
+    Lake.create(path, SPEC, capacity, segment_rows=SLOTS, files=disk)
     disk.note("created")
-    disk.fail_at = chance.choice([-1, 15 + chance.randrange(30)])
+    disk.fail_at = chance.choice([-1, *[6 + chance.randrange(30)] * 3])
     writer = None
     for _ in range(steps):
         try:
@@ -133,7 +134,66 @@ def lose_power(folder: Path, stories: int, images: int, seed: int) -> int:
 
 
 def test_power_loss(tmp_path):
-    assert lose_power(tmp_path, 6, 12, seed=1) == 72
+    assert lose_power(tmp_path, 10, 16, seed=1) == 160
+
+
+def add(disk: Disk, writer: Writer, number: int, env: int | None, sync: bool) -> None:
+    """Append and commit."""
+    intent = writer.next_row.copy()
+    intent[slice(None) if env is None else env] += number
+    disk.note("appended", intent)
+    append(writer, number, env)
+    writer.commit(sync)
+    if sync:
+        disk.note("synced", intent)
+
+
+def after_a_failed_sync(disk: Disk, path: Path) -> None:
+    """The kernel takes pages it failed to write for clean: they must be written again."""
+    writer = Lake.open(path, "a", files=disk).writer("g", STREAMS)
+    add(disk, writer, 2, None, sync=False)
+    disk.fail_at = disk.syncs + 1
+    with pytest.raises(LakeFailed):
+        writer.commit(sync=True)
+    writer.close(commit=False)
+    writer = Lake.open(path, "a", files=disk).writer("g", STREAMS)
+    add(disk, writer, 1, 3, sync=True)
+    kill(disk, writer)
+
+
+def over_two_segments(disk: Disk, path: Path) -> None:
+    """The rows of the second may survive those of the first, and must not be read then."""
+    writer = Lake.open(path, "a", files=disk).writer("g", STREAMS)
+    add(disk, writer, 1, None, sync=True)
+    add(disk, writer, 260, 0, sync=False)
+    kill(disk, writer)
+
+
+def after_everything_sealed_is_evicted(disk: Disk, path: Path) -> None:
+    """Somebody must know which ids were given, though nothing newer was synced."""
+    writer = Lake.open(path, "a", files=disk).writer("g", STREAMS)
+    for sync in (True, False, False):
+        add(disk, writer, 256, 0, sync)
+        writer._sealer.finish()
+    kill(disk, writer)
+
+
+SCENES = [after_a_failed_sync, over_two_segments, after_everything_sealed_is_evicted]
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+def test_power_loss_after(tmp_path, scene):
+    base = tmp_path / "base"
+    base.mkdir()
+    disk, chance = Disk(base), random.Random(scene.__name__)
+    path = base / "deep" / "lake"
+    Lake.create(path, SPEC, 2 * SLOTS, segment_rows=SLOTS, files=disk)
+    disk.note("created")
+    scene(disk, path)
+    evicted = [at + 2 for at, entry in enumerate(disk.log) if entry[0] == "evict"]
+    for number in range(60):
+        at = chance.choice([len(disk.log), *evicted])
+        check_image(disk, at, chance, tmp_path / str(number))
 
 
 @pytest.mark.full
