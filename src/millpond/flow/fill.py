@@ -56,8 +56,7 @@ class Fill:
             raise BadConfig(
                 "fill: the Pond's spec is not the Lake's; build the Pond with lake.spec"
             )
-        # Half of the logical cores: their twins share a memory port and only get in the way.
-        threads = threads or max(1, len(os.sched_getaffinity(0)) // 2)
+        threads = threads or len(os.sched_getaffinity(0))
         self.lake, self.pond = lake, pond
         self.runs = Runs(lake, pond.window, pond.streams, core, seed, choice, half_life, threads)
         if self.runs.length > pond.length:
