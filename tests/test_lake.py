@@ -245,6 +245,20 @@ def test_contract_of_lake_compressed(tmp_path, window, streams, record_property)
     record_property("contract", [f"lake compressed {streams}", window, "short", 1])
 
 
+def test_a_group_of_mostly_idle_streams_keeps_its_rows(tmp_path):
+    """One of 512 streams writes: its segments hold 8 rows each, and capacity still counts rows."""
+    lake = Lake.create(tmp_path / "lake", SPEC, 2 * 4096, segment_rows=4096)
+    source = Stream(0, PATTERNS["long"], random.Random(1))
+    with lake.writer("g", 512) as writer:
+        for _ in range(25):
+            rows = to_rows([[source.next()] for _ in range(8)])
+            writer.append(pick(rows, (slice(None), 0)), env=5)
+            writer.commit()
+    lake.refresh()
+    assert (lake.streams[5].first, lake.streams[5].stop) == (0, 200)
+    assert len(lake.read(5, 0, 200).reward) == 200
+
+
 def test_prioritized_is_refused(tmp_path):
     lake = Lake.create(tmp_path / "lake", SPEC, 10**6)
     with pytest.raises(BadConfig, match="Pond"):

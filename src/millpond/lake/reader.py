@@ -23,6 +23,7 @@ from .sheet import Sheet
 
 _ADDRESSES = 1 << 43  # bytes of address space for one column
 _MOST_MAPS = 1 << 16  # what Linux lets a process have, unless told otherwise
+_SEATS = 1 << 14  # segments at least; each takes a few of the 65,530 maps a process may have
 _TRIES = 20  # a file may be sealed or dropped between listing and opening it
 _AHEAD = 64  # batches for which pages are asked for beforehand, after one that had to wait
 
@@ -89,7 +90,8 @@ class Reader:
     def _most_seats(self) -> int:
         capacity, slots = self.info.capacity, self.info.slots
         rows = capacity.rows or (capacity.size or 0) // self.columns.record.itemsize
-        return rows // slots + 8 * self.info.groups
+        # Segments of which some streams are idle hold fewer rows, so there may be more of them.
+        return max(_SEATS, rows // slots + 8 * self.info.groups)
 
     def _most_sums(self) -> int:
         """Bytes, in whole pages, that a sealed segment's checksums take at most."""

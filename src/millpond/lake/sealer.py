@@ -141,7 +141,7 @@ class Sealer:
         `segment` follows them. Names are synced one by one: after a power loss, no segment is
         back without those that came after it.
         """
-        rows_each = segment.meta.streams * segment.meta.length
+        rows_each = int(segment.count.sum())  # the next ones are taken to be as full as this one
         raw = rows_each * self.columns.row_bytes
         while self.sealed:
             rows = sum(n for n, _ in self.sealed.values()) + unsealed * rows_each
