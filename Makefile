@@ -12,7 +12,7 @@ help:
 	@echo "make test-full  long property, soak and fault tests"
 	@echo "make bench ONLY=replay      speed against the peers, each in its own environment"
 	@echo "make bench ONLY=lake        the same for replay on disk, with recorded Atari play"
-	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU"
+	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it"
 
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'millpond needs Python 3.11 or newer; set PYTHON=')"
