@@ -11,6 +11,7 @@ help:
 	@echo "make check      ruff and pyright"
 	@echo "make test-full  long property, soak and fault tests"
 	@echo "make bench ONLY=replay      speed against the peers, each in its own environment"
+	@echo "make bench ONLY=lake        the same for replay on disk, with recorded Atari play"
 	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU"
 
 .venv/ready: requirements.lock pyproject.toml

@@ -1,4 +1,4 @@
-"""The example in its own process: killed at any moment, resumed, and equal to the end."""
+"""The examples in their own processes: killed at any moment, and equal to the end."""
 
 from __future__ import annotations
 
@@ -45,3 +45,15 @@ def test_killed_and_resumed_equals_uninterrupted(where, tmp_path):
     kill_after_first_save(tmp_path / "killed", where)
     assert finish(tmp_path / "killed", where) == finish(tmp_path / "whole", where)
     assert (tmp_path / "killed" / "curve.png").stat().st_size > 5000
+
+
+def test_a_lake_survives_a_kill(tmp_path):
+    """Twice on the same Lake: the second run goes on behind the first."""
+    example = EXAMPLE.with_name("lake_survives_a_kill.py")
+    command = [sys.executable, str(example), "--lake", str(tmp_path / "lake"), "--steps", "60"]
+    for acknowledged in ("rows 0 to 999", "rows 1060 to 2059"):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, done.stderr
+        assert f"acknowledged {acknowledged} of each env" in done.stdout
+        assert "every acknowledged row is there, byte for byte" in done.stdout
+        assert done.stdout.count("steps per episode") == 5

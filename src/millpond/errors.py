@@ -55,6 +55,10 @@ class LakeLocked(MillpondError):
 class LakeDamaged(MillpondError):
     """Bytes on disk are not what was written; the message names the file and the range."""
 
+    start: int = 0  # the damaged bytes are start ... stop - 1 of the file
+    stop: int = 0
+    why: str = ""
+
 
 class LakeFull(MillpondError):
     """The disk is full. Everything committed is safe; call again when there is space."""

@@ -164,7 +164,7 @@ class Prioritized:
         """float32[batch] of the masses drawn; where nothing could be drawn, 0."""
         drawn = mass > 0
         least = xp.where(drawn, mass, np.float32(np.inf)).min()
-        ratio = xp.where(drawn, mass / least, np.float32(1)).astype(np.float32)
+        ratio = xp.maximum(mass / least, 1).astype(np.float32)
         return ratio ** -self.beta_at(samples, xp) * drawn
 
 

@@ -88,25 +88,22 @@ class Window:
     def judge(self, flags: Array, xp: Any) -> Verdict:
         """Judge starts by the flags bytes of rows i - before ... i + n_step - 1 (first axis)."""
         here = self.stack - 1
-        valid = (flags[here] & (BORDER | CONTEXT)) == 0
-        inside = (flags[here] & FIRST) == 0  # the row before belongs to the same episode
-        depth = xp.zeros(valid.shape, np.int32)
+        start = past = flags[here]  # past: bits of all rows back to the episode's first
+        depth = xp.zeros(start.shape, np.int32)
         for back in range(1, self.stack):
-            row = flags[here - back]
-            valid = valid & ~(inside & ((row & CUT) != 0))
+            inside = (past & FIRST) == 0  # this row belongs to the same episode
             depth = depth + inside
-            inside = inside & ((row & FIRST) == 0)
+            past = past | flags[here - back] * inside
         ends = ENDED | LIFE_LOST if self.life_loss_ends else ENDED
-        going = xp.ones(valid.shape, bool)  # the sum reaches this row
-        steps = xp.zeros(valid.shape, np.int32)
-        last = xp.zeros(valid.shape, np.uint8)
-        for ahead in range(self.n_step):
-            row = flags[here + ahead]
-            valid = valid & ~(going & ((row & CUT) != 0))
+        summed = last = start  # bits of all rows summed, and of the last of them
+        steps = xp.ones(start.shape, np.int32)
+        for ahead in range(1, self.n_step):
+            going = (summed & ends) == 0  # the sum reaches this row
             steps = steps + going
-            last = xp.where(going, row, last)
-            going = going & ((row & ends) == 0)
-        return Verdict(valid, depth, steps, flags[here], last)
+            last = xp.where(going, flags[here + ahead], last)
+            summed = summed | last
+        valid = ((start & (BORDER | CONTEXT)) | ((past | summed) & CUT)) == 0
+        return Verdict(valid, depth, steps, start, last)
 
     def lookback(self, depth: Array, xp: Any) -> tuple[Array, Array]:
         """Stack positions, oldest first: how many rows back each lies, and which are padding.

@@ -16,13 +16,13 @@ from decimal import Decimal
 from typing import Annotated
 
 import tyro
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from ..errors import BadConfig
 from ..replay.plan import NO_ACCELERATOR, Machine, Plan, PlanRow, make_plan
 from ..spec import Field, Spec
+from ._print import empty_table, many, print_table, sized
 
 _COUNT = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,3})?)([kKmMgG]?)")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
@@ -146,7 +146,7 @@ def show(plan: Plan, console: Console) -> None:
     fields = [(p, f) for p, f in plan.spec.columns.items() if p.startswith(("obs", "action"))]
     console.print(
         f"{', '.join(f'{path} {field.describe()}' for path, field in fields)}; "
-        f"stack {plan.stack}, n-step {plan.n_step}, {_many(plan.num_envs, 'env')}"
+        f"stack {plan.stack}, n-step {plan.n_step}, {many(plan.num_envs, 'env')}"
     )
     if len(plan.nearest) > 1:
         console.print(
@@ -157,27 +157,27 @@ def show(plan: Plan, console: Console) -> None:
     planned = f"{plan.rows:,} rows, {plan.rows // plan.num_envs:,} per env"
     console.print(f"Every total is for {planned}.")
     here = plan.machine
-    device = f"{here.device} with {_size(here.device_bytes)} for JAX"
+    device = f"{here.device} with {sized(here.device_bytes)} for JAX"
     if here.device == NO_ACCELERATOR:
         device = f"{NO_ACCELERATOR} (a Pond lies in RAM)"
     console.print(
-        f"This machine: {device}, {_size(here.ram_bytes)} RAM, {_size(here.disk_bytes)} free disk."
+        f"This machine: {device}, {sized(here.ram_bytes)} RAM, {sized(here.disk_bytes)} free disk."
     )
     footnotes: list[str] = []
-    _print_table(console, _layout_table(plan.layouts, footnotes))
+    print_table(console, _layout_table(plan.layouts, footnotes))
     for number, text in enumerate(footnotes, 1):
         console.print(f"{number}) {text}.")
     console.print(
         "A row is one transition, or the border row that ends an episode. Once full, a stream or "
         f"per_env ring can start {plan.starts:,} samples: "
-        f"{_many(plan.stack + plan.n_step - 1, 'row')} per env can only complete others. "
+        f"{many(plan.stack + plan.n_step - 1, 'row')} per env can only complete others. "
         "Totals are the ring alone: leave room for networks and batches."
     )
     if plan.counting:
         console.print("\nPer env or shared?")
         for sentence in _answer(plan):
             console.print(sentence)
-        _print_table(console, _counting_table(plan))
+        print_table(console, _counting_table(plan))
 
 
 def _layout_table(rows: Sequence[PlanRow], footnotes: list[str]) -> Table:
@@ -191,7 +191,7 @@ def _layout_table(rows: Sequence[PlanRow], footnotes: list[str]) -> Table:
         "fits",
         "rows that\nwould fit",
     )
-    table = _table(heads, text=2)
+    table = empty_table(heads, text=2)
     for row in rows:
         marks: list[str] = []
         for text in filter(None, (row.problem, row.note)):
@@ -208,7 +208,7 @@ def _layout_table(rows: Sequence[PlanRow], footnotes: list[str]) -> Table:
             "-" if row.row_bytes is None else f"{row.row_bytes:,}",
             "-"
             if row.row_bytes is None
-            else ("~" if row.estimate else "") + _size(row.total_bytes),
+            else ("~" if row.estimate else "") + sized(row.total_bytes),
             "-" if row.saving is None else f"{row.saving:.1f}x",
             "cannot" if row.problem else fits,
             "-" if row.rows_fit is None else f"{row.rows_fit:,}",
@@ -223,8 +223,8 @@ def _answer(plan: Plan) -> Iterator[str]:
     host = {row.layout: row.row_bytes or 0 for row in plan.layouts if row.placement == "host"}
     yield (
         f"Equal rows cost the same: per_env, {envs:,} x {plan.rows // envs:,} rows, takes "
-        f"{_size(host['per_env'] * plan.rows)}; stream, one ring of {plan.rows:,} rows, takes "
-        f"{_size(host['stream'] * plan.rows)}. Layout shared takes "
+        f"{sized(host['per_env'] * plan.rows)}; stream, one ring of {plan.rows:,} rows, takes "
+        f"{sized(host['stream'] * plan.rows)}. Layout shared takes "
         f"{host['shared'] / host['stream']:.1f}x that: it stores {second}."
     )
     own = next(line for line in plan.counting if line.rings == "per_env")
@@ -235,8 +235,8 @@ def _answer(plan: Plan) -> Iterator[str]:
     )
     if own.printed_row_bytes and shared.printed_row_bytes:
         text += (
-            f" That was compared, {_size(own.printed_bytes)}, with {shared.rows:,} rows, "
-            f"{_size(shared.printed_bytes)}: {own.rows / shared.rows:.2f}x the rows, and per row "
+            f" That was compared, {sized(own.printed_bytes)}, with {shared.rows:,} rows, "
+            f"{sized(shared.printed_bytes)}: {own.rows / shared.rows:.2f}x the rows, and per row "
             f"{own.printed_row_bytes:.0f} B against {shared.printed_row_bytes:.0f} B, "
             f"{own.printed_row_bytes / shared.printed_row_bytes:.1f}x."
         )
@@ -256,42 +256,13 @@ def _answer(plan: Plan) -> Iterator[str]:
 def _counting_table(plan: Plan) -> Table:
     printed = plan.counting[0].printed_bytes is not None
     heads = ["the same row, counted", "rows", "B/row", "total"]
-    table = _table([*heads, "as printed", "so per row"] if printed else heads, text=1)
+    table = empty_table([*heads, "as printed", "so per row"] if printed else heads, text=1)
     for line in plan.counting:
         shape = f"one ring ({line.capacity:,})"
         if line.rings == "per_env":
             shape = f"per env ({plan.num_envs:,}, {line.capacity:,})"
-        cells = [f"{line.rows:,}", f"{line.row_bytes:,}", _size(line.total_bytes)]
+        cells = [f"{line.rows:,}", f"{line.row_bytes:,}", sized(line.total_bytes)]
         if printed:
-            cells += [_size(line.printed_bytes), f"{line.printed_row_bytes:.0f} B"]
+            cells += [sized(line.printed_bytes), f"{line.printed_row_bytes:.0f} B"]
         table.add_row(shape, *cells)
     return table
-
-
-def _print_table(console: Console, table: Table) -> None:
-    """As wide as its values need: a cut-off number would be a wrong one."""
-    console.print()
-    console.print(table, width=max(console.width, 160), crop=False, no_wrap=True)
-    console.print()
-
-
-def _table(heads: Sequence[str], text: int) -> Table:
-    """An empty table whose first `text` columns hold words and the others numbers."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="left" if number < text else "right", no_wrap=True)
-    return table
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def _size(count: int | None) -> str:
-    if count is None:
-        return "unknown"
-    for scale, unit in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= scale:
-            digits = max(0, 2 - int(math.log10(count / scale)))
-            return f"{count / scale:,.{digits}f} {unit}"
-    return f"{count} B"

@@ -7,7 +7,12 @@ or decoded by one native call; a Python object per frame would cost more than th
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+import functools
+import struct
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,8 +25,9 @@ zstandard: Any = _zstandard  # its stubs know no arrays
 LEVEL = 3
 DICTIONARY = 64 * 1024
 WORTH = 1.5  # compress only what becomes at least so much smaller
-_SAMPLES = 1500
-_TOGETHER = 512 * 7056  # bytes decoded by one call: they stay in the cache until they are copied
+MOST = 8  # dictionaries of one writer
+_SAMPLES = 1500  # frames a dictionary is trained on
+_JUDGED = 64  # frames by which one is judged
 
 
 class Codec:
@@ -30,11 +36,16 @@ class Codec:
     def __init__(self, dictionary: bytes, width: int) -> None:
         self.dictionary, self.width = dictionary, width
         self.identity = digest(dictionary)
-        known = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
-        self._decoder = (
-            zstandard.ZstdDecompressor(dict_data=known) if known else (zstandard.ZstdDecompressor())
-        )
+        self.usual = 0.0  # how many times smaller it makes what it was trained on, once known
+        self._mine = threading.local()  # a decoder serves one thread at a time
         self._encoder: Any = None
+
+    def _decoder(self) -> Any:
+        if not hasattr(self._mine, "decoder"):
+            _keep_freed_memory()
+            known = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
+            self._mine.decoder = zstandard.ZstdDecompressor(dict_data=known)
+        return self._mine.decoder
 
     def compress(self, frames: np.ndarray, threads: int) -> tuple[bytes, np.ndarray]:
         """uint8[n, width] → their zstd frames one after the other, and the length of each."""
@@ -62,79 +73,156 @@ class Codec:
         return b"".join(packed[i].tobytes() for i in range(number)), lengths
 
     def decode(
-        self, blob: np.ndarray, start: np.ndarray, stop: np.ndarray, every: int, threads: int
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Frames at bytes start[i] ... stop[i] - 1 of `blob`, as (i, uint8[some, width]) in order.
+        self,
+        blob: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        threads: int,
+        *outs: np.ndarray,
+        ballast: int | None = None,
+    ) -> None:
+        """Frames at bytes start[i] ... stop[i] - 1 of `blob` into uint8[some, width] arrays.
 
-        Each stretch holds a multiple of `every` frames and is valid until the next one is asked.
+        They fill the first of `outs`, then the next; without any they are only decoded. Call with
+        hundreds of frames, which stay in the cache until they are copied: each call has a price.
+        `ballast` is where in `blob` there is some.
         """
+        if threads > 1 and len(start) >= 64 * threads and len(outs) == 1:
+            cuts = np.linspace(0, len(start), threads + 1).astype(int).tolist()
+            done = [
+                _pool(threads).submit(
+                    self.decode, blob, start[a:b], stop[a:b], 1, outs[0][a:b], ballast=ballast
+                )
+                for a, b in zip(cuts, cuts[1:], strict=False)
+            ]
+            for one in done:
+                one.result()
+            return
         number, width = len(start), self.width
-        where = np.stack([start, stop - start], axis=1).astype(np.uint64, copy=False)
-        # The decoder makes 16 buffers per thread: a multiple of 16 groups keeps groups whole.
-        groups = max(1, _TOGETHER // (width * every * 16)) * 16 * threads
-        together = groups * every
-        for at in range(0, number, together):
-            some = where[at : at + together]
-            sizes = np.full(len(some), width, np.uint64).tobytes()
-            source = zstandard.BufferWithSegments(blob, some.tobytes())
-            frames = self._decoder.multi_decompress_to_buffer(
-                source, decompressed_sizes=sizes, threads=threads
-            )
-            yield from _stretches(frames, at, len(some), width, every)
+        where = np.empty((number + 1, 2), np.uint64)
+        where[:-1, 0], where[:-1, 1] = start, stop - start
+        sizes = np.full(number + 1, width, np.uint64)
+        sizes[-1] = 1
+        if ballast is not None and number * width <= BALLAST:
+            where[-1] = ballast_for(ballast, number * width)
+        else:
+            where, sizes = where[:-1], sizes[:-1]
+        frames = self._decoder().multi_decompress_to_buffer(
+            zstandard.BufferWithSegments(blob, where.tobytes()),
+            decompressed_sizes=sizes.tobytes(),
+            threads=1,
+        )
+        begin, usual = 0, number
+        for out in outs:
+            usual = _move(frames, begin, begin + len(out), width, out.ctypes.data, usual)
+            begin += len(out)
 
 
-def _stretches(
-    frames: Any, at: int, number: int, width: int, every: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """The decoder's own buffers without a copy; where one ends within a group, copies."""
-    i = 0
-    while i < number:
-        base = frames[i].offset
-        low, high = i, number - 1  # the last frame that lies in the same buffer as frame i
-        while low < high:
-            middle = (low + high + 1) // 2
-            if frames[middle].offset == base + (middle - i) * width:
-                low = middle
-            else:
-                high = middle - 1
-        whole = (low + 1 - i) // every * every
-        if whole:
-            address = np.frombuffer(frames[i], np.uint8).ctypes.data
-            view = (ctypes.c_uint8 * (whole * width)).from_address(address)
-            yield at + i, np.ctypeslib.as_array(view).reshape(whole, width)
-        i += whole
-        if whole == 0:
-            parts = [np.frombuffer(frames[i + j], np.uint8) for j in range(every)]
-            yield at + i, np.stack(parts)
-            i += every
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "lake-decoder")
+
+
+# The decoder allocates buffers about as large as what it is given to decode. For frames that
+# become 40 times larger those would be dozens of small ones, each to be found and copied. So it is
+# given one frame more: of one byte, and a skippable part as large as the result, which the format
+# allows and nobody reads. Then everything lies in one buffer.
+BALLAST = 1 << 26
+_EACH = 64  # bytes apart; ballast for all sizes lies over each other, as only its head matters
+
+
+def lay_ballast(region: np.ndarray) -> None:
+    """Write ballast for results of any size into uint8[BALLAST] zeros."""
+    frame = zstandard.ZstdCompressor().compress(b"x")
+    for bits in range(BALLAST.bit_length()):
+        at, size = ballast_for(0, 1 << bits)
+        head = frame + struct.pack("<II", 0x184D2A50, size - len(frame) - 8)
+        region[at : at + len(head)] = np.frombuffer(head, np.uint8)
+
+
+def ballast_for(base: int, size: int) -> tuple[int, int]:
+    """Where the ballast for a result of `size` bytes lies, and its length."""
+    bits = max(12, (size - 1).bit_length())
+    return base + bits * _EACH, (1 << (bits - 1)) + 64
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Let malloc keep up to 64 MiB it got back. Every decoding call needs the same few megabytes;
+    given back to the kernel each time, their page faults would double the time it takes."""
+    with suppress(AttributeError):  # a C library without mallopt
+        libc: Any = ctypes.CDLL(None)
+        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            libc.mallopt(parameter, 64 << 20)
+
+
+def _move(frames: Any, i: int, stop: int, width: int, to: int, usual: int) -> int:
+    """Copy frames i ... stop - 1 out of the decoder's buffers, as many at once as lie together."""
+    begin = i
+    while i < stop:
+        offset = frames[i].offset
+        end = min(i + usual, stop)
+        if frames[end - 1].offset != offset + (end - 1 - i) * width:
+            end = i + 1
+            while end < stop and frames[end].offset != 0:  # a buffer's first frame has offset 0
+                end += 1
+            usual = end - i
+        address = np.frombuffer(frames[i], np.uint8).__array_interface__["data"][0]
+        ctypes.memmove(to + (i - begin) * width, address, (end - i) * width)
+        i = end
+    return usual
+
+
+class Codecs:
+    """The codecs of one wide column so far, and which of them, if any, the next segment takes.
+
+    Few dictionaries: every draw is grouped by dictionary.
+    """
+
+    def __init__(self, width: int, *known: Codec) -> None:
+        self.width, self.known = width, list(known)
+        self._pause = self._skip = 0  # segments to leave raw before trying again
+
+    def choose(self, sample: Callable[[int], np.ndarray]) -> Codec | None:
+        """The codec for a segment of which sample(n) gives about n frames; None: leave it raw.
+
+        A known one, unless it makes frames a fifth larger than those it was made for; then a new
+        one, if that is better. What did not compress is tried again ever more rarely.
+        """
+        if self._skip:
+            self._skip -= 1
+            return None
+        frames = sample(_JUDGED)
+        ratios = [ratio(codec, frames) for codec in self.known]
+        best = self.known[int(np.argmax(ratios))] if self.known else None
+        reached = max(ratios, default=0.0)
+        if best is not None and not best.usual:
+            best.usual = reached  # found on disk: what it does now is what it does
+        if best is None or (reached < 0.8 * best.usual and len(self.known) < MOST):
+            fresh = Codec(train(sample(_SAMPLES)), self.width)
+            fresh.usual = ratio(fresh, frames)
+            if fresh.usual > reached * 1.25:
+                best, reached = fresh, fresh.usual
+            elif best is not None:
+                best.usual = reached  # the frames have become harder, not the dictionary worse
+        if best is None or reached < WORTH:
+            self._pause = self._skip = min(64, 2 * self._pause or 1)
+            return None
+        self._pause = 0
+        if best not in self.known:
+            self.known.append(best)
+        return best
 
 
 def train(frames: np.ndarray) -> bytes:
     """A dictionary for frames like these: uint8[n, width]; empty where none can be made."""
-    step = max(1, len(frames) // _SAMPLES)
-    samples = [frame.tobytes() for frame in frames[::step]]
     try:
+        samples = [frame.tobytes() for frame in frames]
         return zstandard.train_dictionary(DICTIONARY, samples).as_bytes()
     except zstandard.ZstdError:
         return b""  # too few or too uniform frames
 
 
 def ratio(codec: Codec, frames: np.ndarray) -> float:
-    """How many times smaller a sample of frames becomes."""
-    step = max(1, len(frames) // 64)
-    some = np.ascontiguousarray(frames[::step])
-    return some.nbytes / max(1, len(codec.compress(some, 1)[0]))
-
-
-def choose(frames: np.ndarray, known: list[Codec], most: int, width: int) -> Codec | None:
-    """The codec for these frames: a known one, or a new one if it is a fifth better; None: raw.
-
-    Few dictionaries: every draw is grouped by dictionary. With `most` of them known, none is made.
-    """
-    best = max(known, key=lambda codec: ratio(codec, frames), default=None)
-    best_ratio = ratio(best, frames) if best else 0.0
-    if len(known) < most:
-        fresh = Codec(train(frames), width)
-        if best is None or ratio(fresh, frames) * 0.8 > best_ratio:
-            best, best_ratio = fresh, ratio(fresh, frames)
-    return best if best_ratio >= WORTH else None
+    """How many times smaller these frames become."""
+    return frames.nbytes / max(1, len(codec.compress(frames, 1)[0]))

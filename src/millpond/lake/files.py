@@ -14,7 +14,8 @@ from typing import Any
 
 from ..errors import LakeFailed, LakeFull
 
-PAGE = 4096
+PAGE_BITS = 12
+PAGE = 1 << PAGE_BITS
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -57,6 +58,10 @@ class Files:
     def rename(self, old: Path, new: Path) -> None:
         """Atomically: whoever looks sees either name, and a file under `new` is replaced."""
         os.replace(old, new)
+
+    def link(self, old: Path, new: Path) -> None:
+        """A second name for a file; it is an error if `new` is there already."""
+        os.link(old, new, follow_symlinks=False)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)

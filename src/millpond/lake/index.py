@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import BadConfig
+
 
 @dataclass(frozen=True)
 class Part:
@@ -56,6 +58,11 @@ class Index:
         self._row0 = np.cumsum(self.rows) - self.rows  # rows before each stream
         self._piece0 = np.searchsorted(self.stream, np.arange(streams))
         self._length = length
+        # Stream and id as one number that grows along the table.
+        self._span = 1 + int((self.first + self.count).max(initial=0))
+        if self._span * max(streams, 1) >= 2**63:
+            raise BadConfig("Lake: ids and streams exceed 63 bits together; begin a new Lake")
+        self._key = self.stream * self._span + self.first
 
     def locate(self, stream: np.ndarray, age: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Piece and place in it of the `age`-th stored row of a stream, the oldest being 0."""
@@ -74,13 +81,8 @@ class Index:
         """Piece and place of rows by id; place -1 where the row is not stored."""
         if not len(self.stream):
             return np.zeros(row.shape, np.int64), np.full(row.shape, -1)
-        piece = np.zeros(row.shape, np.int64)
-        for one in np.unique(stream):
-            mine = stream == one
-            low, high = np.searchsorted(self.stream, [one, one + 1])
-            if low < high:
-                after = np.searchsorted(self.first[low:high], row[mine], side="right")
-                piece[mine] = low + np.maximum(after - 1, 0)
+        key = stream * self._span + np.minimum(row, self._span - 1)
+        piece = np.maximum(np.searchsorted(self._key, key, side="right") - 1, 0)
         at = row - self.first[piece]
         here = (self.stream[piece] == stream) & (at >= 0) & (at < self.count[piece])
         return piece, np.where(here, at, -1)
@@ -109,3 +111,43 @@ class Index:
                 break
         here = (place >= 0) & (place < self.count[where])
         return np.where(here, self.slot[where] + place, -1)
+
+    def stretches(
+        self, piece: np.ndarray, place: np.ndarray, length: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Rows place ... place + length - 1 of n runs, as stretches of neighbouring slots.
+
+        Returns for each stretch: which run, where in the run it begins, its first slot, its rows.
+        What is not stored is in none. `place` counts from the run's piece and may lie before it.
+        """
+        piece, place = piece.copy(), place.copy()
+        while True:  # to the piece in which the run begins
+            back = (place < 0) & self.has_previous[piece]
+            if not back.any():
+                break
+            piece[back] -= 1
+            place[back] += self.count[piece[back]]
+        while True:
+            on = (place >= self.count[piece]) & self.has_next[piece]
+            if not on.any():
+                break
+            place[on] -= self.count[piece[on]]
+            piece[on] += 1
+        done = np.maximum(-place, 0)  # rows of the run before its stream's first
+        place = np.maximum(place, 0)
+        run = np.flatnonzero((done < length) & (place < self.count[piece]))
+        found: list[tuple[np.ndarray, ...]] = []
+        while len(run):
+            here = piece[run]
+            rows = np.minimum(self.count[here] - place[run], length - done[run])
+            found.append((run, done[run], self.slot[here] + place[run], rows))
+            done[run] += rows
+            place[run] = 0
+            piece[run] += 1
+            run = run[(done[run] < length) & self.has_next[here]]
+        if not found:
+            none = np.zeros(0, np.int64)
+            return none, none, none, none
+        run, begin, slot, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+        order = np.lexsort((begin, run))
+        return run[order], begin[order], slot[order], rows[order]

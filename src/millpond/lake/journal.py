@@ -45,13 +45,15 @@ def pack(
     return head + body + _TAIL.pack(xxhash.xxh3_64_intdigest(head + body, seed))
 
 
-def unpack(journal: bytes, segment: int, streams: int, seed: int) -> list[Block]:
-    """Every whole record from the beginning, up to the first that is torn or foreign."""
+def unpack(
+    journal: bytes, segment: int, streams: int, seed: int, start: int = 0, sequence: int = 0
+) -> list[Block]:
+    """Every whole record from `start`, numbered from `sequence`, up to one torn or foreign."""
     blocks: list[Block] = []
-    at = 0
+    at = start
     while at + _HEAD.size + _TAIL.size <= len(journal):
-        magic, sequence, number, rows_digest, kind, count = _HEAD.unpack_from(journal, at)
-        if magic != MAGIC or sequence != len(blocks) or number != segment or kind > 3:
+        magic, which, number, rows_digest, kind, count = _HEAD.unpack_from(journal, at)
+        if magic != MAGIC or which != sequence + len(blocks) or number != segment or kind > 3:
             break
         size = _HEAD.size
         if kind & RAGGED:
@@ -68,3 +70,25 @@ def unpack(journal: bytes, segment: int, streams: int, seed: int) -> list[Block]
         at += size + _TAIL.size
         blocks.append(Block(end, rows_digest, bool(kind & COMMIT), at))
     return blocks
+
+
+def later(
+    journal: bytes, segment: int, streams: int, seed: int, at: int
+) -> list[tuple[int, list[Block]]]:
+    """Runs of whole records that stand behind damage at byte `at`, and where each run begins."""
+    runs: list[tuple[int, list[Block]]] = []
+    while (at := journal.find(MAGIC, at + 1)) >= 0 and at + _HEAD.size <= len(journal):
+        sequence = _HEAD.unpack_from(journal, at)[1]
+        if blocks := unpack(journal, segment, streams, seed, at, sequence):
+            runs.append((at, blocks))
+            at = blocks[-1].bytes_to_here - 1
+    return runs
+
+
+def unfinished(tail: bytes, streams: int) -> bool:
+    """Whether bytes behind the last whole record are a record that was never written to its end."""
+    if len(tail) < _HEAD.size + _TAIL.size:
+        return True
+    magic, _, _, _, kind, _ = _HEAD.unpack_from(tail)
+    ragged = streams * 4 + (-streams * 4 % 8)
+    return magic == MAGIC and kind in (2, 3) and len(tail) < _HEAD.size + ragged + _TAIL.size

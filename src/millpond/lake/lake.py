@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from ..window import Window
 from .batches import Batches
 from .columns import LOST, Columns
 from .files import Files, said_plainly
+from .gather import Gather
 from .manifest import (
     Capacity,
     GroupInfo,
@@ -84,6 +85,7 @@ class Lake:
         self.spec = self.info.spec
         self._reader: Reader | None = None
         self._batches: dict[tuple[Window, int], Batches] = {}
+        self._gathers: dict[int, Gather] = {}
         self._using = threading.RLock()  # refresh unmaps what a sample may be reading
 
     @staticmethod
@@ -334,6 +336,32 @@ class Lake:
             batch.draw.stream[:], batch.draw.row[:] = stream, row
             batch.mask[at < 0] = False
             return batch
+
+    def gather(
+        self,
+        stream: np.ndarray,
+        start: np.ndarray,
+        length: int,
+        anchor: np.ndarray | None = None,
+        out: Mapping[str, np.ndarray] | None = None,
+        threads: int = 1,
+    ) -> Rows:
+        """Rows [n, length]: from id start[i] of stream[i] on, for all i at once.
+
+        Row anchor[i] (default: start[i]) must be stored; rows before and after it that are not
+        are zeros with the flags CONTEXT and CUT. This is what fills Ponds.
+        """
+        with self._using:
+            stream, start = np.asarray(stream, np.int64), np.asarray(start, np.int64)
+            anchor = start if anchor is None else np.asarray(anchor, np.int64)
+            if (self.reader.index.find(stream, anchor)[1] < 0).any():
+                raise RowsGone(
+                    "Lake.gather: a row that was asked for is not stored; it was evicted, or not "
+                    "committed when last refreshed"
+                )
+            if threads not in self._gathers:
+                self._gathers[threads] = Gather(self.reader, threads)
+            return self._gathers[threads](stream, start, length, anchor, out)
 
     def _of(self, window: Window, threads: int) -> Batches:
         key = (window, threads)

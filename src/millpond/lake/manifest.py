@@ -220,43 +220,53 @@ def save_group(files: Files, folder: Path, info: GroupInfo) -> None:
     )
 
 
-def load_groups(folder: Path, info: LakeInfo) -> list[GroupInfo]:
-    """Every group of a Lake in the order of creation; a folder without group.json is none yet."""
-    groups: list[GroupInfo] = []
+def group_folders(folder: Path) -> list[Path]:
+    """Folders of a Lake's groups by name; a folder without group.json is none yet."""
     above = folder / "groups"
     if above.is_symlink() or not above.is_dir():
         raise LakeRefused(f"{above}: no folder; restore it from a copy of the Lake")
+    found: list[Path] = []
     for entry in sorted(os.scandir(above), key=lambda entry: entry.name):
         if entry.is_symlink():
             raise LakeRefused(
                 f"{entry.path}: a link, which is never followed; move the folder here"
             )
-        if not _NAME.fullmatch(entry.name) or not entry.is_dir():
-            continue
-        path = Path(entry.path) / "group.json"
-        if not path.exists():
-            continue
-        plain = read_json(path)
-        try:
-            values = [plain[key] for key in ("index", "streams", "base")]
-            if plain["name"] != entry.name or any(
-                type(n) is not int or not 0 <= n < 2**31 for n in values
-            ):
-                raise ValueError("its name or numbers")
-            groups.append(GroupInfo(entry.name, *values))
-        except NONSENSE as error:
-            raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
+        named = _NAME.fullmatch(entry.name) and entry.is_dir()
+        if named and (Path(entry.path) / "group.json").exists():
+            found.append(Path(entry.path))
+    return found
+
+
+def load_group(folder: Path) -> GroupInfo:
+    """What a group's folder says it is."""
+    path = folder / "group.json"
+    plain = read_json(path)
+    try:
+        values = [plain[key] for key in ("index", "streams", "base")]
+        if plain["name"] != folder.name or any(
+            type(n) is not int or not 0 <= n < 2**31 for n in values
+        ):
+            raise ValueError("its name or numbers")
+        return GroupInfo(folder.name, *values)
+    except NONSENSE as error:
+        raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
+
+
+def load_groups(folder: Path, info: LakeInfo) -> list[GroupInfo]:
+    """Every group of a Lake in the order of creation."""
+    groups = [load_group(inner) for inner in group_folders(folder)]
     groups.sort(key=lambda group: group.index)
     base = 0
     for index, group in enumerate(groups):
+        where = folder / "groups" / group.name
         if group.index != index or group.base != base:
             raise LakeRefused(
-                f"{above / group.name}: group {group.index} with streams from {group.base}, "
+                f"{where}: group {group.index} with streams from {group.base}, "
                 f"expected group {index} from {base}; a group's folder is missing"
             )
         if index >= info.groups or not 1 <= group.streams <= info.slots:
             raise LakeRefused(
-                f"{above / group.name}: group {index} with {group.streams} streams, this Lake has "
+                f"{where}: group {index} with {group.streams} streams, this Lake has "
                 f"{info.groups} groups of 1 to {info.slots}; move the folder away"
             )
         base += group.streams

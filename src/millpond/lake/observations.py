@@ -12,6 +12,9 @@ from ..rows import Batch, leaf
 from ..window import Verdict, Window
 from .reader import Reader
 
+_TOGETHER = 128  # windows decoded at a time
+_RAW_TOGETHER = 8  # windows gathered at a time
+
 
 class Observations:
     """Fills batch.obs and batch.next_obs for one window."""
@@ -20,12 +23,8 @@ class Observations:
         self.reader, self.window, self.threads = reader, window, threads
         self.widths = {column.name: column.width for column in reader.columns.all}
         stack, ahead = window.stack, window.n_step
-        # Rows of a quiet window, and where obs and next_obs begin among them.
-        if ahead < stack:
-            self.rows, self.next_at = np.arange(stack + ahead), ahead
-        else:
-            self.rows = np.append(np.arange(stack), np.arange(ahead, ahead + stack))
-            self.next_at = stack
+        self.rows = np.union1d(np.arange(stack), np.arange(ahead, ahead + stack))
+        self._memory: dict[int, np.ndarray] = {}
 
     def fill(self, slots: np.ndarray, verdict: Verdict, path: str, batch: Batch) -> None:
         """From slots[reach, n] of every window's rows; masked starts get zeros."""
@@ -38,42 +37,27 @@ class Observations:
             quiet &= (codec == codec[window.before]).all(axis=0)
             codec = codec[window.before]
         loud = np.flatnonzero(~quiet)
+        kinds, counts = np.unique(
+            np.full(len(quiet), -1) if codec is None else codec, return_counts=True
+        )
+        # The most frequent kind first: where it is nearly all, it is taken for all windows.
+        for number in kinds[np.argsort(-counts)].tolist():
+            mine = quiet if codec is None else quiet & (codec == number)
+            some = np.flatnonzero(mine)
+            if not len(some):
+                continue
+            if len(some) * 4 >= slots.shape[1] * 3:
+                # The others' places are filled by any window that is at hand, to be overwritten
+                # below. So everything lands in place, without a copy in between.
+                self._fill_quiet(
+                    path, np.where(mine, slots, slots[:, some[:1]]), None, number, outs
+                )
+            else:
+                self._fill_quiet(path, slots[:, some], some, number, outs)
         if len(loud):
             self._fill_loud(path, slots[:, loud], verdict, loud, outs)
-        if len(loud) == slots.shape[1]:
-            return
-        which = np.flatnonzero(quiet) if len(loud) else None
-        if codec is None:
-            self._fill_raw(path, slots, which, outs)
-            return
-        for number in np.unique(codec[quiet]):
-            mine = quiet & (codec == number)
-            some = None if mine.all() else np.flatnonzero(mine)
-            if number < 0:
-                self._fill_raw(path, slots, some, outs)
-            else:
-                self._fill_decoded(path, slots, some, int(number), outs)
 
-    def _fill_raw(
-        self,
-        path: str,
-        slots: np.ndarray,
-        which: np.ndarray | None,
-        outs: tuple[np.ndarray, np.ndarray],
-    ) -> None:
-        stack, ahead = self.window.stack, self.window.n_step
-        some = slots if which is None else slots[:, which]
-        self._ready_rows(path, some[self.rows].ravel())
-        for out, begin in zip(outs, (0, ahead), strict=True):
-            rows = some[begin : begin + stack].T
-            if which is None:
-                self._take_raw(path, rows.ravel(), out)
-            else:
-                buffer = np.empty((len(which), *out.shape[1:]), out.dtype)
-                self._take_raw(path, rows.ravel(), buffer)
-                out[which] = buffer
-
-    def _fill_decoded(
+    def _fill_quiet(
         self,
         path: str,
         slots: np.ndarray,
@@ -81,27 +65,65 @@ class Observations:
         number: int,
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        stack, every = self.window.stack, len(self.rows)
-        some = slots if which is None else slots[:, which]
-        frames = self.reader.frames(path, some[self.rows].T.reshape(-1))
-        self.reader.ready(path, *frames)
-        blob = self.reader.pages[path].sheet.flat
-        codec = self.reader.codecs[path][number]
-        field = self.reader.columns.obs[path]
-        for at, found in codec.decode(blob, *frames, every, self.threads):
-            begin, end = at // every, (at + len(found)) // every
-            to = slice(begin, end) if which is None else which[begin:end]
+        """Windows of one codec (-1: raw) into their places (None: all), a few at a time."""
+        field, n = self.reader.columns.obs[path], slots.shape[1]
+        if which is None and not field.binary:
+            parts = outs
+        else:
+            parts = self._scratch(path, n, 0), self._scratch(path, n, 1)
+        obs, following = (part.reshape(n, -1).view(np.uint8) for part in parts)
+        together = _RAW_TOGETHER if number < 0 else _TOGETHER
+        if number < 0:
+            self._ready_rows(path, slots[self.rows].ravel())
+        for at in range(0, n, together):
+            some = slice(at, at + together)
+            self._windows(path, slots[:, some], number, obs[some], following[some])
+        if parts is outs:
+            return
+        for out, part in zip(outs, parts, strict=True):
+            shape = (n, *out.shape[1:])
             if field.binary:
-                for out, first in zip(outs, (0, self.next_at), strict=True):
-                    rows = found.reshape(end - begin, every, -1)[:, first : first + stack]
-                    buffer = np.empty((end - begin, *out.shape[1:]), out.dtype)
-                    self.reader.columns.put_obs(path, np.ascontiguousarray(rows), buffer)
-                    out[to] = buffer
-                continue
-            windows = found.view(field.dtype.newbyteorder("<"))
-            windows = windows.reshape(end - begin, every, *field.shape)
-            for out, first in zip(outs, (0, self.next_at), strict=True):
-                out[to] = windows[:, first : first + stack]
+                values = np.empty(shape, out.dtype)
+                self.reader.columns.put_obs(path, part.reshape(-1, self.widths[path]), values)
+            else:
+                values = part.view(field.dtype.newbyteorder("<")).reshape(shape)
+            out[slice(None) if which is None else which] = values
+
+    def _windows(
+        self, path: str, slots: np.ndarray, number: int, obs: np.ndarray, following: np.ndarray
+    ) -> None:
+        """Stacks of a few windows, uint8[n, stack * width] each, while their rows are in the cache.
+
+        A raw row that both stacks hold is taken twice, a compressed one decoded once and copied.
+        """
+        stack, ahead, n = self.window.stack, self.window.n_step, slots.shape[1]
+        width = self.widths[path]
+        here, after = slots[:stack].T.reshape(-1), slots[ahead : ahead + stack].T.reshape(-1)
+        if number < 0:
+            rows = self._rows_of(path)
+            rows.take(here, axis=0, out=obs.reshape(n * stack, width), mode="clip")
+            rows.take(after, axis=0, out=following.reshape(n * stack, width), mode="clip")
+            return
+        shared = max(0, stack - ahead)
+        rest = self._scratch(path, n * (stack - shared), 2)
+        last = slots[ahead + shared : ahead + stack].T.reshape(-1)
+        where = np.concatenate([here, last])
+        self._decode(path, where, number, obs.reshape(n * stack, width), rest)
+        following[:, : shared * width] = obs[:, (stack - shared) * width :]
+        following[:, shared * width :] = rest.reshape(n, -1)
+
+    def _decode(self, path: str, slots: np.ndarray, number: int, *outs: np.ndarray) -> None:
+        if self.reader.must_look(path, slots):
+            self.reader.ready(path, *self.reader.frames(path, slots))
+        self.reader.decode(path, slots, number, self.threads, *outs)
+
+    def _scratch(self, path: str, rows: int, number: int) -> np.ndarray:
+        """uint8[rows, width or stack * width] to work in, the same memory every time."""
+        each = self.widths[path] * (1 if number == 2 else self.window.stack)
+        size = rows * each
+        if len(self._memory.get(number, ())) < size:
+            self._memory[number] = np.empty(size, np.uint8)
+        return self._memory[number][:size].reshape(rows, each)
 
     def _fill_loud(
         self,
@@ -139,12 +161,9 @@ class Observations:
             out[raw] = self._rows_of(path).take(slots[raw], axis=0, mode="clip")
         for number in [] if numbers is None else np.unique(numbers[numbers >= 0]):
             which = np.flatnonzero(numbers == number)
-            frames = self.reader.frames(path, slots[which])
-            self.reader.ready(path, *frames)
-            blob = self.reader.pages[path].sheet.flat
-            codec = self.reader.codecs[path][int(number)]
-            for at, found in codec.decode(blob, *frames, 1, self.threads):
-                out[which[at : at + len(found)]] = found
+            found = np.empty((len(which), out.shape[1]), np.uint8)
+            self._decode(path, slots[which], int(number), found)
+            out[which] = found
         return out
 
     def _rows_of(self, path: str) -> np.ndarray:
@@ -152,13 +171,5 @@ class Observations:
 
     def _ready_rows(self, path: str, slots: np.ndarray) -> None:
         width = self.widths[path]
-        self.reader.ready(path, slots * width, (slots + 1) * width)
-
-    def _take_raw(self, path: str, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots into out[..., *shape]."""
-        field, rows = self.reader.columns.obs[path], self._rows_of(path)
-        if field.binary:
-            self.reader.columns.put_obs(path, rows.take(slots, axis=0, mode="clip"), out)
-            return
-        flat = out.reshape(len(slots), -1).view(np.uint8)
-        rows.take(slots, axis=0, out=flat, mode="clip")
+        if self.reader.must_look(path, slots):
+            self.reader.ready(path, slots * width, (slots + 1) * width)

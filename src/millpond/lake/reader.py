@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LakeFailed
-from .codec import Codec
+from .codec import BALLAST, Codec, lay_ballast
 from .columns import RECORD, Columns
-from .files import PAGE, as_bytes
+from .files import PAGE, PAGE_BITS, as_bytes
 from .index import Index, Part
 from .journal import digest
 from .manifest import GroupInfo, LakeInfo, load_groups
@@ -48,6 +48,7 @@ class Pages:
         self.sheet = sheet
         self.good = np.zeros(sheet.seats * sheet.stride // PAGE, bool)  # touched as it is used
         self.per_seat = sheet.stride // PAGE
+        self.whole = np.zeros(sheet.seats, bool)  # seats of which every page with rows is good
 
 
 class Reader:
@@ -62,9 +63,14 @@ class Reader:
         seats = min(self._most_seats(), _MOST_MAPS, _ADDRESSES // (info.slots * widest))
         self._free = list(range(seats - 1, -1, -1))
         self.pages = {
-            column.name: Pages(Sheet(seats, info.slots * column.width))
+            column.name: Pages(
+                Sheet(seats, info.slots * column.width, BALLAST if column.wide else 0)
+            )
             for column in self.columns.all
         }
+        for column in self.columns.all:
+            if column.wide:
+                lay_ballast(self.pages[column.name].sheet.extra)
         wide = [column.name for column in self.columns.all if column.wide]
         # A page more than `slots` offsets: the end of the last frame needs one.
         self._entries = info.slots + PAGE // 8
@@ -176,6 +182,7 @@ class Reader:
         if region.size:
             pages.sheet.seat(seat, fd, region.offset, region.size)
         pages.good[seat * pages.per_seat : (seat + 1) * pages.per_seat] = False
+        pages.whole[seat] = False
 
     def _codec(self, path: Path, meta: Meta, name: str) -> int:
         codecs, identity = self.codecs[name], meta.columns[name].dictionary_sum
@@ -221,6 +228,7 @@ class Reader:
         segment.meta = replace(meta, count=blocks[-1].end)
         for pages in self.pages.values():
             pages.good[seat * pages.per_seat : (seat + 1) * pages.per_seat] = True
+            pages.whole[seat] = True
         self._checked[seat] = True
 
     def _build(self) -> None:
@@ -245,15 +253,19 @@ class Reader:
             flat = np.where(missing, flat.max(), flat)
             if flat[0] < 0:
                 return np.zeros(slots.shape, self.columns.record)
-        seats = flat >> self.shift
-        if not self._checked[seats].all():
-            for seat in np.unique(seats[~self._checked[seats]]):
-                self._check_small(self._by_seat[int(seat)])
+        self.check_records(flat)
         sheet = self.pages[RECORD].sheet.flat.view(self.columns.record)
         found = sheet.take(flat, mode="clip")
         if gaps:
             found[missing] = np.zeros((), self.columns.record)
         return found.reshape(slots.shape)
+
+    def check_records(self, slots: np.ndarray) -> None:
+        """See that the records and frame offsets at these slots are what was written."""
+        seats = slots >> self.shift
+        if not self._checked[seats].all():
+            for seat in np.unique(seats[~self._checked[seats]]):
+                self._check_small(self._by_seat[int(seat)])
 
     def _check_small(self, segment: Seated) -> None:
         """Check the parts of a segment that are read whole: its records and its indices."""
@@ -290,6 +302,8 @@ class Reader:
             pages.good[base : base + region.pages] = True
         else:
             pages.good[base + which] = True
+        good = pages.good[base : base + region.pages]
+        pages.whole[segment.seat] = bool((good | (sums == 0)).all())
 
     def _sums(self, segment: Seated) -> np.ndarray:
         """The checksums of a sealed segment's pages, themselves checked once."""
@@ -302,6 +316,10 @@ class Reader:
             segment.sums = table.view("<u8")
         return segment.sums
 
+    def must_look(self, name: str, slots: np.ndarray) -> bool:
+        """Whether `ready` has anything to do for these rows of a column."""
+        return self._ahead > 0 or not self.pages[name].whole[slots >> self.shift].all()
+
     def ready(self, name: str, start: np.ndarray, stop: np.ndarray) -> None:
         """Bytes start[i] ... stop[i] - 1 of a column's sheet are there and are what was written.
 
@@ -309,22 +327,20 @@ class Reader:
         all at once: waiting for each alone would be an order of magnitude slower.
         """
         pages = self.pages[name]
-        first, last = start // PAGE, (stop - 1) // PAGE
+        first, last = start >> PAGE_BITS, (stop - 1) >> PAGE_BITS
         span = int((last - first).max(initial=0)) + 1
-        fresh = [
-            page[~pages.good[page]] for page in (np.minimum(first + k, last) for k in range(span))
-        ]
-        new = np.unique(np.concatenate(fresh))
-        if len(new):
-            pages.sheet.want(new)
-            for seat, which in _by_seat(new, pages.per_seat):
-                segment = self._by_seat[seat]
-                region = segment.meta.columns[name].data
-                self._check_pages(segment, pages, region, which)
-        elif self._ahead:
+        touched = [first if k == 0 else np.minimum(first + k, last) for k in range(span)]
+        if self._ahead:
             self._ahead -= 1
-            wanted = [np.minimum(first + k, last) for k in range(span)]
-            pages.sheet.want(np.unique(np.concatenate(wanted)))
+            pages.sheet.want(np.unique(np.concatenate(touched)))
+        if all(pages.good[page].all() for page in touched):
+            return
+        new = np.unique(np.concatenate([page[~pages.good[page]] for page in touched]))
+        if not self._ahead:
+            pages.sheet.want(new)
+        for seat, which in _by_seat(new, pages.per_seat):
+            segment = self._by_seat[seat]
+            self._check_pages(segment, pages, segment.meta.columns[name].data, which)
 
     def waited(self, faults_before: int) -> None:
         """After a batch: if pages had to be waited for one by one, ask beforehand from now on."""
@@ -340,6 +356,15 @@ class Reader:
         start = offsets.take(entry, mode="clip").astype(np.int64)
         stop = offsets.take(entry + 1, mode="clip").astype(np.int64)
         return start + base, stop + base
+
+    def decode(
+        self, name: str, slots: np.ndarray, number: int, threads: int, *outs: np.ndarray
+    ) -> None:
+        """Frames at slots of one codec, seen to before, into uint8[some, width] arrays."""
+        sheet = self.pages[name].sheet
+        self.codecs[name][number].decode(
+            sheet.all, *self.frames(name, slots), threads, *outs, ballast=len(sheet.flat)
+        )
 
 
 def _by_seat(pages: np.ndarray, per_seat: int) -> list[tuple[int, np.ndarray]]:

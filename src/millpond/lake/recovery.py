@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import LakeDamaged, LakeRefused
-from .codec import Codec
+from ..rows import CUT
+from .codec import Codec, Codecs
 from .columns import Columns
 from .files import Files, said_plainly
 from .journal import Block, digest
@@ -26,6 +27,7 @@ from .sealer import size_on_disk
 from .segment import Meta, path_of, read_meta
 
 _FILE = re.compile(r"(\d{16})\.(open|journal|seg|tmp)")
+_ASIDE = re.compile(r"(\d{16})\.damaged(\.journal)?(\.\d+)?")
 
 
 class Found(NamedTuple):
@@ -36,7 +38,7 @@ class Found(NamedTuple):
     unsealed: list[tuple[Meta, list[Block]]]  # open segments, oldest first
     sealed: dict[int, tuple[int, int]]  # number → rows, bytes on disk
     next_number: int
-    known: dict[str, list[Codec]]
+    known: dict[str, Codecs]
 
 
 def numbers(folder: Path) -> dict[int, set[str]]:
@@ -52,6 +54,16 @@ def numbers(folder: Path) -> dict[int, set[str]]:
     return dict(sorted(found.items()))
 
 
+def set_aside(folder: Path) -> dict[int, list[Path]]:
+    """Files that repair moved out of the way, by segment number; no reader looks at them."""
+    found: dict[int, list[Path]] = {}
+    for entry in os.scandir(folder):
+        match = _ASIDE.fullmatch(entry.name)
+        if match:
+            found.setdefault(int(match[1]), []).append(Path(entry.path))
+    return dict(sorted(found.items()))
+
+
 def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Found:
     """Bring a group's folder into order and say what it holds."""
     columns = Columns(info.spec)
@@ -60,7 +72,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
     last_flags = np.zeros(group.streams, np.uint8)
     unsealed: list[tuple[Meta, list[Block]]] = []
     sealed: dict[int, tuple[int, int]] = {}
-    known: dict[str, list[Codec]] = {}
+    known: dict[str, Codecs] = {}
 
     def remove_raw_twin(number: int) -> None:
         if {"open", "journal"} & there[number]:
@@ -90,7 +102,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
             remove_raw_twin(number)
             sealed[number] = (int(meta.count.sum()), size_on_disk(folder, number))
             _learn(known, path_of(folder, number, ".seg"), meta, columns)
-            _advance(next_id, meta.first, meta.count)
+            _advance(next_id, last_flags, meta.first, meta.count)
             _flags_of(last_flags, path_of(folder, number, ".seg"), meta, columns)
         elif "open" in kinds:
             open_meta, blocks = read_open(folder, number, columns, info, group)
@@ -103,11 +115,11 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
                 continue
             open_meta = replace(open_meta, count=blocks[-1].end)
             unsealed.append((replace(open_meta, count=open_meta.count * 0), blocks))
-            _advance(next_id, open_meta.first, open_meta.count)
+            _advance(next_id, last_flags, open_meta.first, open_meta.count)
             _flags_of(last_flags, path_of(folder, number, ".open"), open_meta, columns)
         else:
             remove(number, ".journal")
-    next_number = 1 + max(there, default=-1)
+    next_number = 1 + max([*there, *set_aside(folder)], default=-1)  # numbers are never reused
     return Found(next_id, last_flags, unsealed, sealed, next_number, known)
 
 
@@ -167,18 +179,21 @@ def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
     return dictionary if digest(dictionary) == stored.dictionary_sum else None
 
 
-def _learn(known: dict[str, list[Codec]], path: Path, meta: Meta, columns: Columns) -> None:
+def _learn(known: dict[str, Codecs], path: Path, meta: Meta, columns: Columns) -> None:
     """Remember the dictionaries a sealed segment uses, to use them again."""
     for column in columns.all:
         stored = meta.columns[column.name]
-        codecs = known.setdefault(column.name, [])
+        codecs = known.setdefault(column.name, Codecs(column.width)).known
         if stored.codec == "zstd" and all(c.identity != stored.dictionary_sum for c in codecs):
             dictionary = read_dictionary(path, meta, column.name)
             if dictionary is not None:
                 codecs.append(Codec(dictionary, column.width))
 
 
-def _advance(next_id: np.ndarray, first: np.ndarray, count: np.ndarray) -> None:
+def _advance(
+    next_id: np.ndarray, last_flags: np.ndarray, first: np.ndarray, count: np.ndarray
+) -> None:
+    last_flags[first > next_id] = CUT  # rows between are gone: anything may follow
     np.maximum(next_id, first + count, out=next_id)
 
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import LakeFailed
-from .codec import Codec, choose
+from .codec import Codec, Codecs
 from .columns import Column, Columns
 from .files import PAGE, Files, as_bytes, said_plainly
 from .journal import digest
 from .segment import SEALED, Meta, Region, Stored, path_of, write_meta
 
-MOST_DICTIONARIES = 8
-_CHUNK = 8 << 20  # bytes read, compressed and written at a time
-_SAMPLES = 1500
+_CHUNK = 4 << 20  # bytes read, compressed and written at a time
 
 Rows = Callable[[str, int, int], np.ndarray]  # (column, start slot, stop slot) → uint8[n, width]
 
@@ -30,27 +28,57 @@ def seal(
     columns: Columns,
     meta: Meta,
     rows: Rows,
-    known: dict[str, list[Codec]],
+    known: dict[str, Codecs],
     threads: int,
+    in_place: bool = False,
 ) -> Meta:
-    """Write `NUMBER.seg` with the rows `meta.count` says; it is durable when this returns.
+    """Make `NUMBER.seg` of the rows `meta.count` says; it is durable when this returns.
 
     `known` holds the codecs of each wide column so far, and gets the one that is chosen here.
+    With `in_place` an open segment of which nothing compresses is not copied: it gets its
+    checksums and description behind its rows, and its new name.
     """
+    codecs = {
+        column.name: _codec_for(column, meta, rows, known) for column in columns.all if column.wide
+    }
+    stays = in_place and not any(codecs.values())
     target = path_of(folder, meta.number, ".seg")
-    temporary = path_of(folder, meta.number, ".tmp")
+    source = path_of(folder, meta.number, ".open" if stays else ".tmp")
     with said_plainly("sealing a segment", target):
-        if temporary.exists():
-            files.unlink(temporary)
-        fd = files.create(temporary)
+        if not stays and source.exists():
+            files.unlink(source)
+        fd = files.open(source) if stays else files.create(source)
         try:
-            sealed = _write(files, fd, columns, meta, rows, known, threads)
+            if stays:
+                sealed = _sum_up(files, fd, columns, meta, rows)
+            else:
+                sealed = _write(files, fd, columns, meta, rows, codecs, threads)
             files.sync(fd)
         finally:
             files.close(fd)
-        files.rename(temporary, target)
+        files.rename(source, target)
         files.sync_folder(folder)
     return sealed
+
+
+def _sum_up(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> Meta:
+    """Leave the rows where they are; write their checksums and the description behind them."""
+    tables, stored = Tables(), dict[str, Stored]()
+    slots = meta.columns[columns.all[0].name].data.size // columns.all[0].width
+    end = PAGE
+    for column in columns.all:
+        region = meta.columns[column.name].data
+        touched = np.zeros(region.pages, bool)
+        for start, stop in extents(meta, column.width):
+            touched[start * column.width // PAGE : -(-stop * column.width // PAGE)] = True
+        # Beside the rows a page may hold what was never committed: it is summed up as it is.
+        data = as_bytes(rows(column.name, 0, slots))
+        pages = np.zeros(region.pages, np.uint64)
+        for page in np.flatnonzero(touched).tolist():
+            pages[page] = digest(data[page * PAGE : (page + 1) * PAGE])
+        stored[column.name] = Stored("raw", region._replace(sums=tables.add(pages)))
+        end = max(end, region.offset + region.size)
+    return _describe(files, fd, meta, stored, tables, end)
 
 
 def _write(
@@ -59,47 +87,61 @@ def _write(
     columns: Columns,
     meta: Meta,
     rows: Rows,
-    known: dict[str, list[Codec]],
+    codecs: Mapping[str, Codec | None],
     threads: int,
 ) -> Meta:
+    """Write every column anew, compressed or raw, then checksums and description."""
     at = PAGE
-    sums: list[np.ndarray] = []
-    stored: dict[str, Stored] = {}
+    tables, stored = Tables(), dict[str, Stored]()
     slots = meta.columns[columns.all[0].name].data.size // columns.all[0].width
-
-    def sums_of(region: np.ndarray) -> int:
-        sums.append(region)
-        return 8 * sum(len(part) for part in sums[:-1])
-
     for column in columns.all:
-        codec = _codec_for(column, meta, rows, known) if column.wide else None
+        codec = codecs.get(column.name)
         if codec is None:
             region = Region(at, slots * column.width)
             pages = _copy(files, fd, column, meta, rows, region)
-            stored[column.name] = Stored("raw", region._replace(sums=sums_of(pages)))
+            stored[column.name] = Stored("raw", region._replace(sums=tables.add(pages)))
             at += region.size
         else:
-            packed, tables = _compress(files, fd, column, meta, rows, codec, at, slots, threads)
+            packed, sums = _compress(files, fd, column, meta, rows, codec, at, slots, threads)
             data, index, dictionary = packed.data, packed.offsets, packed.dictionary
             assert index is not None
             stored[column.name] = packed._replace(
-                data=data._replace(sums=sums_of(tables[0])),
-                offsets=index._replace(sums=sums_of(tables[1])),
+                data=data._replace(sums=tables.add(sums[0])),
+                offsets=index._replace(sums=tables.add(sums[1])),
             )
             end = dictionary or data
             at = _next_page(end.offset + end.size)
-    table = np.concatenate(sums).astype("<u8")
+    return _describe(files, fd, meta, stored, tables, at)
+
+
+def _describe(
+    files: Files, fd: int, meta: Meta, stored: Mapping[str, Stored], tables: Tables, at: int
+) -> Meta:
+    table = tables.whole()
     files.pwrite(fd, as_bytes(table), at)
-    sealed = replace(
-        meta,
-        kind=SEALED,
-        columns=stored,
-        sums=Region(at, table.nbytes),
-        sums_sum=digest(table),
-    )
-    end = write_meta(files, fd, sealed, _next_page(at + table.nbytes))
-    files.truncate(fd, _next_page(end))
+    sums = Region(at, table.nbytes)
+    sealed = replace(meta, kind=SEALED, columns=stored, sums=sums, sums_sum=digest(table))
+    end = write_meta(files, fd, sealed, at + table.nbytes)
+    files.truncate(fd, end)
     return sealed
+
+
+class Tables:
+    """The checksums of all regions one after the other."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray] = []
+        self._size = 0
+
+    def add(self, sums: np.ndarray) -> int:
+        """Take a region's; return where they begin, in bytes."""
+        at, self._size = self._size, self._size + 8 * len(sums)
+        self._parts.append(sums)
+        return at
+
+    def whole(self) -> np.ndarray:
+        """uint64[...] of all."""
+        return np.concatenate(self._parts).astype("<u8")
 
 
 def extents(meta: Meta, width: int) -> Iterator[tuple[int, int]]:
@@ -133,25 +175,21 @@ def _copy(
     return pages.finish()
 
 
-def _codec_for(
-    column: Column, meta: Meta, rows: Rows, known: dict[str, list[Codec]]
-) -> Codec | None:
+def _codec_for(column: Column, meta: Meta, rows: Rows, known: dict[str, Codecs]) -> Codec | None:
     """The codec for a wide column of this segment; None: it does not compress."""
     total = int(meta.count.sum())
-    step = max(1, total // _SAMPLES)
-    sample: list[np.ndarray] = []
-    for stream in range(meta.streams):
-        begin, count = stream * meta.length, int(meta.count[stream])
-        # One row here and there from every stream, another phase in each.
-        for t in range(stream % step, count, step):
-            sample.append(rows(column.name, begin + t, begin + t + 1))
-    if not sample:
+    if not total:
         return None
-    codecs = known.setdefault(column.name, [])
-    codec = choose(np.concatenate(sample), codecs, MOST_DICTIONARIES, column.width)
-    if codec is not None and codec not in codecs:
-        codecs.append(codec)
-    return codec
+
+    def sample(number: int) -> np.ndarray:
+        """Rows here and there, from all streams and times."""
+        place = np.linspace(0, total - 1, min(number, total)).astype(np.int64)
+        ends = np.cumsum(meta.count)
+        stream = np.searchsorted(ends, place, side="right")
+        slots = stream * meta.length + place - (ends[stream] - meta.count[stream])
+        return np.concatenate([rows(column.name, slot, slot + 1) for slot in slots.tolist()])
+
+    return known.setdefault(column.name, Codecs(column.width)).choose(sample)
 
 
 def _compress(
@@ -197,13 +235,13 @@ def _read_back(
 ) -> None:
     """The raw rows are about to be deleted: see that the compressed ones give them back."""
     ends = np.cumsum(lengths)
-    packed = np.frombuffer(blob, np.uint8)
-    for at, found in codec.decode(packed, ends - lengths, ends, 1, threads):
-        if not np.array_equal(found, frames[at : at + len(found)]):
-            raise LakeFailed(
-                "Lake: a compressed frame did not decode to what it was made of; the raw rows are "
-                "kept. Test this machine's memory"
-            )
+    found = np.empty_like(frames)
+    codec.decode(np.frombuffer(blob, np.uint8), ends - lengths, ends, threads, found)
+    if not np.array_equal(found, frames):
+        raise LakeFailed(
+            "Lake: a compressed frame did not decode to what it was made of; the raw rows are "
+            "kept. Test this machine's memory"
+        )
 
 
 class PageSums:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import LakeFailed, LakeFull
-from .codec import Codec
+from .codec import Codecs
 from .columns import Columns
 from .files import Files, said_plainly
 from .open_segment import OpenSegment
@@ -31,7 +31,7 @@ class Sealer:
         columns: Columns,
         quota: tuple[int | None, int | None],
         sealed: dict[int, tuple[int, int]],
-        known: dict[str, list[Codec]],
+        known: dict[str, Codecs],
         threads: int,
     ) -> None:
         self.files, self.folder, self.columns = files, folder, columns
@@ -122,7 +122,16 @@ class Sealer:
         self.evict(segment, len(self._queue) + 1)
         meta = replace(segment.meta, count=segment.count)
         rows = mapped_rows(segment.path, meta, self.columns)
-        seal(self.files, self.folder, self.columns, meta, rows, self.known, self.threads)
+        seal(
+            self.files,
+            self.folder,
+            self.columns,
+            meta,
+            rows,
+            self.known,
+            self.threads,
+            in_place=True,
+        )
         self.sealed[meta.number] = (int(meta.count.sum()), size_on_disk(self.folder, meta.number))
         segment.remove()
 

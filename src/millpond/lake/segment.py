@@ -1,4 +1,4 @@
-"""A segment file: a header page that points at a JSON description, and regions of whole pages.
+"""A segment file: a header that points at a JSON description, and regions of whole pages.
 
 `NUMBER.open` holds raw rows and is still written to; `NUMBER.seg` is sealed and never changes.
 Rows lie stream by stream: row t of stream s has slot `s * length + t`. Everything is
@@ -123,23 +123,32 @@ def open_meta(
 
 
 def write_meta(files: Files, fd: int, meta: Meta, offset: int) -> int:
-    """Write the JSON at `offset`, then the header that points at it; return the JSON's end."""
+    """Write the JSON at `offset` and the header that points at it; return where they end.
+
+    An open segment begins with its header, a sealed one ends with it: so rows that need not be
+    compressed are sealed where they lie, and no byte is ever written over.
+    """
     text = json.dumps(meta.to_json(), separators=(",", ":")).encode()
-    files.pwrite(fd, memoryview(text), offset)
     head = _HEAD.pack(MAGIC, VERSION, offset, len(text), digest(text))
-    files.pwrite(fd, memoryview(head + _SUM.pack(digest(head))), 0)
+    head += _SUM.pack(digest(head))
+    if meta.kind == SEALED:
+        files.pwrite(fd, memoryview(text + head), offset)
+        return offset + len(text) + len(head)
+    files.pwrite(fd, memoryview(text), offset)
+    files.pwrite(fd, memoryview(head), 0)
     return offset + len(text)
 
 
 def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
     """The description of a segment file, checked against its place in the Lake, or LakeDamaged."""
-    size = os.fstat(fd).st_size
-    head = os.pread(fd, _HEAD.size + _SUM.size, 0)
-    if len(head) < _HEAD.size + _SUM.size or head[:8] != MAGIC:
-        raise damaged(path, 0, PAGE, "this is no segment header")
+    size, whole = os.fstat(fd).st_size, _HEAD.size + _SUM.size
+    place = 0 if _KINDS[path.suffix] == OPEN else max(0, size - whole)
+    head = os.pread(fd, whole, place)
+    if len(head) < whole or head[:8] != MAGIC:
+        raise damaged(path, place, place + whole, "this is no segment header")
     _, version, offset, length, json_sum = _HEAD.unpack_from(head)
     if _SUM.unpack_from(head, _HEAD.size)[0] != digest(head[: _HEAD.size]):
-        raise damaged(path, 0, _HEAD.size + _SUM.size, "the header's checksum does not hold")
+        raise damaged(path, place, place + whole, "the header's checksum does not hold")
     if version != VERSION:
         raise LakeRefused(
             f"{path}: format version {version}, this millpond reads {VERSION}; "
@@ -158,9 +167,7 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
                 f"{info.fingerprint}; move the file out of the folder"
             )
         _check(meta, columns, info.slots, size)
-        place = (meta.group, meta.number, meta.streams, meta.kind)
-        if place != (group.index, int(path.stem), group.streams, _KINDS[path.suffix]):
-            raise ValueError("it belongs to another place")
+        _check_place(meta, int(path.stem), _KINDS[path.suffix], group)
     except LakeRefused:
         raise
     except NONSENSE as error:
@@ -168,12 +175,28 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
     return meta
 
 
+def _check_place(meta: Meta, number: int, kind: str, group: GroupInfo) -> None:
+    if (meta.group, meta.number, meta.streams, meta.kind) != (
+        group.index,
+        number,
+        group.streams,
+        kind,
+    ):
+        raise ValueError(
+            f"it is {meta.kind} segment {meta.number} of group {meta.group} with {meta.streams} "
+            f"streams, expected {kind} segment {number} of group {group.index} with "
+            f"{group.streams}; move it to where it belongs"
+        )
+
+
 def damaged(path: Path, start: int, stop: int, why: str) -> LakeDamaged:
     """The error for bytes that are not what was written."""
-    return LakeDamaged(
+    error = LakeDamaged(
         f"{path}: bytes {start}-{stop - 1} are damaged: {why}; "
         "run `millpond lake repair` to keep every row that can be proven"
     )
+    error.start, error.stop, error.why = start, stop, why
+    return error
 
 
 def _parse(plain: Any) -> Meta:

@@ -17,8 +17,9 @@ import numpy as np
 from ..errors import LakeFailed
 from .files import PAGE
 
-_READ, _NONE = 1, 0
+_READ, _WRITE, _NONE = 1, 2, 0
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 1, 2, 0x10, 0x20, 0x4000
+_GAP = 2  # pages; asking for one between is cheaper than asking twice
 _FAILED = ctypes.c_void_p(-1).value
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
@@ -31,17 +32,22 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 class Sheet:
     """`seats` places of `stride` bytes each (a whole number of pages), empty or a mapped file.
 
-    `flat` is all of it as uint8[seats * stride]. Touching an empty seat is a crash, so every index
-    must come from a segment that is seated.
+    `flat` is all of it as uint8[seats * stride], `all` has `extra` bytes of plain memory behind it.
+    Touching an empty seat is a crash, so every index must come from a segment that is seated.
     """
 
-    def __init__(self, seats: int, stride: int) -> None:
+    def __init__(self, seats: int, stride: int, extra: int = 0) -> None:
         self.seats, self.stride = seats, stride
         size = seats * stride
-        self._base = _map(None, size, _NONE, _PRIVATE | _ANONYMOUS | _NO_RESERVE, -1, 0)
-        weakref.finalize(self, _libc.munmap, self._base, size)
-        self.flat = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self._base))
+        flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE
+        self._base = _map(None, size + extra, _NONE, flags, -1, 0)
+        weakref.finalize(self, _libc.munmap, self._base, size + extra)
+        self.all = np.ctypeslib.as_array((ctypes.c_uint8 * (size + extra)).from_address(self._base))
+        self.flat = self.all[:size]
         self.flat.setflags(write=False)
+        if extra:
+            _map(self._base + size, extra, _READ | _WRITE, flags | _FIXED, -1, 0)
+        self.extra = self.all[size:]
 
     def seat(self, seat: int, fd: int, offset: int, size: int) -> None:
         """Map `size` bytes of a file at a whole page `offset` onto a seat, read-only."""
@@ -62,10 +68,14 @@ class Sheet:
 
     def want(self, pages: np.ndarray) -> None:
         """Start reading the (sorted) pages from disk, all at once, without waiting for any."""
-        breaks = np.flatnonzero(np.diff(pages) > 1) + 1
-        for run in np.split(pages, breaks):
-            size = (int(run[-1]) - int(run[0]) + 1) * PAGE
-            _libc.madvise(self._base + int(run[0]) * PAGE, size, mmap.MADV_WILLNEED)
+        ends = np.flatnonzero(np.diff(pages) > _GAP)
+        first = pages[np.append(0, ends + 1)] if len(ends) else pages[:1]
+        last = pages[np.append(ends, len(pages) - 1)]
+        ask, base = _libc.madvise, self._base
+        for start, size in zip(
+            (first * PAGE + base).tolist(), ((last - first + 1) * PAGE).tolist(), strict=True
+        ):
+            ask(start, size, mmap.MADV_WILLNEED)
 
 
 def _map(where: int | None, size: int, protect: int, flags: int, fd: int, offset: int) -> int:

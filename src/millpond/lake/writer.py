@@ -238,10 +238,15 @@ class Writer:
             if not self._fits(which, number, steps):
                 self._write_through(rows, which, number)
                 return
-        for stream in range(which.start, which.stop):
-            at = int(self._staged[stream])
+        at = int(self._staged[which.start])
+        if (self._staged[which] == at).all():
             for name, block in rows.items():
-                self._stage[name][stream, at : at + number] = block[stream - which.start]
+                self._stage[name][which, at : at + number] = block
+        else:
+            for stream in range(which.start, which.stop):
+                at = int(self._staged[stream])
+                for name, block in rows.items():
+                    self._stage[name][stream, at : at + number] = block[stream - which.start]
         self._staged[which] += number
 
     def _fits(self, which: slice, number: int, steps: int) -> bool:

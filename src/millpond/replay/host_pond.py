@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, isfinite
-from typing import Any
 
 import numpy as np
 
-from ..errors import BadConfig, NotEnoughData, SpecMismatch
+from ..errors import BadConfig, NotEnoughData, RowsGone, SpecMismatch
 from ..host_random import HostRandom
 from ..intake import KNOWN_FLAGS, Intake, broken_episode, pack_values, short_way
-from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, Flag, Rows, Tree, breaks
+from ..rows import (
+    LIFE_LOST,
+    TERMINATED,
+    TRUNCATED,
+    Batch,
+    Draw,
+    Flag,
+    Rows,
+    Tree,
+    breaks,
+    host_batch,
+    leaf,
+)
 from ..samplers import Eligible, Prioritized, Sampler, Stratified, uniform
 from ..spec import Field, Spec, mismatch
 from ..window import Verdict, Window
@@ -65,8 +76,12 @@ class HostPond:
         self._tree = HostTree(capacity) if fan else None
         self._highest, self._samples = 1.0, 0
         self._short = None if self._tree else short_way(spec, self.layout.whole)
+        # Stack positions for every depth: one look-up per sample.
+        depths = np.arange(self.window.stack)
+        self._back, self._padded = self.window.lookback(depths, np)
         # Where one flags byte decides about a start, all 128 verdicts are known beforehand.
-        single = self.window.before + self.window.n_step == 1
+        self._reach = np.arange(-self.window.before, self.window.n_step)
+        single = len(self._reach) == 1
         self._verdicts = self.window.judge(_BYTES[None], np) if single else None
         self._around = single and not self.layout.own_heads
         self._discounts = (
@@ -219,7 +234,7 @@ class HostPond:
 
     def sample(self, batch_size: int, out: Batch | None = None) -> Batch:
         """Draw `batch_size` transitions, or raise NotEnoughData if no start is valid."""
-        batch = self._buffers(batch_size) if out is None else self._reuse(out, batch_size)
+        batch = host_batch(self.spec, self.window.stack, batch_size, out)
         if self._tree:
             slots, verdict = self._draw_ranked(self._tree, batch_size, batch)
         else:
@@ -320,9 +335,10 @@ class HostPond:
             raise mismatch(
                 "draw.stream", f"0 ... {self.streams - 1}", "others", "pass this ring's batch.draw"
             )
-        here = self._here(stream, row)
-        slots = self._slots(stream, row)[here]
-        mass = priorities[here] ** self.sampler.alpha * self._judge(slots).valid
+        here, slots = self._here(stream, row), self._slots(stream, row)
+        if not here.all():
+            slots, priorities = slots[here], priorities[here]
+        mass = priorities**self.sampler.alpha * self._judge(slots).valid
         self._highest = max(self._highest, float(mass.max(initial=0.0)))
         self._tree.assign(slots, mass)
 
@@ -330,13 +346,44 @@ class HostPond:
         """The transitions that start at row ids[batch] of streams[batch]; invalid ones masked."""
         slots = self._slots(stream, row)
         verdict = self._judge(slots)
-        batch = self._buffers(len(row))
+        batch = host_batch(self.spec, self.window.stack, len(row))
         batch.draw.stream[:], batch.draw.row[:] = stream, row
         self._assemble(slots, verdict, batch)
         batch.draw.probability.fill(0)
         batch.weight.fill(1)
         batch.mask[:] = verdict.valid & self._here(stream, row)
         return batch
+
+    def read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
+        """The rows with these ids of these streams, any shape, as they were added."""
+        stream, row = np.asarray(stream), np.asarray(row)
+        added = self._ring.added[stream]
+        if ((row < np.maximum(0, added - self.length)) | (row >= added)).any():
+            raise RowsGone("HostPond.read: rows that were overwritten, or not added yet")
+        slots = self._slots(stream, row)
+        flags = self._ring.flat_flags[slots]
+        columns: dict[str, np.ndarray] = {}
+        for path, field in self.spec.columns.items():
+            columns[path] = np.empty((*slots.shape, *field.shape), field.dtype)
+            self._ring.stores[path].take_around(slots, columns[path])
+        extras = {
+            name: (flags & LIFE_LOST) != 0 if name == "life_lost" else columns[f"extras/{name}"]
+            for name in self.spec.extras
+        }
+        return Rows(
+            obs=self.spec.obs_tree(columns),
+            action=columns["action"],
+            reward=columns["reward"],
+            terminated=(flags & TERMINATED) != 0,
+            truncated=(flags & TRUNCATED) != 0,
+            flags=flags & np.uint8(KNOWN_FLAGS),
+            extras=extras,
+        )
+
+    @property
+    def added(self) -> np.ndarray:
+        """int64[streams]: rows ever added per stream."""
+        return self._ring.added.copy()
 
     def _here(self, stream: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Which row ids are stored and old enough to start."""
@@ -351,8 +398,8 @@ class HostPond:
             flags = ring.flat_flags.take(slots, mode="wrap")
             valid = self._verdicts.valid.take(flags, mode="clip")
             return Verdict(valid, _ZERO, _ONE, flags, flags)
-        reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * slots.ndim)
-        return window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="clip"), np)
+        reach = self._reach.reshape(-1, *(1,) * slots.ndim)
+        return window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="wrap"), np)
 
     def _valid_slots(self, batch_size: int) -> np.ndarray:
         """Every valid start's slot: for rings where almost nothing is valid."""
@@ -376,19 +423,22 @@ class HostPond:
     def _assemble(self, slots: np.ndarray, verdict: Verdict, batch: Batch) -> None:
         """Everything but batch.draw, mask and weight, from slots and what their flags say."""
         window, stores = self.window, self._ring.stores
-        self._take_stacks(slots, verdict.depth, batch.obs, "")
-        if self.layout.whole:
-            self._take_stacks(slots, verdict.depth, batch.next_obs, "next_")
+        if window.stack > 1:
+            self._take_stacks(slots, verdict, batch)
         else:
-            around = self._around
-            after = slots + self.streams if around else self._ring.shift(slots, verdict.steps)
-            self._take_stacks(after, verdict.depth + verdict.steps, batch.next_obs, "")
+            after = self._ring.shift(slots, verdict.steps)
+            for path in self._intake.obs:
+                stores[path].take_around(slots, leaf(batch.obs, path))
+                if self.layout.whole:
+                    stores[f"next_{path}"].take_around(slots, leaf(batch.next_obs, path))
+                else:
+                    stores[path].take_around(after, leaf(batch.next_obs, path))
         if self._verdicts:
             stores["reward"].take_around(slots, batch.reward)
             self._discounts.take(verdict.last, out=batch.discount, mode="clip")
         else:
-            where = self._ring.shift(slots, np.arange(window.n_step)[:, None])
-            rewards = stores["reward"].ring[:, 0].take(where, mode="clip")
+            where = self._ring.shift(slots, self._reach[window.before :, None])
+            rewards = stores["reward"].ring[:, 0].take(where, mode="wrap")
             batch.reward[:], batch.discount[:] = window.returns(rewards, verdict, np)
         stores["action"].take_around(slots, batch.action)
         for name, extra in batch.extras.items():
@@ -400,52 +450,17 @@ class HostPond:
         _TRUNCATED.take(verdict.last, out=batch.truncated, mode="clip")
         batch.steps[:] = verdict.steps
 
-    def _take_stacks(self, slots: np.ndarray, depth: np.ndarray, tree: Any, prefix: str) -> None:
-        if self.window.stack == 1:
-            for path in self._intake.obs:
-                self._ring.stores[prefix + path].take_around(slots, _leaf(tree, path))
-        else:
-            back, padded = self.window.lookback(depth, np)
-            where = self._ring.shift(slots[:, None], -back)
-            where[padded] = self.capacity
-            for path in self._intake.obs:
-                self._ring.stores[prefix + path].take(where, _leaf(tree, path))
-
-    def _buffers(self, batch_size: int) -> Batch:
-        def empty(field: Field, *lead: int) -> np.ndarray:
-            return np.empty((batch_size, *lead, *field.shape), field.dtype)
-
-        def obs() -> Any:
-            fields = self.spec.columns
-            return self.spec.obs_tree(
-                {p: empty(fields[p], self.window.stack) for p in self._intake.obs}
-            )
-
-        def plain(dtype: str) -> np.ndarray:
-            return np.empty(batch_size, dtype)
-
-        return Batch(
-            obs=obs(),
-            action=empty(self.spec.action),
-            reward=plain("float32"),
-            next_obs=obs(),
-            discount=plain("float32"),
-            terminated=plain("bool"),
-            truncated=plain("bool"),
-            steps=plain("int32"),
-            mask=plain("bool"),
-            weight=plain("float32"),
-            draw=Draw(plain("int32"), plain("int64"), plain("float32")),
-            extras={name: empty(field) for name, field in self.spec.extras.items()},
-        )
-
-    def _reuse(self, out: Batch, batch_size: int) -> Batch:
-        if not isinstance(out, Batch) or len(out.reward) != batch_size:
-            raise SpecMismatch(
-                f"sample: out must be a batch of {batch_size} from this pond; "
-                "pass what an earlier sample of the same size returned"
-            )
-        return out
+    def _take_stacks(self, slots: np.ndarray, verdict: Verdict, batch: Batch) -> None:
+        """The stacks of starts and of the rows `steps` after them, [2, batch, stack] in all."""
+        stream, position = self.layout.place(slots)
+        newest = np.array([position, (position + verdict.steps) % self.length])
+        depth = np.array([verdict.depth, verdict.depth + verdict.steps])
+        rows = newest[..., None] - self._back.take(depth, axis=0, mode="clip")
+        rows += (rows < 0) * self.length
+        padded = self._padded.take(depth, axis=0, mode="clip")
+        for path in self._intake.obs:
+            outs = leaf(batch.obs, path), leaf(batch.next_obs, path)
+            self._ring.stores[path].take_stacks(stream[:, None], rows, padded, outs)
 
     def export(self) -> dict[str, np.ndarray]:
         """The whole ring and its generator as flat arrays: `restore` gives an equal pond."""
@@ -470,9 +485,3 @@ class HostPond:
             self._tree.rebuild(mass)
         if "rng" in arrays:
             self._random.unpack(arrays["rng"])
-
-
-def _leaf(tree: Any, path: str) -> np.ndarray:
-    for key in path.split("/")[1:]:
-        tree = tree[key]
-    return tree

@@ -29,7 +29,7 @@ class HostRing:
         self.last = np.full(self.streams, CUT, np.uint8)
         self.added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
         self._lockstep: bool | None = True  # None: not known
-        self._span: tuple[Any, Any, Any] = (-1, 0, 0)  # what old_enough said, and for how many rows
+        self._spans: dict[Any, tuple[Any, Any]] = {}  # by rows added, what old_enough said last
         # For one row at a time: every column as [capacity, *field.shape].
         self._rows = {
             path: store.ring.reshape(-1, *store.field.shape)
@@ -123,22 +123,25 @@ class HostRing:
         """
         if added is None:
             added = self.added[0] if self.lockstep else self.added
-            if self.lockstep and added == self._span[0]:
-                return self._span[1:]
-            low, high = self.old_enough(window, added)
-            self._span = (added, low, high)
-            return low, high
+        if np.ndim(added):
+            return self._span(window, added)
+        if added not in self._spans:  # asked several times between two adds: keep the last two
+            newest = list(self._spans.items())[-1:]
+            self._spans = {**dict(newest), added: self._span(window, added)}
+        return self._spans[added]
+
+    def _span(self, window: Window, added: Any) -> tuple[Any, Any]:
         size = np.minimum(added, self.length)
         first, count = self.layout.eligible(window, size)
         low = added - size + first
         return low, low + count
 
     def shift(self, slots: np.ndarray, rows: Any) -> np.ndarray:
-        """Slots that lie `rows` rows later in the same streams, around the ring's end."""
+        """Slots that lie `rows` rows later in the same streams; takes go around the ring's end."""
         if self.layout.own_heads:
             stream, position = self.layout.place(slots)
             return self.layout.slot(stream, (position + rows) % self.length)
-        return (slots + rows * self.streams) % self.layout.capacity
+        return slots + rows * self.streams
 
     def ids(self, stream: np.ndarray, position: np.ndarray) -> np.ndarray:
         """The 64-bit ids of the rows now at these places."""

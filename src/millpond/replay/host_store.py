@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 import numpy as np
 
 from ..spec import Field
 from .layouts import Layout
 
 _WIDE = 1024  # bytes; wider fields lie stream by stream, which makes a window one stretch of memory
+_BLOCK = 2**18  # bytes that stay in a core's cache while as many are read and written
 
 
 class HostStore:
@@ -40,17 +44,38 @@ class HostStore:
 
     def put(self, slots: np.ndarray, rows: np.ndarray) -> None:
         """Write encoded rows[n, width] at slots[n], none of them twice."""
-        self.data[self._turn(slots)] = rows
-
-    def take(self, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots, capacity meaning zeros, into out[*slots.shape, *field.shape]."""
-        self._take(self.data, self._turn(slots), out)
+        self.data[self._turn(slots) if self.turned else slots] = rows
 
     def take_around(self, slots: np.ndarray, out: np.ndarray) -> None:
-        """As `take`, but slots go on around the ring's end, and none means zeros."""
-        if self.turned:
-            slots = self._turn(slots % self.layout.capacity)
-        self._take(self.ring, slots, out)
+        """Rows at slots, which go on around the ring's end, into out[n, *field.shape]."""
+        self._take(self.ring, self._turn(slots) if self.turned else slots, out)
+
+    def take_stacks(
+        self,
+        stream: np.ndarray,
+        rows: np.ndarray,
+        padded: np.ndarray,
+        outs: tuple[np.ndarray, np.ndarray],
+    ) -> None:
+        """Two stacks per sample, from rows[2, batch, stack] of stream[batch, 1].
+
+        Block by block, so that frames in both stacks are read from memory once.
+        """
+        turned = self.turned or self.layout.own_heads
+        slots = (
+            stream * self.layout.length + rows if turned else rows * self.layout.streams + stream
+        )
+        slots[padded] = self.layout.capacity
+        if self.field.binary:
+            for where, out in zip(slots, outs, strict=True):
+                self._take(self.data, where, out)
+            return
+        width, take = self.data.shape[1], self.data.take
+        size = max(1, _BLOCK // (rows.shape[-1] * self.field.nbytes)) * rows.shape[-1]
+        flat = [array.reshape(-1) for array in slots] + [array.reshape(-1, width) for array in outs]
+        for here, after, obs, next_obs in zip(*(_blocks(a, size) for a in flat), strict=True):
+            take(here, 0, obs, "wrap")
+            take(after, 0, next_obs, "wrap")
 
     def _take(self, data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         flat = slots.reshape(-1)
@@ -78,8 +103,12 @@ class HostStore:
         self.grid[...] = self.encode(grid)
 
     def _turn(self, slots: np.ndarray) -> np.ndarray:
-        if not self.turned:
-            return slots
-        position, stream = np.divmod(slots, self.layout.streams)
-        turned = stream * self.layout.length + position
-        return np.where(slots == self.layout.capacity, slots, turned)
+        position, stream = np.divmod(slots % self.layout.capacity, self.layout.streams)
+        return stream * self.layout.length + position
+
+
+def _blocks(array: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """The array in parts of `size`, and what is left."""
+    whole = len(array) // size * size
+    parts = array[:whole].reshape(-1, size, *array.shape[1:])
+    return chain(parts, [array[whole:]] if whole < len(array) else [])

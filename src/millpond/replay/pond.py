@@ -21,6 +21,8 @@ from .device_ring import DeviceRing, PondState
 from .layouts import LayoutName, make_layout
 from .priorities import DeviceTree, Priorities
 
+_ONE_SAMPLE = np.array([0, 1, 0], np.uint32)
+
 
 class Pond:
     """A ring of exactly `capacity` rows in device memory; the newest remain.
@@ -172,9 +174,10 @@ class Pond:
         if retired is not None:
             slots = jnp.concatenate([slots, retired])
             mass = jnp.concatenate([mass, jnp.zeros(retired.shape, np.float32)])
-        return state._replace(
-            priorities=old._replace(tree=self._tree.assign(old.tree, slots, mass))
-        )
+        # A step of all envs fills slots side by side, unless every env has its own head.
+        run = 1 if self.layout.own_heads else self.streams
+        tree = self._tree.assign(old.tree, slots, mass, run)
+        return state._replace(priorities=old._replace(tree=tree))
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
         """Declare continuity lost after the newest row of `envs` (bool[env]; default all)."""
@@ -239,7 +242,7 @@ class Pond:
         batch = self._assemble(state, stream, position, verdict, mass > 0, chance)
         weight = self.sampler.weights(mass, state.priorities.samples, jnp)
         batch = batch._replace(weight=weight)
-        ranked = state.priorities._replace(samples=state.priorities.samples + 1)
+        ranked = state.priorities._replace(notes=state.priorities.notes + _ONE_SAMPLE)
         return state._replace(zero=after(batch, state.zero), priorities=ranked), batch
 
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
@@ -271,8 +274,7 @@ class Pond:
         highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max())
         tree = self._tree.largest(ranked.tree, slot, mass)
         refused = ranked.refused + (~good).sum(dtype=np.uint32)
-        ranked = ranked._replace(tree=tree, highest=highest, refused=refused)
-        return state._replace(priorities=ranked)
+        return state._replace(priorities=Priorities.new(tree, highest, ranked.samples, refused))
 
     def take(self, state: PondState, stream: Array, position: Array) -> Batch:
         """The transitions that start at ring positions[batch] of streams[batch], or masked."""
@@ -284,6 +286,33 @@ class Pond:
         return self._assemble(
             state, stream, position, verdict, verdict.valid & inside, jnp.float32(0)
         )
+
+    def read(self, state: PondState, stream: Array, position: Array) -> Rows:
+        """The rows at ring positions of streams, any shape, as they were added. Pure."""
+
+        def at(path: str) -> Array:
+            return self._ring.take(state, path, stream, position)
+
+        flags = self._ring.flags_at(state, stream, position)
+        extras = {
+            name: (flags & LIFE_LOST) != 0 if name == "life_lost" else at(f"extras/{name}")
+            for name in self.spec.extras
+        }
+        return Rows(
+            obs=self.spec.obs_tree({path: at(path) for path in self._intake.obs}),
+            action=at("action"),
+            reward=at("reward"),
+            terminated=(flags & TERMINATED) != 0,
+            truncated=(flags & TRUNCATED) != 0,
+            flags=flags & np.uint8(KNOWN_FLAGS),
+            extras=extras,
+        )
+
+    def added(self, state: PondState) -> np.ndarray:
+        """Host: rows ever added per stream, int64[streams]; the newest has this id less one."""
+        base = np.atleast_2d(np.asarray(state.base)).astype(np.int64)
+        added = (base[:, 0] << 32) + base[:, 1] + np.asarray(state.head)
+        return np.broadcast_to(added, self.streams).copy()
 
     def _judge(self, state: PondState, stream: Array, position: Array) -> Verdict:
         window = self.window
@@ -368,8 +397,6 @@ class Pond:
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
         """The whole ring as flat NumPy arrays, from which `restore` gives an equal state."""
-        base = np.atleast_2d(np.asarray(state.base)).astype(np.int64)
-        added = (base[:, 0] << 32) + base[:, 1] + np.asarray(state.head)
         columns = {
             path: np.asarray(column.decode(state.columns[path]))
             for path, column in self._ring.columns.items()
@@ -380,7 +407,7 @@ class Pond:
             self.spec,
             columns,
             np.asarray(state.flags),
-            np.broadcast_to(added, self.streams).copy(),
+            self.added(state),
             faults=np.asarray(state.faults),
             priorities=ranked
             and (
@@ -405,7 +432,7 @@ class Pond:
         if self._tree:
             mass, highest, samples = saved.priorities
             tree = self._tree.rebuild(jnp.asarray(mass, np.float32))
-            ranked = Priorities(tree, jnp.float32(highest), jnp.uint32(samples), jnp.uint32(0))
+            ranked = Priorities.new(tree, highest, samples)
         return PondState(
             columns={
                 p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)

@@ -7,6 +7,7 @@ draw uses fresh random numbers, so ten million leaves are told apart as finely a
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -18,17 +19,32 @@ from .bits import settle
 
 
 class Priorities(NamedTuple):
-    """Device: the tree's sums and what the sampler remembers."""
+    """Device: the tree's sums and what the sampler remembers, in few arrays as the ring."""
 
     tree: Array  # float32: the leaves, then every level above them
-    highest: Array  # float32: the largest priority^alpha seen; new starts get it
-    samples: Array  # uint32: how many batches were drawn
-    refused: Array  # uint32: priorities that were negative or no number
+    notes: Array  # uint32[3]: the bits of `highest`, `samples`, `refused`
 
     @staticmethod
-    def new(tree: Array) -> Priorities:
+    def new(tree: Array, highest: Array = 1, samples: Array = 0, refused: Array = 0) -> Priorities:
         """Nothing drawn yet; the first starts get 1."""
-        return Priorities(tree, jnp.float32(1), jnp.uint32(0), jnp.uint32(0))
+        bits = jax.lax.bitcast_convert_type(jnp.asarray(highest, np.float32), np.uint32)
+        counts = (jnp.asarray(count, np.uint32) for count in (samples, refused))
+        return Priorities(tree, jnp.stack([bits, *counts]))
+
+    @property
+    def highest(self) -> Array:
+        """float32: the largest priority^alpha seen; new starts get it."""
+        return jax.lax.bitcast_convert_type(self.notes[..., 0], np.float32)
+
+    @property
+    def samples(self) -> Array:
+        """uint32: how many batches were drawn."""
+        return self.notes[..., 1]
+
+    @property
+    def refused(self) -> Array:
+        """uint32: priorities that were negative or no number."""
+        return self.notes[..., 2]
 
 
 def level_sizes(capacity: int, fan: int) -> list[int]:
@@ -77,30 +93,47 @@ class DeviceTree:
         """No start has any mass."""
         return jnp.zeros(sum(self.sizes), np.float32)
 
-    def assign(self, tree: Array, slots: Array, mass: Array) -> Array:
-        """Give slots[n] their mass[n]; a slot >= capacity is passed over. No slot twice."""
-        slots = self._outside(slots)
-        return self._sum_up(tree.at[slots].set(mass, mode="drop"), slots)
+    def assign(self, tree: Array, slots: Array, mass: Array, run: int = 1) -> Array:
+        """Give slots[n] their mass[n]; a slot >= capacity is passed over. No slot twice.
+
+        Slots come in runs of `run` side by side; each run is passed over as a whole or not at all.
+        """
+        tree = tree.at[self._outside(slots)].set(mass, mode="drop")
+        spread = np.arange((run + self.fan - 2) // self.fan + 1)
+        return self._sum_up(tree, (slots[::run, None] // self.fan + spread).reshape(-1))
 
     def largest(self, tree: Array, slots: Array, mass: Array) -> Array:
         """As `assign`, but slots may repeat: the largest mass counts."""
-        slots = self._outside(slots)
-        tree = tree.at[slots].set(0.0, mode="drop").at[slots].max(mass, mode="drop")
-        return self._sum_up(tree, slots)
+        where = self._outside(slots)
+        tree = tree.at[where].set(0.0, mode="drop").at[where].max(mass, mode="drop")
+        return self._sum_up(tree, slots // self.fan)
 
     def _outside(self, slots: Array) -> Array:
         """Slots >= capacity moved beyond the whole tree, where updates are dropped."""
         return jnp.where(slots < self.capacity, slots, sum(self.sizes))
 
-    def _sum_up(self, tree: Array, slots: Array) -> Array:
-        outside = slots >= self.capacity
-        node = slots
-        for below, above in zip(self.starts[:-1], self.starts[1:], strict=True):
-            node = node // self.fan
-            total = _sum(self._family(tree, below, node, mode="clip"))
-            target = jnp.where(outside, sum(self.sizes), above + node)
-            tree = tree.at[target].set(total, mode="drop")
+    def _sum_up(self, tree: Array, node: Array) -> Array:
+        """Sum up the leaves' families node[n] and all above them.
+
+        A family may repeat or lie beyond the last: summed up once more, it stays what it is.
+        """
+        for level, below in enumerate(self.starts[:-1]):
+            families = self.sizes[level] // self.fan
+            if families <= len(node):  # all in one pass: cheaper than to gather and scatter
+                tree = self._sum_level(tree, level)
+            else:
+                node = jnp.minimum(node, families - 1)
+                total = _sum(self._family(tree, below, node, mode="promise_in_bounds"))
+                target = self.starts[level + 1] + node
+                tree = tree.at[target].set(total, mode="promise_in_bounds")
+                node = node // self.fan
         return tree
+
+    def _sum_level(self, tree: Array, level: int) -> Array:
+        """Sum up all families of a level."""
+        below, above = self.starts[level], self.starts[level + 1]
+        total = _sum(tree[below : below + self.sizes[level]].reshape(-1, self.fan))
+        return tree.at[above : above + len(total)].set(total)
 
     def _family(self, tree: Array, start: int, node: Array, mode: Any) -> Array:
         """The children of nodes of the level above the one that begins at `start`."""
@@ -109,9 +142,8 @@ class DeviceTree:
     def rebuild(self, leaves: Array) -> Array:
         """The tree over leaves[capacity]."""
         tree = self.init().at[: self.capacity].set(leaves)
-        for below, above, size in zip(self.starts[:-1], self.starts[1:], self.sizes, strict=False):
-            total = _sum(tree[below : below + size].reshape(-1, self.fan))
-            tree = tree.at[above : above + len(total)].set(total)
+        for level in range(len(self.sizes) - 1):
+            tree = self._sum_level(tree, level)
         return tree
 
     def draw(self, tree: Array, key: Array, batch: int, zero: Array) -> tuple[Array, Array, Array]:
@@ -149,28 +181,39 @@ class HostTree:
         """Give slots[n] their mass[n]; of a slot that repeats, the largest counts."""
         self.leaves[slots] = 0
         np.maximum.at(self.leaves, slots, mass)
+        nodes = slots // self.fan
+        other = nodes[1:] != nodes[:-1]  # new rows lie side by side: sum up a family once
+        nodes = np.concatenate([nodes[:1], nodes[1:][other]])
         for family, above in reversed(self._levels):
-            slots = slots // self.fan
-            above[slots] = family.take(slots, axis=0, mode="clip").sum(1)
+            above[nodes] = _sums(family.take(nodes, axis=0, mode="clip"))
+            nodes = nodes // self.fan
 
     def rebuild(self, leaves: np.ndarray) -> None:
         """All sums from leaves[capacity]."""
         self.leaves[: self.capacity] = leaves
         for family, above in reversed(self._levels):
-            above[:] = family.sum(1)
+            above[:] = _sums(family)
 
     def draw(self, rng: np.random.Generator, batch: int) -> tuple[np.ndarray, np.ndarray, float]:
         """slots[batch] in proportion to their masses, the masses, and the sum of all."""
         reached = self._top.cumsum()
         total = float(reached[-1])
-        # Sorted draws walk through memory in order; the batch's order means nothing.
-        chance = np.sort(rng.random(batch)) * total
+        # Sorted draws walk through memory in order; the batch's order means nothing. Sums of
+        # exponential gaps, scaled, are uniform draws already in order.
+        gaps = rng.standard_exponential(batch + 1).cumsum()
+        chance = gaps[:-1] * (total / gaps[-1])
         node = reached.searchsorted(np.minimum(chance, np.nextafter(total, 0)), "right")
         for family, _ in self._levels:
             reached = family.take(node, axis=0, mode="clip").T.copy()
-            for child in range(1, self.fan):  # four times faster than cumsum along short rows
-                np.add(reached[child - 1], reached[child], out=reached[child])
+            for before, here in pairwise(reached):  # four times faster than cumsum along short rows
+                here += before
             ends = reached[-1]
             chance = np.minimum(rng.random(batch) * ends, np.nextafter(ends, 0))
-            node = node * self.fan + (reached > chance).argmax(0)
+            passed = (reached <= chance).view(np.int8)  # counted as bytes, 16 at a time
+            node = node * self.fan + passed.sum(0, dtype=np.int8)
         return node, self.leaves.take(node, mode="clip"), total
+
+
+def _sums(family: np.ndarray) -> np.ndarray:
+    """Of rows that are short: a third of the time of `sum`."""
+    return np.einsum("nc->n", family)

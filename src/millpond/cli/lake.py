@@ -1,0 +1,149 @@
+"""`millpond lake`: What a Lake on disk holds, whether it is whole, and how to mend it.
+
+Parses and prints; the work is `millpond.lake`'s survey, verify and repair.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from ..errors import BadConfig
+from ..lake.repair import repair_lake
+from ..lake.survey import survey_lake
+from ..lake.verify import verify_lake
+from ._lake_text import (
+    repaired_json,
+    show_repaired,
+    show_survey,
+    show_verified,
+    survey_json,
+    verified_json,
+)
+
+_Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
+_Flag = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a Lake holds: rows, steps, episodes, and what every field takes on disk.
+
+    millpond lake info runs/lake
+    """
+
+    path: _Folder
+    """The Lake's folder."""
+    json: _Flag = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Check every byte that a committed row depends on. Changes nothing.
+
+    Works while the Lake is being written. Exit code 0: all is what was written; 1: there is damage.
+    """
+
+    path: _Folder
+    """The Lake's folder."""
+    json: _Flag = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Keep of every stream of a damaged segment the rows before the first damaged one.
+
+    Damaged files are moved aside as NUMBER.damaged, never deleted. No group may be open in a
+    writer. Running it twice changes nothing.
+    """
+
+    path: _Folder
+    """The Lake's folder."""
+    dry_run: _Flag = False
+    """Say what would be kept and lost, and change nothing."""
+    json: _Flag = False
+    """Print one JSON object and nothing else."""
+
+
+_COMMANDS = {"info": Info, "verify": Verify, "repair": Repair}
+
+
+def main(args: Sequence[str]) -> int:
+    """Run one of info, verify and repair."""
+    name = args[0] if args else ""
+    if name and not name.startswith("-") and name not in _COMMANDS:
+        near = difflib.get_close_matches(name, _COMMANDS, n=1)
+        remedy = f"did you mean '{near[0]}'?" if near else f"use one of {', '.join(_COMMANDS)}"
+        raise BadConfig(f"there is no 'millpond lake {name}'; {remedy}")
+    commands: Any = (
+        Annotated[Info, tyro.conf.subcommand("info")]
+        | Annotated[Verify, tyro.conf.subcommand("verify")]
+        | Annotated[Repair, tyro.conf.subcommand("repair")]
+    )
+    asked: Info | Verify | Repair = tyro.cli(
+        commands,
+        prog="millpond lake",
+        args=list(args),
+        description="What a Lake on disk holds, whether it is whole, and how to mend it.",
+    )
+    _check_folder(asked.path)
+    console = Console(highlight=False, markup=False, emoji=False)
+    if isinstance(asked, Info):
+        with _bar("reading records", asked.json) as progress:
+            survey = survey_lake(asked.path, progress)
+        _print(survey_json(survey)) if asked.json else show_survey(survey, console)
+        return 0
+    if isinstance(asked, Verify):
+        with _bar("verifying", asked.json) as progress:
+            verified = verify_lake(asked.path, progress, _threads())
+        _print(verified_json(verified)) if asked.json else show_verified(verified, console)
+        return 0 if verified.clean else 1
+    with _bar("verifying", asked.json) as progress:
+        repaired = repair_lake(asked.path, asked.dry_run, None, progress, _threads())
+    _print(repaired_json(repaired)) if asked.json else show_repaired(repaired, console)
+    return 0
+
+
+def _check_folder(path: Path) -> None:
+    """A slip in the path is a wrong call, not a damaged Lake."""
+    if not path.is_dir():
+        what = "this is a file" if path.exists() else "there is no such folder"
+        raise BadConfig(f"{path}: {what}; give the folder that Lake.create made")
+    if not (path / "lake.json").exists():
+        inner = sorted(child.parent for child in path.glob("*/lake.json"))
+        remedy = f"did you mean {inner[0]}?" if inner else "give the folder that Lake.create made"
+        raise BadConfig(f"{path}: not a Lake (no lake.json); {remedy}")
+
+
+def _threads() -> int:
+    return max(1, min(4, len(os.sched_getaffinity(0))))
+
+
+def _print(plain: dict[str, Any]) -> None:
+    print(json.dumps(plain, indent=2))
+
+
+@contextmanager
+def _bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None] | None]:
+    """A progress bar on a terminal's stderr; nothing anywhere else."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,149 @@
+"""`drain`: what a Pond has received since goes into a Lake, in the background."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import BadConfig, RowsGone
+from ..lake import Writer
+from ..replay import HostPond, Pond, PondState
+from ..rows import CUT, Rows
+from .worker import Worker
+
+_BLOCK = 64 << 20  # bytes moved at a time
+
+
+class Drain:
+    """Moves rows from one Pond to one writer, each once, in order. Call it as the Pond fills.
+
+        with Drain(pond, writer) as drain:
+            ...
+            drain(state)          # takes what is new and returns; writing goes on behind
+        # here everything drained is committed
+
+    The device copies the new rows out before the call returns, so `state` may be donated at once.
+    Errors of the background are raised by the next call. Every stream must be drained before the
+    ring overwrites it: at least once per `pond.length` steps, or RowsGone is raised.
+    """
+
+    def __init__(self, pond: Pond | HostPond, writer: Writer, sync: bool = False) -> None:
+        if pond.layout.whole:
+            raise BadConfig(
+                "drain: layout 'shared' holds transitions that do not follow each other, a Lake "
+                "holds streams; use layout 'stream' or 'per_env'"
+            )
+        if writer.streams != pond.streams:
+            raise BadConfig(
+                f"drain: the pond has {pond.streams} envs, the writer {writer.streams} streams; "
+                "open a group with as many streams"
+            )
+        self.pond, self.writer, self.sync = pond, writer, sync
+        self._done = np.zeros(pond.streams, np.int64)  # rows of each stream already taken
+        self._worker = Worker("drain", depth=2)
+        row = sum(field.nbytes for field in pond.spec.columns.values()) + 1
+        self._steps = max(1, min(pond.length, _BLOCK // (row * pond.streams)))
+        if isinstance(pond, Pond):
+            self._copy = jax.jit(self._copy_out)
+
+    def __call__(self, state: PondState | None = None) -> None:
+        """Take every row added since the last call."""
+        pond = self.pond
+        if isinstance(pond, Pond):
+            if state is None:
+                raise BadConfig("drain: pass the Pond's state")
+            added = pond.added(state)
+        else:
+            added = pond.added
+        self._worker.check()
+        lost = added - pond.length - self._done
+        if (lost > 0).any():
+            worst = int(np.argmax(lost))
+            begin, self._done = self._done, np.maximum(self._done, added - pond.length)
+            self._worker.put(lambda: [self.writer.cut(int(e)) for e in np.flatnonzero(lost > 0)])
+            raise RowsGone(
+                f"drain: rows {begin[worst]} to {self._done[worst] - 1} of stream {worst} were "
+                f"overwritten before they were drained; drain at least every {pond.length} steps. "
+                "A further call goes on behind the gap, with a cut"
+            )
+        while (self._done < added).any():
+            number = np.minimum(added - self._done, self._steps)
+            rows = self._take(state, self._done.copy(), number)
+            self._worker.put(lambda rows=rows, number=number: self._write(rows, number))
+            self._done = self._done + number
+        self._worker.put(lambda: self.writer.commit(sync=self.sync))
+
+    def skip_to(self, row: np.ndarray) -> None:
+        """Begin with these row ids, int64[streams]; what is older is not drained."""
+        self._done = np.asarray(row, np.int64).copy()
+
+    def finish(self) -> None:
+        """Return when everything taken so far is committed."""
+        self._worker.finish()
+
+    def close(self) -> None:
+        """Wait for the background and end it."""
+        self._worker.close()
+        self._worker.check()
+
+    def __enter__(self) -> Drain:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.finish()
+        self._worker.close()
+
+    def _take(self, state: Any, begin: np.ndarray, number: np.ndarray) -> Rows:
+        """The row before `begin` and the `number` rows from it on, of every stream: [time, env].
+
+        The row before comes along because it may have been cut since it was taken.
+        """
+        pond = self.pond
+        if isinstance(pond, Pond):
+            rows = self._copy(state, jnp.asarray(begin % pond.length, np.int32))
+            for leaf in jax.tree.leaves(rows):
+                leaf.copy_to_host_async()
+            return rows
+        row = begin - 1 + np.arange(int(number.max()) + 1)[:, None]
+        oldest = np.maximum(0, pond.added - pond.length)
+        return pond.read(np.arange(pond.streams), np.clip(row, oldest, pond.added - 1))
+
+    def _copy_out(self, state: PondState, position: Any) -> Rows:
+        assert isinstance(self.pond, Pond)
+        reach = np.arange(-1, self._steps, dtype=np.int32)[:, None]
+        streams = np.arange(self.pond.streams)
+        return self.pond.read(state, streams, (position + reach) % self.pond.length)
+
+    def _write(self, rows: Rows, number: np.ndarray) -> None:
+        rows = jax.tree.map(np.asarray, rows)
+        before = self.writer.next_row > 0
+        for env in np.flatnonzero(before & (number > 0) & ((rows.flags[0] & CUT) != 0)):
+            self.writer.cut(int(env))
+        if (number == number[0]).all():
+            self.writer.append(jax.tree.map(lambda leaf: leaf[1 : 1 + int(number[0])], rows))
+            return
+        for env in np.flatnonzero(number):
+            some = slice(1, 1 + int(number[env]))
+            self.writer.append(
+                jax.tree.map(lambda leaf, e=env, s=some: leaf[s, e], rows), env=int(env)
+            )
+
+
+def drain(pond: Pond | HostPond, writer: Writer, state: PondState | None = None) -> None:
+    """Write everything a Pond holds and commit it: `drain(pond, writer, state)`."""
+    one = Drain(pond, writer)
+    added = pond.added(state) if isinstance(pond, Pond) and state is not None else pond.added
+    assert isinstance(added, np.ndarray)
+    one.skip_to(np.maximum(0, added - pond.length))
+    with one:
+        one(state)

@@ -1,0 +1,85 @@
+"""`Damage` and what an examination finds: facts that verify reports and repair acts on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..rows import CUT, breaks
+from .codec import Codec
+from .columns import LOST
+from .journal import Block
+from .manifest import GroupInfo
+from .segment import Meta
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes `start ... stop - 1` of a file that are not what was written."""
+
+    path: Path
+    start: int
+    stop: int
+    what: str
+    rows: int | None  # committed rows that depend on them; None: it cannot be told
+
+
+@dataclass
+class Examined:
+    """What a segment says it holds, what is damaged, and what of every stream is proven."""
+
+    path: Path
+    group: GroupInfo
+    number: int
+    kind: str  # open or sealed, by its name
+    size: int  # bytes on disk
+    meta: Meta | None  # None: it cannot be read
+    count: np.ndarray  # int64[streams]: committed rows; zeros where that cannot be told
+    keep: np.ndarray  # int64[streams]: how many of these, from the oldest, are proven
+    damages: list[Damage] = field(default_factory=list[Damage])
+    damaged_rows: int = 0
+    blocks: list[Block] = field(default_factory=list[Block])  # an open one's, verified
+    codecs: dict[str, Codec] = field(default_factory=dict[str, Codec])  # a sealed one's
+
+
+class Chain:
+    """Where every stream of a group stands: a row's flags must follow those of the row before."""
+
+    def __init__(self, streams: int) -> None:
+        self.end = np.zeros(streams, np.int64)  # id behind the newest row seen
+        self.flags = np.full(streams, CUT, np.uint8)  # of that row; CUT: anything may follow
+
+    def broken(
+        self, meta: Meta, count: np.ndarray, flags: np.ndarray, bad: np.ndarray
+    ) -> np.ndarray:
+        """bool[streams, length]: rows that cannot follow the row before; then move on.
+
+        flags and bad are [streams, length]; a damaged row proves nothing about its neighbours.
+        """
+        before = np.empty_like(flags)
+        before[:, 1:] = np.where(bad[:, :-1], np.uint8(CUT), flags[:, :-1])
+        before[:, 0] = np.where(self.end == meta.first, self.flags, np.uint8(CUT))
+        before = np.where((flags & LOST) != 0, np.uint8(CUT), before)
+        stored = np.arange(meta.length) < count[:, None]
+        broken = breaks(before, flags) & stored & ~bad
+        some = np.flatnonzero(count)
+        newest = some, count[some] - 1
+        self.end[some] = (meta.first + count)[some]
+        self.flags[some] = np.where(bad[newest], np.uint8(CUT), flags[newest])
+        return broken
+
+
+def say_broken(found: Examined, broken: np.ndarray, first: np.ndarray, at: int, width: int) -> None:
+    """Report rows [streams, length] whose flags contradict; records begin at byte `at`."""
+    slots = np.flatnonzero(broken)
+    if not len(slots):
+        return
+    stream, time = divmod(int(slots[0]), broken.shape[1])
+    what = (
+        f"flags of {len(slots)} row(s) contradict the row before, the first being row "
+        f"{int(first[stream]) + time} of stream {found.group.base + stream}"
+    )
+    start, stop = at + int(slots[0]) * width, at + (int(slots[-1]) + 1) * width
+    found.damages.append(Damage(found.path, start, stop, what, len(slots)))

@@ -1,0 +1,48 @@
+"""`Dictionaries`: what decodes a Lake's compressed columns, each made once for all segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import LakeDamaged, LakeRefused
+from .codec import Codec
+from .columns import Column, Columns
+from .manifest import GroupInfo, LakeInfo
+from .recovery import load, numbers, read_dictionary
+from .segment import path_of
+
+
+class Dictionaries:
+    """Every segment holds its own copy: a damaged one is found again in another segment."""
+
+    def __init__(self, folder: Path, info: LakeInfo, groups: list[GroupInfo]) -> None:
+        self._folder, self._info, self._groups = folder, info, groups
+        self._codecs: dict[tuple[str, int], Codec] = {}
+
+    def codec(self, column: Column, identity: int, dictionary: bytes | None) -> Codec | None:
+        """The codec of a dictionary; of the same one elsewhere if it is damaged (None)."""
+        key = (column.name, identity)
+        if key not in self._codecs:
+            if dictionary is None:
+                dictionary = self._elsewhere(column.name, identity)
+            if dictionary is None:
+                return None
+            self._codecs[key] = Codec(dictionary, column.width)
+        return self._codecs[key]
+
+    def _elsewhere(self, name: str, identity: int) -> bytes | None:
+        columns = Columns(self._info.spec)
+        for group in self._groups:
+            folder = self._folder / "groups" / group.name
+            for number, kinds in numbers(folder).items():
+                path = path_of(folder, number, ".seg")
+                try:
+                    meta = load(path, columns, self._info, group) if "seg" in kinds else None
+                    if meta is None or meta.columns[name].dictionary_sum != identity:
+                        continue
+                    dictionary = read_dictionary(path, meta, name)
+                except (LakeDamaged, LakeRefused, OSError):
+                    continue
+                if dictionary is not None:
+                    return dictionary
+        return None

@@ -1,0 +1,230 @@
+"""Examining one segment: everything a committed row depends on, compared with its checksum.
+
+A row is damaged if a page that holds bytes of it, of its place in an index or of its compressed
+frame is; if its frame does not decode; or if its flags contradict the row before it. Nothing is
+changed here, and one damage does not hide the next.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import LakeDamaged, LakeRefused
+from ..rows import CUT
+from .codec import Codec
+from .columns import RECORD, Column, Columns
+from .damage import Chain, Damage, Examined, say_broken
+from .dictionaries import Dictionaries
+from .examine_open import examine_open
+from .files import PAGE
+from .manifest import GroupInfo, LakeInfo
+from .recovery import read_journal
+from .sealed_file import SealedFile, runs, undecodable
+from .segment import OPEN, SEALED, Meta, path_of, read_meta
+
+
+def examine(
+    folder: Path,
+    group: GroupInfo,
+    number: int,
+    kind: str,
+    info: LakeInfo,
+    chain: Chain,
+    shelf: Dictionaries,
+    threads: int = 1,
+) -> Examined:
+    """Examine one segment. FileNotFoundError if it was sealed or dropped meanwhile."""
+    columns = Columns(info.spec)
+    path = path_of(folder, number, ".seg" if kind == SEALED else ".open")
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_blocks * 512
+        none = np.zeros(group.streams, np.int64)
+        found = Examined(path, group, number, kind, size, None, none, none.copy())
+        journal = b"" if kind == SEALED else read_journal(path_of(folder, number, ".journal"))
+        if kind == OPEN and not journal:
+            return found  # nothing in it was ever committed
+        try:
+            meta = read_meta(fd, path, columns, info, group)
+            _belongs(meta, chain)
+        except LakeDamaged as error:
+            found.damages.append(Damage(path, error.start, error.stop, error.why, None))
+        except (LakeRefused, ValueError) as error:
+            why = str(error).removeprefix(f"{path}: ")
+            found.damages.append(Damage(path, 0, PAGE, why, None))
+        else:
+            found.meta = meta
+            if kind == SEALED:
+                file = SealedFile(fd, path, meta, columns)
+                _Sealed(found, file, columns, shelf, threads).run(chain)
+            else:
+                examine_open(found, journal, meta, columns, chain)
+        return found
+    finally:
+        os.close(fd)
+
+
+def _belongs(meta: Meta, chain: Chain) -> None:
+    """Raise ValueError for a whole segment whose rows are those of another."""
+    if ((meta.first < chain.end) & (meta.count > 0)).any():
+        raise ValueError("it holds row ids that an older segment holds too")
+
+
+class _Sealed:
+    """Works through the columns of a sealed segment."""
+
+    def __init__(
+        self,
+        found: Examined,
+        file: SealedFile,
+        columns: Columns,
+        shelf: Dictionaries,
+        threads: int,
+    ) -> None:
+        self.found, self.file, self.columns = found, file, columns
+        self.shelf, self.threads = shelf, threads
+        meta = file.meta
+        self.slots = meta.columns[RECORD].data.size // columns.all[0].width
+        self.bad = np.zeros(self.slots, bool)
+        inside = np.arange(meta.length) < meta.count[:, None]
+        self.rows = np.flatnonzero(inside)  # slots that hold rows, rising
+        self.flags = np.zeros(self.slots, np.uint8)
+
+    def run(self, chain: Chain) -> None:
+        found, meta = self.found, self.file.meta
+        found.count = meta.count
+        sums = self.file.sums()
+        if sums is None:
+            self._say(
+                meta.sums.offset,
+                meta.sums.size,
+                "the table of checksums: its own differs",
+                len(self.rows),
+            )
+            found.damaged_rows = len(self.rows)
+            chain.end = np.where(meta.count > 0, meta.first + meta.count, chain.end)
+            chain.flags[meta.count > 0] = CUT
+            return
+        for column in self.columns.all:
+            if meta.columns[column.name].codec == "raw":
+                self._raw(column, sums)
+            else:
+                self._compressed(column, sums)
+        shape = (meta.streams, meta.length)
+        flags, bad = (part[: shape[0] * shape[1]].reshape(shape) for part in (self.flags, self.bad))
+        broken = chain.broken(meta, meta.count, flags, bad)
+        offset = meta.columns[RECORD].data.offset
+        say_broken(found, broken, meta.first, offset, self.columns.all[0].width)
+        bad |= broken
+        found.keep = np.where(bad.any(1), np.minimum(bad.argmax(1), meta.count), meta.count)
+        found.damaged_rows = int(bad.sum())
+
+    def _raw(self, column: Column, sums: np.ndarray) -> None:
+        region, width = self.file.meta.columns[column.name].data, column.width
+        start = self.rows * width
+        wanted = sums[region.sums // 8 : region.sums // 8 + region.pages] != 0
+        wanted |= pages_of(start, start + width, region.pages)
+        take = self._take_flags if column.name == RECORD else None
+        bad = self.file.bad_pages(region, sums, wanted, take)
+        self._hit(self.rows, start, start + width, bad, region.offset, region.size, column.name)
+
+    def _take_flags(self, offset: int, data: np.ndarray) -> None:
+        width = self.columns.all[0].width
+        first = -(-offset // width)
+        flags = data[first * width - offset :: width]
+        self.flags[first : first + len(flags)] = flags
+
+    def _compressed(self, column: Column, sums: np.ndarray) -> None:
+        name, stored = column.name, self.file.meta.columns[column.name]
+        data, index, all_rows = stored.data, stored.offsets, self.rows
+        assert index is not None
+        bad = self.file.bad_pages(index, sums, np.ones(index.pages, bool))
+        place = all_rows * 8
+        lost = self._hit(
+            all_rows, place, place + 16, bad, index.offset, index.size, f"{name}'s index"
+        )
+        table = self.file.offsets(name)
+        rows = all_rows[~lost]
+        start, stop = table[rows], table[rows + 1]
+        wrong = (start >= stop) | (stop > data.size)
+        wrong |= np.concatenate([[False], start[1:] < stop[:-1]])
+        if wrong.any():
+            at = index.offset + 8 * int(rows[wrong][0])
+            self.bad[rows[wrong]] = True
+            number = int(wrong.sum())
+            self._say(at, 16, f"{name}'s index: places of frames fall or leave the column", number)
+            rows, start, stop = rows[~wrong], start[~wrong], stop[~wrong]
+        bad = self.file.bad_pages(data, sums, np.ones(data.pages, bool))
+        lost = self._hit(rows, start, stop, bad, data.offset, data.size, name)
+        codec = self._codec(column)
+        if codec is not None:
+            self._decode(name, codec, rows[~lost])
+
+    def _codec(self, column: Column) -> Codec | None:
+        """The column's codec; None, and all its rows are lost, if there is no dictionary."""
+        stored = self.file.meta.columns[column.name]
+        dictionary = self.file.dictionary(stored)
+        codec = self.shelf.codec(column, stored.dictionary_sum, dictionary)
+        if dictionary is None:
+            region = stored.dictionary
+            offset, size = (region.offset, region.size) if region else (0, PAGE)
+            rows = len(self.rows) if codec is None else 0
+            also = "no other segment has it" if codec is None else "another segment has the same"
+            self._say(offset, size, f"{column.name}'s dictionary: checksum differs; {also}", rows)
+        if codec is None:
+            self.bad[self.rows] = True
+        else:
+            self.found.codecs[column.name] = codec
+        return codec
+
+    def _decode(self, name: str, codec: Codec, rows: np.ndarray) -> None:
+        offset, table = self.file.meta.columns[name].data.offset, self.file.offsets(name)
+        for part, frames in self.file.frames(name, rows):
+            bad = undecodable(codec, frames, self.threads)
+            for first, last in runs(bad):
+                some = rows[part][first:last]
+                self.bad[some] = True
+                start, stop = int(table[some[0]]), int(table[some[-1] + 1])
+                self._say(
+                    offset + start,
+                    stop - start,
+                    f"{name}: frames do not decode to a row",
+                    len(some),
+                )
+
+    def _hit(
+        self,
+        rows: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        bad: np.ndarray,
+        offset: int,
+        size: int,
+        what: str,
+    ) -> np.ndarray:
+        """bool[rows]: those with bytes start ... stop - 1 of a region in bad pages; say which."""
+        before = np.concatenate([[0], np.cumsum(bad)])
+        lost = before[(stop - 1) // PAGE + 1] > before[start // PAGE]
+        self.bad[rows[lost]] = True
+        for first, last in runs(bad):
+            low = np.searchsorted(stop, first * PAGE, side="right")
+            high = np.searchsorted(start, last * PAGE, side="left")
+            end = min(last * PAGE, size)
+            number = int(high - low)
+            self._say(
+                offset + first * PAGE, end - first * PAGE, f"{what}: checksum differs", number
+            )
+        return lost
+
+    def _say(self, offset: int, size: int, what: str, rows: int) -> None:
+        self.found.damages.append(Damage(self.file.path, offset, offset + size, what, rows))
+
+
+def pages_of(start: np.ndarray, stop: np.ndarray, pages: int) -> np.ndarray:
+    """bool[pages]: the pages in which bytes start[i] ... stop[i] - 1 lie."""
+    edges = np.bincount(start // PAGE, minlength=pages + 1).astype(np.int64)
+    edges -= np.bincount((stop - 1) // PAGE + 1, minlength=pages + 1)
+    return np.cumsum(edges)[:pages] > 0

@@ -1,0 +1,101 @@
+"""Examining an open segment: every journal record, and the rows of each against its checksum."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .columns import RECORD, Columns
+from .damage import Chain, Damage, Examined, say_broken
+from .journal import Block, later, unfinished, unpack
+from .open_segment import rows_sum, seed_of
+from .seal import mapped_rows
+from .segment import Meta
+
+
+def examine_open(
+    found: Examined, journal: bytes, meta: Meta, columns: Columns, chain: Chain
+) -> None:
+    """Fill in what the journal commits and how many records of it, from the first, hold."""
+    seed, none = seed_of(meta), np.zeros(meta.streams, np.int64)
+    prefix = unpack(journal, meta.number, meta.streams, seed)
+    end = prefix[-1].bytes_to_here if prefix else 0
+    behind = later(journal, meta.number, meta.streams, seed, end)
+    claimed = [*prefix, *(block for _, blocks in behind for block in blocks)]
+    commits = [block.end for block in claimed if block.commit and (block.end <= meta.length).all()]
+    found.count = np.maximum.reduce([none, *commits])
+
+    rows = mapped_rows(found.path, meta, columns)
+    slots = meta.columns[RECORD].data.size // columns.all[0].width
+    data = {column.name: rows(column.name, 0, slots) for column in columns.all}
+    time = np.arange(meta.length)
+    bad = np.zeros((meta.streams, meta.length), bool)
+
+    def check(begin: np.ndarray, block: Block) -> bool:
+        grows = bool((block.end >= begin).all() and (block.end <= meta.length).all())
+        if grows and rows_sum(columns, meta, data, begin, block.end) == block.digest:
+            return True
+        hit = (time >= begin[:, None]) & (time < np.minimum(block.end, found.count)[:, None])
+        if hit.any():  # rows of a commit that was never finished are nobody's loss
+            bad[hit] = True
+            _say_rows(found, hit, meta, columns)
+        return False
+
+    good = [check(begin, block) for begin, block in _pairs(none, prefix)]
+    found.blocks = prefix[: good.index(False)] if False in good else prefix
+    for _, blocks in behind:  # the first of a run begins where nobody knows
+        for begin, block in _pairs(blocks[0].end, blocks[1:]):
+            check(begin, block)
+    keep = _last_commit(found.blocks, none)
+    _say_journal(found, journal, end, behind, keep)
+
+    width, offset = columns.all[0].width, meta.columns[RECORD].data.offset
+    flags = data[RECORD][: bad.size, 0].reshape(bad.shape)
+    broken = chain.broken(meta, found.count, flags, bad | (time >= keep[:, None]))
+    if broken.any():
+        say_broken(found, broken, meta.first, offset, width)
+        bad |= broken
+        first = np.where(broken.any(1), broken.argmax(1), meta.length)
+        while found.blocks and (found.blocks[-1].end > first).any():
+            found.blocks.pop()
+        keep = _last_commit(found.blocks, none)
+    found.keep = keep
+    found.damaged_rows = int(bad.sum())
+
+
+def _pairs(begin: np.ndarray, blocks: list[Block]) -> list[tuple[np.ndarray, Block]]:
+    """Every block with the ends of the one before it."""
+    return list(zip([begin, *(block.end for block in blocks)], blocks, strict=False))
+
+
+def _last_commit(blocks: list[Block], none: np.ndarray) -> np.ndarray:
+    """Drop what the last commit does not cover; return the rows that then count."""
+    while blocks and not blocks[-1].commit:
+        blocks.pop()
+    return blocks[-1].end if blocks else none
+
+
+def _say_rows(found: Examined, hit: np.ndarray, meta: Meta, columns: Columns) -> None:
+    """One checksum covers rows in every column: the range runs from their first to last byte."""
+    slots = np.flatnonzero(hit)
+    first, last = columns.all[0], columns.all[-1]
+    start = meta.columns[first.name].data.offset + int(slots[0]) * first.width
+    stop = meta.columns[last.name].data.offset + (int(slots[-1]) + 1) * last.width
+    what = "rows in this range: not what their journal record committed"
+    found.damages.append(Damage(found.path, start, stop, what, len(slots)))
+
+
+def _say_journal(
+    found: Examined,
+    journal: bytes,
+    end: int,
+    behind: list[tuple[int, list[Block]]],
+    keep: np.ndarray,
+) -> None:
+    path = found.path.with_suffix(".journal")
+    known = int((found.count - keep).sum()) if behind else None
+    for at, blocks in behind:
+        found.damages.append(Damage(path, end, at, "a journal record: checksum differs", known))
+        end = blocks[-1].bytes_to_here
+    if len(journal) > end and not unfinished(journal[end:], len(keep)):
+        what = "a journal record: checksum differs"
+        found.damages.append(Damage(path, end, len(journal), what, None))

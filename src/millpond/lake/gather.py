@@ -1,0 +1,160 @@
+"""`Gather`: long stretches of many streams at once, for filling Ponds, on any number of threads.
+
+Rows of one stream lie side by side in a segment, so a run is a few stretches of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ..rows import CONTEXT, CUT, LIFE_LOST, TERMINATED, TRUNCATED, Rows
+from .columns import LOST
+from .reader import Reader
+
+_FLAGS = 15  # the bits of a stored byte that Rows.flags holds
+_DECODED = 1024  # frames decoded by one call
+
+
+class Gather:
+    """Rows [n, length] of `n` runs; what is not stored is zeros with CONTEXT and CUT."""
+
+    def __init__(self, reader: Reader, threads: int) -> None:
+        self.reader, self.threads = reader, threads
+        self._pool = ThreadPoolExecutor(threads, "lake-gather") if threads > 1 else None
+        self._widths = {column.name: column.width for column in reader.columns.all}
+
+    def __call__(
+        self,
+        stream: np.ndarray,
+        start: np.ndarray,
+        length: int,
+        anchor: np.ndarray,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> Rows:
+        """Rows start[i] ... start[i] + length - 1 of stream[i]; row anchor[i] of it is stored.
+
+        `out` may hold uint8[n, length, width] per observation path, to be filled in place.
+        """
+        reader, columns, lead = self.reader, self.reader.columns, (len(stream), length)
+        piece, at = reader.index.find(stream, anchor)
+        found = reader.index.stretches(piece, at + (start - anchor), length)
+        raw = {
+            path: out[path] if out else np.empty((*lead, self._widths[path]), np.uint8)
+            for path in columns.obs
+        }
+        for path in columns.obs:
+            self._check(path, found[2], found[3])
+        slots = _every_slot(*found, number=len(stream) * length, length=length)
+        records = reader.records(slots).reshape(lead)
+        stored = (slots >= 0).reshape(lead)
+        for path, block in raw.items():
+            self._move(path, slots, block.reshape(len(slots), -1))
+        return self._rows(records, stored, raw)
+
+    def _check(self, path: str, slots: np.ndarray, rows: np.ndarray) -> None:
+        """See that every stretch's bytes are what was written, those read before excepted."""
+        reader, width = self.reader, self._widths[path]
+        reader.check_records(slots)
+        if not reader.must_look(path, slots):
+            return
+        seats = slots >> reader.shift
+        fresh = np.flatnonzero(~reader.pages[path].whole[seats])
+        codecs = reader.codec_of.get(path)
+        packed = np.zeros(len(fresh), bool) if codecs is None else codecs[seats[fresh]] >= 0
+        plain = fresh[~packed]
+        reader.ready(path, slots[plain] * width, (slots[plain] + rows[plain]) * width)
+        for one in fresh[packed]:
+            first, last = reader.frames(path, slots[one] + np.array([0, rows[one] - 1]))
+            reader.ready(path, first[:1], last[1:])
+
+    def _move(self, path: str, slots: np.ndarray, block: np.ndarray) -> None:
+        """Stored bytes of one field into block[row, width], shared among the threads.
+
+        In few, large jobs: a thread that waits for the interpreter waits longer than a copy takes.
+        """
+        codecs = self.reader.codec_of.get(path)
+        kind = np.full(len(slots), -1) if codecs is None else codecs[slots >> self.reader.shift]
+        missing = slots < 0
+        # What is missing is taken from anywhere, then blanked: so ranges stay long.
+        some = int(slots.max())
+        kind[missing] = kind[np.argmax(slots)]
+        places = np.where(missing, some, slots)
+        share = -(-len(slots) // self.threads)
+        jobs: list[tuple[int, int, int]] = []
+        begin = 0
+        for end in np.append(np.flatnonzero(np.diff(kind)) + 1, len(slots)).tolist():
+            number = int(kind[begin])
+            most = share if number < 0 else min(share, _DECODED)
+            jobs += [(number, at, min(at + most, end)) for at in range(begin, end, most)]
+            begin = end
+
+        def do(job: tuple[int, int, int]) -> None:
+            number, begin, end = job
+            if number < 0:
+                rows = self.reader.pages[path].sheet.flat.reshape(-1, self._widths[path])
+                rows.take(places[begin:end], axis=0, out=block[begin:end], mode="clip")
+            else:
+                self.reader.decode(path, places[begin:end], number, 1, block[begin:end])
+            if missing[begin:end].any():
+                block[begin:end][missing[begin:end]] = 0
+
+        if self._pool is None or len(jobs) < 2:
+            for job in jobs:
+                do(job)
+        else:
+            for done in [self._pool.submit(do, job) for job in jobs]:
+                done.result()
+
+    def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
+        columns = self.reader.columns
+        byte = records["flags"].copy()
+        lost = (byte & LOST) != 0
+        byte &= np.uint8(LOST - 1)
+        action = columns.small(records, "action")
+        if not stored.all():
+            byte[~stored] = CONTEXT | CUT
+            lost |= ~stored
+            action[~stored] = columns.spec.action.lowest()  # zeros may lie outside its bounds
+        byte[:, :-1] |= lost[:, 1:] * np.uint8(CUT)
+        obs: dict[str, np.ndarray] = {}
+        for path, field in columns.obs.items():
+            if field.binary:
+                obs[path] = np.empty((*byte.shape, *field.shape), field.dtype)
+                columns.put_obs(path, raw[path], obs[path])
+            else:
+                dtype = field.dtype.newbyteorder("<")
+                obs[path] = raw[path].view(dtype).reshape(*byte.shape, *field.shape)
+        extras = {
+            name: (byte & LIFE_LOST) != 0
+            if name == "life_lost"
+            else columns.small(records, f"extras/{name}")
+            for name in columns.spec.extras
+        }
+        return Rows(
+            obs=columns.spec.obs_tree(obs),
+            action=action,
+            reward=columns.small(records, "reward"),
+            terminated=(byte & TERMINATED) != 0,
+            truncated=(byte & TRUNCATED) != 0,
+            flags=byte & np.uint8(_FLAGS),
+            extras=extras,
+        )
+
+
+def _every_slot(
+    run: np.ndarray,
+    begin: np.ndarray,
+    slot: np.ndarray,
+    rows: np.ndarray,
+    number: int,
+    length: int,
+) -> np.ndarray:
+    """int64[number]: the slot of every row of runs that are given by stretches; -1: not stored."""
+    slots = np.full(number, -1, np.int64)
+    first = run * length + begin
+    inside = np.arange(int(rows.sum())) - np.repeat(np.cumsum(rows) - rows, rows)
+    slots[np.repeat(first, rows) + inside] = np.repeat(slot, rows) + inside
+    return slots

@@ -1,0 +1,260 @@
+"""Surveying a Lake: what its rows are and what they take, from one pass over the records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..rows import BORDER, CUT, ENDED, FIRST, TERMINATED, TRUNCATED
+from .columns import LOST
+from .examine import pages_of
+from .files import PAGE
+from .lake import Lake, Stats
+from .reader import Reader, Seated
+from .recovery import set_aside
+from .segment import SEALED
+
+_SCAN = 1 << 20  # rows looked at together
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one column takes: raw bytes of its rows, and bytes of its pages or frames on disk."""
+
+    name: str
+    stored: str  # raw, zstd, or both
+    raw: int
+    disk: int
+    index: int  # bytes that say where compressed frames lie
+    dictionaries: int  # different ones
+    dictionary: int  # bytes; every segment holds a copy of its own
+
+
+@dataclass(frozen=True)
+class GroupSurvey:
+    """One writer group. Ids are of its streams' oldest and newest rows."""
+
+    name: str
+    streams: int
+    rows: int
+    sealed: int
+    open: int
+    oldest: int  # the lowest id that is stored; -1: none
+    newest: int  # the highest
+    first_time: float  # when its oldest segment file was last written; seconds since 1970
+    last_time: float
+    damaged_files: int  # moved aside by repair
+    damaged_bytes: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """Mean, least and most; zeros where there is nothing."""
+
+    mean: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Episodes that ended; returns and lengths are those of whole ones, first to last step."""
+
+    finished: int
+    terminated: int
+    truncated: int
+    whole: int
+    returns: Range
+    lengths: Range
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a Lake holds, as `millpond lake info` prints it."""
+
+    path: Path
+    stats: Stats
+    steps: int  # rows that are no border rows
+    capacity_rows: int | None
+    capacity_bytes: int | None
+    use: float  # share of the capacity
+    slots: int  # rows per segment
+    parts: tuple[Part, ...]
+    groups: tuple[GroupSurvey, ...]
+    episodes: Episodes
+
+
+def survey_lake(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Survey:
+    """Look at every record of a Lake; progress(rows done, rows in all)."""
+    lake = Lake.open(path)
+    stats, info = lake.stats(), lake.info
+    tally = _Tally()
+    total = stats.rows
+    for start in range(0, total, _SCAN):
+        stop = min(start + _SCAN, total)
+        tally.add(lake.reader, start, stop)
+        if progress is not None:
+            progress(stop, total)
+    capacity = info.capacity
+    share = stats.rows / capacity.rows if capacity.rows else 0.0
+    share = stats.bytes_on_disk / capacity.size if capacity.size else share
+    return Survey(
+        path=Path(path),
+        stats=stats,
+        steps=tally.steps,
+        capacity_rows=capacity.rows,
+        capacity_bytes=capacity.size,
+        use=share,
+        slots=info.slots,
+        parts=_parts(lake.reader),
+        groups=_groups(lake),
+        episodes=tally.episodes(),
+    )
+
+
+class _Tally:
+    """Counts steps and episodes over rows in order: stream by stream, the oldest row first."""
+
+    def __init__(self) -> None:
+        self.steps = self.finished = self.terminated = self.truncated = 0
+        self._returns: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+        # The episode that the last row looked at belongs to.
+        self._first, self._ended, self._return, self._length = False, False, 0.0, 0
+        self._cut = True  # nothing follows that row
+
+    def add(self, reader: Reader, start: int, stop: int) -> None:
+        """Rows number start ... stop - 1 of the Lake's index."""
+        index = reader.index
+        rows = np.arange(start, stop)
+        piece = np.searchsorted(index.begin, rows, side="right") - 1
+        at = rows - index.begin[piece]
+        records = reader.records(index.slot[piece] + at)
+        flags, reward = records["flags"], records["reward"].astype(np.float64)
+        step, ended = (flags & BORDER) == 0, (flags & ENDED) != 0
+        self.steps += int(step.sum())
+        self.finished += int(ended.sum())
+        self.terminated += int(((flags & TERMINATED) != 0).sum())
+        self.truncated += int(((flags & TRUNCATED) != 0).sum())
+
+        # A stretch is rows that follow each other within one episode, as far as is known.
+        begins = (flags & (FIRST | LOST)) != 0
+        begins |= (at == 0) & ~index.has_previous[piece]
+        begins[1:] |= (flags[:-1] & CUT) != 0
+        begins[0] |= self._cut
+        edges = np.flatnonzero(begins)
+        if not begins[0]:
+            edges = np.append(0, edges)
+        first = (flags[edges] & FIRST) != 0
+        over = np.add.reduceat(ended, edges) > 0
+        returns = np.add.reduceat(reward * step, edges)
+        lengths = np.add.reduceat(step, edges, dtype=np.int64)
+        if begins[0]:
+            self._close()
+        else:
+            first[0], over[0] = self._first, over[0] or self._ended
+            returns[0], lengths[0] = returns[0] + self._return, lengths[0] + self._length
+        whole = (first & over)[:-1]
+        self._returns.append(returns[:-1][whole])
+        self._lengths.append(lengths[:-1][whole])
+        self._first, self._ended = bool(first[-1]), bool(over[-1])
+        self._return, self._length = float(returns[-1]), int(lengths[-1])
+        self._cut = bool(flags[-1] & CUT)
+
+    def _close(self) -> None:
+        if self._first and self._ended:
+            self._returns.append(np.array([self._return]))
+            self._lengths.append(np.array([self._length]))
+        self._first = False
+
+    def episodes(self) -> Episodes:
+        self._close()
+        returns = np.concatenate([np.zeros(0), *self._returns])
+        lengths = np.concatenate([np.zeros(0), *self._lengths])
+        return Episodes(
+            self.finished,
+            self.terminated,
+            self.truncated,
+            len(returns),
+            _range(returns),
+            _range(lengths),
+        )
+
+
+def _range(values: np.ndarray) -> Range:
+    if not len(values):
+        return Range(0.0, 0.0, 0.0)
+    return Range(float(values.mean()), float(values.min()), float(values.max()))
+
+
+def _parts(reader: Reader) -> tuple[Part, ...]:
+    """Every column over all segments."""
+    parts: list[Part] = []
+    for column in reader.columns.all:
+        raw = disk = index = dictionary = 0
+        kinds: set[str] = set()
+        identities: set[int] = set()
+        for segment in reader.seated.values():
+            stored, rows = segment.meta.columns[column.name], int(segment.meta.count.sum())
+            raw += rows * column.width
+            if rows:
+                kinds.add(stored.codec)
+            if stored.codec == "raw":
+                disk += _pages_of(segment, column.width) * PAGE
+                continue
+            disk += stored.data.size
+            index += stored.offsets.size if stored.offsets else 0
+            if stored.dictionary is not None:
+                dictionary += stored.dictionary.size
+                identities.add(stored.dictionary_sum)
+        kind = " and ".join(sorted(kinds)) or "raw"
+        parts.append(Part(column.name, kind, raw, disk, index, len(identities), dictionary))
+    return tuple(parts)
+
+
+def _pages_of(segment: Seated, width: int) -> int:
+    """Pages of a raw column that hold rows."""
+    meta = segment.meta
+    some = np.flatnonzero(meta.count)
+    start = some * meta.length * width
+    stop = start + meta.count[some] * width
+    pages = meta.columns["record"].data.pages if not len(some) else int(stop[-1] // PAGE + 1)
+    return int(pages_of(start, stop, pages).sum())
+
+
+def _written(path: Path) -> list[float]:
+    """When a file was last written; nothing if it was sealed or dropped meanwhile."""
+    try:
+        return [os.stat(path).st_mtime]
+    except FileNotFoundError:
+        return []
+
+
+def _groups(lake: Lake) -> tuple[GroupSurvey, ...]:
+    found: list[GroupSurvey] = []
+    for group in lake.reader.groups:
+        seated = [s for s in lake.reader.seated.values() if s.group.index == group.index]
+        streams = [s for s in lake.streams if s.group == group.name and s.stop > s.first]
+        times = [time for s in seated for time in _written(s.path)]
+        aside = [p for ps in set_aside(lake.path / "groups" / group.name).values() for p in ps]
+        sealed = sum(s.meta.kind == SEALED for s in seated)
+        found.append(
+            GroupSurvey(
+                name=group.name,
+                streams=group.streams,
+                rows=sum(int(s.meta.count.sum()) for s in seated),
+                sealed=sealed,
+                open=len(seated) - sealed,
+                oldest=min((s.first for s in streams), default=-1),
+                newest=max((s.stop for s in streams), default=0) - 1,
+                first_time=min(times, default=0.0),
+                last_time=max(times, default=0.0),
+                damaged_files=len(aside),
+                damaged_bytes=sum(os.stat(p).st_blocks * 512 for p in aside),
+            )
+        )
+    return tuple(found)

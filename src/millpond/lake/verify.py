@@ -1,0 +1,148 @@
+"""Verifying a Lake: a walk over every byte that a committed row depends on. Changes nothing.
+
+Works on a Lake that is being written: it sees what was committed when it came to a segment.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import LakeFailed, LakeRefused
+from .damage import Chain, Damage, Examined
+from .dictionaries import Dictionaries
+from .examine import examine
+from .manifest import GroupInfo, LakeInfo, group_folders, load_group, load_lake, read_json
+from .recovery import numbers
+from .segment import OPEN, SEALED, path_of
+
+Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+_TRIES = 20  # a file may be sealed or dropped between listing and opening it
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a walk over a Lake found; `damages` is empty if every byte is what was written."""
+
+    path: Path
+    damages: tuple[Damage, ...]
+    groups: int
+    sealed: int  # segments
+    open: int
+    rows: int  # committed rows, as far as it can be told
+    damaged_rows: int  # of these
+    lost_rows: int  # rows that repair could not keep: also those behind a damaged one
+    unreadable: int  # segments of which not even the number of rows is known
+    bytes_read: int
+
+    @property
+    def clean(self) -> bool:
+        return not self.damages
+
+
+def verify_lake(path: str | Path, progress: Progress | None = None, threads: int = 1) -> Verified:
+    """Check everything in a Lake's folder; LakeRefused if it is none.
+
+    `verify_lake("runs/lake").damages` names every damaged range of every file.
+    """
+    folder = Path(path)
+    info, groups, damages = manifests(folder)
+    found = list(walk(folder, info, groups, progress, threads)) if info is not None else []
+    for one in found:
+        damages += one.damages
+    return Verified(
+        folder,
+        tuple(damages),
+        groups=len(groups),
+        sealed=sum(one.kind == SEALED for one in found),
+        open=sum(one.kind == OPEN for one in found),
+        rows=sum(int(one.count.sum()) for one in found),
+        damaged_rows=sum(one.damaged_rows for one in found),
+        lost_rows=sum(int((one.count - one.keep).sum()) for one in found),
+        unreadable=sum(one.meta is None and bool(one.damages) for one in found),
+        bytes_read=sum(one.size for one in found),
+    )
+
+
+def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Damage]]:
+    """What lake.json and every group.json say; those that are damaged are left out."""
+    damages: list[Damage] = []
+    groups: list[GroupInfo] = []
+    path = folder / "lake.json"
+    try:
+        if path.exists():
+            read_json(path)
+    except LakeRefused as error:
+        return None, [], [_of_manifest(path, error)]
+    info = load_lake(folder)  # whole: if it is refused, it is no Lake of this version
+    for inner in group_folders(folder):
+        try:
+            groups.append(load_group(inner))
+        except LakeRefused as error:
+            damages.append(_of_manifest(inner / "group.json", error))
+    groups.sort(key=lambda group: group.index)
+    return info, groups, damages
+
+
+def _of_manifest(path: Path, error: LakeRefused) -> Damage:
+    what = str(error).removeprefix(f"{path}: ")
+    return Damage(path, 0, max(1, os.stat(path).st_size), what, None)
+
+
+def walk(
+    folder: Path,
+    info: LakeInfo,
+    groups: list[GroupInfo],
+    progress: Progress | None = None,
+    threads: int = 1,
+) -> Iterator[Examined]:
+    """Examine every segment, group by group, the oldest first."""
+    shelf = Dictionaries(folder, info, groups)
+    here = [(group, folder / "groups" / group.name) for group in groups]
+    total = sum(sum(_size(inner, n) for n in numbers(inner)) for _, inner in here)
+    done = 0
+    for group, inner in here:
+        chain = Chain(group.streams)
+        for number in numbers(inner):
+            before = copy.deepcopy(chain)
+            found = _look(inner, group, number, info, chain, shelf, threads)
+            if found is not None and found.kind == OPEN and found.damages:
+                # Its writer may have recovered and gone on in between: only what stays counts.
+                chain = before
+                found = _look(inner, group, number, info, chain, shelf, threads)
+            if found is None:
+                continue
+            done += found.size
+            if progress is not None:
+                progress(min(done, total), total)
+            yield found
+
+
+def _look(
+    folder: Path,
+    group: GroupInfo,
+    number: int,
+    info: LakeInfo,
+    chain: Chain,
+    shelf: Dictionaries,
+    threads: int,
+) -> Examined | None:
+    """One segment as readers would see it; None if there is none (any more)."""
+    for _ in range(_TRIES):
+        kinds = numbers(folder).get(number, set())
+        if "seg" not in kinds and not {"open", "journal"} <= kinds:
+            return None
+        kind = SEALED if "seg" in kinds else OPEN
+        try:
+            return examine(folder, group, number, kind, info, chain, shelf, threads)
+        except FileNotFoundError:
+            continue  # sealed or dropped in this very moment
+    raise LakeFailed(f"{folder}: files kept vanishing while they were read; try again")
+
+
+def _size(folder: Path, number: int) -> int:
+    sizes = [path_of(folder, number, suffix) for suffix in (".seg", ".open")]
+    return sum(os.stat(path).st_blocks * 512 for path in sizes if path.exists())
