@@ -116,7 +116,7 @@ class Killed(BaseException):
 def ends_of(path: Path) -> np.ndarray:
     """Ids behind the rows of a sealed segment."""
     data = path.read_bytes()
-    offset, length = struct.unpack_from("<QQ", data, 16)
+    offset, length = struct.unpack_from("<QQ", data, len(data) - 48 + 16)
     plain = json.loads(data[offset : offset + length])
     return np.array(plain["first"]) + plain["count"]
 

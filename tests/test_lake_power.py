@@ -103,7 +103,9 @@ def check_image(disk: Disk, at: int, chance: random.Random, to: Path) -> None:
     assert (found <= said["appended"]).all(), "a row nobody appended"
     if len(seen.stop):
         np.testing.assert_array_equal(seen.stop, np.where(seen.stop > seen.first, found, 0))
-        assert (seen.first <= said["evict"]).all(), "a row is gone that was not evicted"
+        # A first segment that was never synced may be lost whole: as if it were evicted.
+        gone = (seen.first > said["evict"]) & (said["synced"] > said["evict"])
+        assert not gone.any(), "a synced row is gone that was not evicted"
     append(writer, 1)
     writer.close()
     held = check_all(Lake.open(path))

@@ -130,31 +130,28 @@ def put(plain, where: tuple, value) -> None:
     plain[where[-1]] = value
 
 
-def header_of(file: Path) -> tuple[int, tuple]:
-    """Where a segment's header lies, and what it says: an open one begins, a sealed one ends."""
-    data = file.read_bytes()
-    place = 0 if file.suffix == ".open" else len(data) - 48
-    return place, _HEAD.unpack_from(data, place)
-
-
 def rewrite_segment(file: Path, where: tuple | None, value, head: tuple | None = None) -> None:
     """Replace a value of a segment's description, or its header, and make the checksums hold."""
     data = bytearray(file.read_bytes())
-    place, (magic, version, offset, length, _) = header_of(file)
+    magic, version, offset, length, _ = head_of(file)
     plain = json.loads(bytes(data[offset : offset + length]))
     if where is not None:
         put(plain, where, value)
     text = json.dumps(plain).encode()
-    fields = head or (magic, version, offset, len(text), digest(text))
-    packed = _HEAD.pack(*fields)
+    packed = _HEAD.pack(*(head or (magic, version, offset, len(text), digest(text))))
     packed += _SUM.pack(digest(packed))
-    if place:
+    if file.suffix == ".seg":
         data[offset:] = text + packed
     else:
-        data[offset:] = data[offset:].ljust(len(text), b"\0")
         data[offset : offset + len(text)] = text
         data[: len(packed)] = packed
     file.write_bytes(data)
+
+
+def head_of(file: Path) -> tuple:
+    """A segment's header: magic, version, then where its description lies."""
+    data = file.read_bytes()
+    return _HEAD.unpack_from(data, len(data) - 48 if file.suffix == ".seg" else 0)
 
 
 @pytest.mark.parametrize("name", ["lake.json", "group.json", "sealed", "open"])
@@ -171,7 +168,7 @@ def test_nonsense_with_valid_checksums(original, tmp_path, name, request):
         file = path / FILES[name]
         if name in SEGMENTS:
             raw = file.read_bytes()
-            _, (_, _, offset, length, _) = header_of(file)
+            _, _, offset, length, _ = head_of(file)
             where = data.draw(st.sampled_from(places(json.loads(raw[offset : offset + length]))))
             value = data.draw(NONSENSE)
             if where[0] in ("first", "count") and where[1:] and value in (0, 1, 7, 4095, 4096):
@@ -190,7 +187,7 @@ def test_nonsense_with_valid_checksums(original, tmp_path, name, request):
 @pytest.mark.parametrize("field", [1, 2, 3])
 def test_nonsense_headers(lake_path, field, value):
     file = lake_path / SEGMENTS["sealed"]
-    head = list(header_of(file)[1])
+    head = list(head_of(file))
     head[field] = value
     rewrite_segment(file, None, None, tuple(head))
     with pytest.raises(MillpondError):
@@ -243,7 +240,7 @@ def test_another_version_is_refused(lake_path):
     refused(lake_path, LakeRefused, "version 2", lambda: Lake.open(lake_path, "a"))
     write_json(Files(), lake_path / "lake.json", plain)
     for file in SEGMENTS.values():
-        head = header_of(lake_path / file)[1]
+        head = head_of(lake_path / file)
         old = (lake_path / file).read_bytes()
         rewrite_segment(lake_path / file, None, None, (head[0], 2, *head[2:]))
         refused(lake_path, LakeRefused, "version 2", lambda: len(Lake.open(lake_path)))

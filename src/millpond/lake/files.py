@@ -71,12 +71,16 @@ class Files:
 
 
 @contextmanager
-def said_plainly(doing: str, path: Path) -> Generator[None]:
-    """Turn what the operating system says into an error that names the file and a remedy."""
+def said_plainly(doing: str, path: Path, again: bool = True) -> Generator[None]:
+    """Turn what the operating system says into an error that names the file and a remedy.
+
+    A full disk is LakeFull, unless the operation must not be tried `again`: after a failed sync
+    the kernel takes pages it never wrote for clean, and another sync would call that success.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if again and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise LakeFull(
                 f"{path}: the disk is full while {doing}; everything committed is safe. "
                 "Free space (or lower the Lake's capacity) and call again"

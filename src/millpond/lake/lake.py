@@ -119,6 +119,7 @@ class Lake:
             missing = [path for path in reversed(wanted) if not path.exists()]
             for path in missing:
                 files.make_folder(path)
+            files.sync_folder(folder)  # lake.json says that all the rest is there
             save_lake(files, folder, info)
             for path in {folder, *missing}:
                 files.sync_folder(path.parent)

@@ -139,7 +139,7 @@ class OpenSegment:
         """Make everything committed survive a power loss; once sealed it does already."""
         with self._closing:
             if self.dirty and self._fd >= 0:
-                with said_plainly("syncing a segment", self.path):
+                with said_plainly("syncing a segment", self.path, again=False):
                     self.files.sync(self._fd)
                     if self._journal >= 0:
                         self.files.sync(self._journal)

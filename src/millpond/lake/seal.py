@@ -53,11 +53,13 @@ def seal(
                 sealed = _sum_up(files, fd, columns, meta, rows)
             else:
                 sealed = _write(files, fd, columns, meta, rows, codecs, threads)
-            files.sync(fd)
+            with said_plainly("syncing a segment", target, again=False):
+                files.sync(fd)
         finally:
             files.close(fd)
         files.rename(source, target)
-        files.sync_folder(folder)
+        with said_plainly("syncing the folder", folder, again=False):
+            files.sync_folder(folder)
     return sealed
 
 

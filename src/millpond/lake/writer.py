@@ -341,7 +341,7 @@ class Writer:
             for segment in [*self._sealer.waiting(), *self._segments]:
                 segment.sync()
             if not self._names_synced:
-                with said_plainly("syncing the folder", self._folder):
+                with said_plainly("syncing the folder", self._folder, again=False):
                     self._files.sync_folder(self._folder)
                     for above in () if self._path_synced else [*self._folder.parents][:3]:
                         self._files.sync_folder(above)  # its maker may have been killed before
@@ -352,8 +352,7 @@ class Writer:
         """After an error within, this writer refuses everything."""
         try:
             yield
-        except (LakeFailed, LakeFull) as error:
-            # The kernel may have dropped the pages it could not write: a second sync would lie.
+        except LakeFailed as error:
             self._failed = error
             raise
 
