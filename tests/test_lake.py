@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from test_contract import WINDOWS
 
 from millpond import (
     BadConfig,
+    BadState,
     Field,
     NotEnoughData,
     Rows,
@@ -257,6 +259,59 @@ def test_a_group_of_mostly_idle_streams_keeps_its_rows(tmp_path):
     lake.refresh()
     assert (lake.streams[5].first, lake.streams[5].stop) == (0, 200)
     assert len(lake.read(5, 0, 200).reward) == 200
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_iterate_gives_every_valid_start_once_per_epoch(tmp_path, shuffle):
+    window, streams = WINDOWS["stack3-n2-lives"], 300
+    story = (streams, 4, [("add", 40), ("cut", 1), ("add", 40), ("add", 33)] * 2, 3)
+    path = tmp_path / "lake"
+    lake = play(path, "lake-ragged", window, PATTERNS["everything"], story)
+    batches = list(lake.iterate(32, window, epochs=2, shuffle=shuffle, seed=1))
+    assert all(batch.mask.all() for batch in batches)
+    starts = [
+        list(zip(batch.draw.stream.tolist(), batch.draw.ids().tolist(), strict=True))
+        for batch in batches
+    ]
+    half = len(batches) // 2
+    first, second = (list(chain(*part)) for part in (starts[:half], starts[half:]))
+    stream, row = np.repeat(np.arange(4), 300), np.tile(np.arange(300), 4)
+    mask = lake.take(stream, row, window).mask
+    valid = sorted(zip(stream[mask].tolist(), row[mask].tolist(), strict=True))
+    assert len(valid) > 100
+    assert sorted(first) == sorted(second) == valid
+    assert (first == valid) != shuffle
+    assert (first == second) != shuffle
+    assert {len(batch.reward) for batch in batches[: half - 1]} == {32}
+
+
+def test_iterate_says_when_the_lake_was_refreshed_meanwhile(tmp_path):
+    lake = Lake.create(tmp_path / "lake", SPEC, 10**6)
+    source = Stream(0, PATTERNS["long"], random.Random(1))
+    with lake.writer("g", 1) as writer:
+        writer.append(to_rows([[source.next()] for _ in range(50)]))
+        writer.commit()
+        lake.refresh()
+        batches = lake.iterate(8, Window())
+        next(batches)
+        writer.append(to_rows([[source.next()] for _ in range(50)]))
+        writer.commit()
+        lake.refresh()
+        with pytest.raises(BadState, match="refreshed"):
+            next(batches)
+
+
+def test_threads_change_nothing_but_the_time(tmp_path):
+    story = (512, 512, [("add", 8), ("add", 9)], 7)
+    path = tmp_path / "lake"
+    lake = play(path, "lake-lockstep", WINDOWS["stack4"], PATTERNS["short"], story, spec=WIDE)
+    one, three = (
+        lake.sample(np.random.default_rng(5), 600, WINDOWS["stack4"], threads=threads)
+        for threads in (1, 3)
+    )
+    for obs in ("obs", "next_obs"):
+        np.testing.assert_array_equal(getattr(one, obs)["wide"], getattr(three, obs)["wide"])
+    check_pictures(lake, three)
 
 
 def test_prioritized_is_refused(tmp_path):

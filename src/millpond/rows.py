@@ -7,7 +7,7 @@ observation. `Rows` carries any number of rows with leading axes `[]`, `[env]` o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntFlag
 from typing import Any, NamedTuple
 
@@ -155,6 +155,23 @@ def pack_flags(flags: Array, terminated: Array, truncated: Array, life_lost: Arr
     byte = flags.astype(np.uint8, copy=False)
     byte = byte + terminated * np.uint8(TERMINATED) + truncated * np.uint8(TRUNCATED)
     return byte if life_lost is None else byte + life_lost * np.uint8(LIFE_LOST)
+
+
+def unpack_rows(spec: Spec, byte: Array, at: Callable[[str], Array]) -> Rows:
+    """Rows from their stored flags bytes and `at(path)`, the value of every column of the spec."""
+    extras = {
+        name: (byte & LIFE_LOST) != 0 if name == "life_lost" else at(f"extras/{name}")
+        for name in spec.extras
+    }
+    return Rows(
+        obs=spec.obs_tree({path: at(path) for path, _ in walk(spec.obs, "obs")}),
+        action=at("action"),
+        reward=at("reward"),
+        terminated=(byte & TERMINATED) != 0,
+        truncated=(byte & TRUNCATED) != 0,
+        flags=byte & np.uint8(FIRST | BORDER | CONTEXT | CUT),
+        extras=extras,
+    )
 
 
 def breaks(before: Array, after: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -52,13 +51,7 @@ class Drain:
 
     def __call__(self, state: PondState | None = None) -> None:
         """Take every row added since the last call."""
-        pond = self.pond
-        if isinstance(pond, Pond):
-            if state is None:
-                raise BadConfig("drain: pass the Pond's state")
-            added = pond.added(state)
-        else:
-            added = pond.added
+        pond, added = self.pond, self._added(state)
         self._worker.check()
         lost = added - pond.length - self._done
         if (lost > 0).any():
@@ -77,9 +70,17 @@ class Drain:
             self._done = self._done + number
         self._worker.put(lambda: self.writer.commit(sync=self.sync))
 
-    def skip_to(self, row: np.ndarray) -> None:
-        """Begin with these row ids, int64[streams]; what is older is not drained."""
-        self._done = np.asarray(row, np.int64).copy()
+    def _added(self, state: PondState | None) -> np.ndarray:
+        """int64[streams]: rows the Pond ever received."""
+        if isinstance(self.pond, HostPond):
+            return self.pond.added
+        if state is None:
+            raise BadConfig("drain: pass the Pond's state")
+        return self.pond.added(state)
+
+    def skip_old(self, state: PondState | None = None) -> None:
+        """Begin with the oldest row the Pond holds; what it has overwritten is not missed."""
+        self._done = np.maximum(0, self._added(state) - self.pond.length)
 
     def finish(self) -> None:
         """Return when everything taken so far is committed."""
@@ -93,12 +94,7 @@ class Drain:
     def __enter__(self) -> Drain:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.finish()
         self._worker.close()
@@ -141,9 +137,6 @@ class Drain:
 
 def drain(pond: Pond | HostPond, writer: Writer, state: PondState | None = None) -> None:
     """Write everything a Pond holds and commit it: `drain(pond, writer, state)`."""
-    one = Drain(pond, writer)
-    added = pond.added(state) if isinstance(pond, Pond) and state is not None else pond.added
-    assert isinstance(added, np.ndarray)
-    one.skip_to(np.maximum(0, added - pond.length))
-    with one:
+    with Drain(pond, writer) as one:
+        one.skip_old(state)
         one(state)

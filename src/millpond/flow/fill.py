@@ -6,7 +6,6 @@ import os
 import queue
 import threading
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -125,12 +124,7 @@ class Fill:
     def __enter__(self) -> Fill:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self) -> None:

@@ -28,6 +28,7 @@ WORTH = 1.5  # compress only what becomes at least so much smaller
 MOST = 8  # dictionaries of one writer
 _SAMPLES = 1500  # frames a dictionary is trained on
 _JUDGED = 64  # frames by which one is judged
+_SHARED = 32  # frames per thread from which sharing them pays
 
 
 class Codec:
@@ -87,16 +88,8 @@ class Codec:
         hundreds of frames, which stay in the cache until they are copied: each call has a price.
         `ballast` is where in `blob` there is some.
         """
-        if threads > 1 and len(start) >= 64 * threads and len(outs) == 1:
-            cuts = np.linspace(0, len(start), threads + 1).astype(int).tolist()
-            done = [
-                _pool(threads).submit(
-                    self.decode, blob, start[a:b], stop[a:b], 1, outs[0][a:b], ballast=ballast
-                )
-                for a, b in zip(cuts, cuts[1:], strict=False)
-            ]
-            for one in done:
-                one.result()
+        if threads > 1 and len(start) >= _SHARED * threads:
+            self._decode_shared(blob, start, stop, threads, outs, ballast)
             return
         number, width = len(start), self.width
         where = np.empty((number + 1, 2), np.uint64)
@@ -116,6 +109,30 @@ class Codec:
         for out in outs:
             usual = _move(frames, begin, begin + len(out), width, out.ctypes.data, usual)
             begin += len(out)
+
+    def _decode_shared(
+        self,
+        blob: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        threads: int,
+        outs: tuple[np.ndarray, ...],
+        ballast: int | None,
+    ) -> None:
+        """As `decode`, every thread a share of every array."""
+        share, begin, done = -(-len(start) // threads), 0, list[Any]()
+        for out in outs:
+            for at in range(0, len(out), share):
+                some = slice(begin + at, begin + min(at + share, len(out)))
+                part = out[at : at + share]
+                done.append(
+                    _pool(threads).submit(
+                        self.decode, blob, start[some], stop[some], 1, part, ballast=ballast
+                    )
+                )
+            begin += len(out)
+        for one in done:
+            one.result()
 
 
 @functools.cache
@@ -179,8 +196,8 @@ class Codecs:
     Few dictionaries: every draw is grouped by dictionary.
     """
 
-    def __init__(self, width: int, *known: Codec) -> None:
-        self.width, self.known = width, list(known)
+    def __init__(self, width: int) -> None:
+        self.width, self.known = width, list[Codec]()
         self._pause = self._skip = 0  # segments to leave raw before trying again
 
     def choose(self, sample: Callable[[int], np.ndarray]) -> Codec | None:

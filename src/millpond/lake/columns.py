@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Rows
+from ..rows import Rows, unpack_rows
 from ..spec import Field, Spec, walk
 
 RECORD = "record"
@@ -84,27 +84,20 @@ class Columns:
             out[...] = raw.view(field.dtype.newbyteorder("<")).reshape(out.shape)
 
     def rows(self, record: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
-        """Rows [time] from records [time] and observation bytes [time, width] per field."""
-        obs: dict[str, np.ndarray] = {}
-        for path, field in self.obs.items():
-            obs[path] = np.empty((len(record), *field.shape), field.dtype)
-            self.put_obs(path, raw[path], obs[path])
-        flags = record["flags"]
-        extras = {
-            name: (flags & LIFE_LOST) != 0
-            if name == "life_lost"
-            else self.small(record, f"extras/{name}")
-            for name in self.spec.extras
-        }
-        return Rows(
-            obs=self.spec.obs_tree(obs),
-            action=self.small(record, "action"),
-            reward=self.small(record, "reward"),
-            terminated=(flags & TERMINATED) != 0,
-            truncated=(flags & TRUNCATED) != 0,
-            flags=flags & np.uint8(15),
-            extras=extras,
-        )
+        """Rows from records [...] and observation bytes [..., width] per field, which they keep."""
+
+        def at(path: str) -> np.ndarray:
+            field = self.obs.get(path)
+            if field is None:
+                return self.small(record, path)
+            if field.binary:
+                value = np.empty((*record.shape, *field.shape), field.dtype)
+                self.put_obs(path, raw[path], value)
+                return value
+            value = raw[path].view(field.dtype.newbyteorder("<"))
+            return value.reshape(*record.shape, *field.shape)
+
+        return unpack_rows(self.spec, record["flags"], at)
 
 
 def _to_bytes(field: Field, value: np.ndarray, rank: int) -> np.ndarray:

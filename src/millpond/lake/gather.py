@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ..rows import CONTEXT, CUT, LIFE_LOST, TERMINATED, TRUNCATED, Rows
+from ..rows import CONTEXT, CUT, Rows
 from .columns import LOST
 from .reader import Reader
 
-_FLAGS = 15  # the bits of a stored byte that Rows.flags holds
 _DECODED = 1024  # frames decoded by one call
 
 
@@ -109,39 +108,16 @@ class Gather:
                 done.result()
 
     def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
-        columns = self.reader.columns
-        byte = records["flags"].copy()
+        columns, byte = self.reader.columns, records["flags"]  # a copy: ours to change
         lost = (byte & LOST) != 0
         byte &= np.uint8(LOST - 1)
-        action = columns.small(records, "action")
         if not stored.all():
             byte[~stored] = CONTEXT | CUT
             lost |= ~stored
-            action[~stored] = columns.spec.action.lowest()  # zeros may lie outside its bounds
+            # Zeros may lie outside the action's bounds.
+            records["action"][~stored] = columns.spec.action.lowest()
         byte[:, :-1] |= lost[:, 1:] * np.uint8(CUT)
-        obs: dict[str, np.ndarray] = {}
-        for path, field in columns.obs.items():
-            if field.binary:
-                obs[path] = np.empty((*byte.shape, *field.shape), field.dtype)
-                columns.put_obs(path, raw[path], obs[path])
-            else:
-                dtype = field.dtype.newbyteorder("<")
-                obs[path] = raw[path].view(dtype).reshape(*byte.shape, *field.shape)
-        extras = {
-            name: (byte & LIFE_LOST) != 0
-            if name == "life_lost"
-            else columns.small(records, f"extras/{name}")
-            for name in columns.spec.extras
-        }
-        return Rows(
-            obs=columns.spec.obs_tree(obs),
-            action=action,
-            reward=columns.small(records, "reward"),
-            terminated=(byte & TERMINATED) != 0,
-            truncated=(byte & TRUNCATED) != 0,
-            flags=byte & np.uint8(_FLAGS),
-            extras=extras,
-        )
+        return columns.rows(records, raw)
 
 
 def _every_slot(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import BadConfig, LakeRefused, RowsGone
+from ..errors import BadConfig, BadState, LakeRefused, RowsGone
 from ..host_random import HostRandom
 from ..rows import CUT, Batch, Rows
 from ..samplers import Sampler, uniform
@@ -38,6 +38,8 @@ from .recovery import numbers
 from .segment import SEALED
 from .shuffle import Shuffle
 from .writer import Writer, take_lock
+
+_LOOK = 1 << 16  # rows judged at a time when iterating
 
 
 @dataclass(frozen=True)
@@ -228,8 +230,9 @@ class Lake:
             stop = np.zeros(index.streams, np.int64)
             first[index.stream[::-1]] = index.first[::-1]
             stop[index.stream] = index.first + index.count
+            spans = list(zip(first.tolist(), stop.tolist(), strict=True))
             return [
-                Stream(group.base + env, group.name, env, *_bounds(first, stop, group.base + env))
+                Stream(group.base + env, group.name, env, *spans[group.base + env])
                 for group in self.reader.groups
                 for env in range(group.streams)
             ]
@@ -277,24 +280,33 @@ class Lake:
     ) -> Iterator[Batch]:
         """Every valid start once per epoch, in an order of its own; the last batch is smaller.
 
-        Sees the rows that are committed when it begins: refresh() before it, not meanwhile.
+        Sees the rows that are committed when it begins; a refresh() meanwhile is an error.
         """
-        batches = self._of(window or Window(), threads)
-        total = self.reader.index.total
+        batches, index = self._of(window or Window(), threads), self.reader.index
+
+        def same() -> None:
+            if self.reader.index is not index:
+                raise BadState(
+                    "Lake.iterate: the Lake was refreshed meanwhile, so its rows have other "
+                    "numbers; refresh() before iterating, or iterate over a Lake of its own"
+                )
+
         for epoch in range(epochs):
-            order = Shuffle(total, seed, epoch) if shuffle else None
+            order = Shuffle(index.total, seed, epoch) if shuffle else None
             left = np.zeros(0, np.int64)
-            for start in range(0, total, 1 << 16):
-                rows = np.arange(start, min(start + (1 << 16), total))
+            for start in range(0, index.total, _LOOK):
+                rows = np.arange(start, min(start + _LOOK, index.total))
+                rows = rows if order is None else order(rows)
                 with self._using:
-                    rows = rows if order is None else order(rows)
+                    same()
                     left = np.append(left, rows[batches.found(rows).verdict.valid])
-                while len(left) >= batch:
+                last = start + _LOOK >= index.total
+                while len(left) >= batch or (last and len(left)):
                     with self._using:
-                        yield batches.batch_of(left[:batch])
+                        same()
+                        found = batches.batch_of(left[:batch])
+                    yield found  # without the lock: whoever has the batch takes their time
                     left = left[batch:]
-            if len(left):
-                yield batches.batch_of(left)
 
     def read(self, stream: int, start: int, stop: int) -> Rows:
         """Rows `start ... stop - 1` of a stream, [time], as they were appended.
@@ -379,10 +391,6 @@ def _free(folder: Path) -> bool:
         return False
     groups = folder / "groups"
     return not groups.exists() or (groups.is_dir() and not any(groups.iterdir()))
-
-
-def _bounds(first: np.ndarray, stop: np.ndarray, number: int) -> tuple[int, int]:
-    return int(first[number]), int(stop[number])
 
 
 def _other_spec(lake: Lake, spec: Spec) -> str:

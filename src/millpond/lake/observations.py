@@ -72,7 +72,7 @@ class Observations:
         else:
             parts = self._scratch(path, n, 0), self._scratch(path, n, 1)
         obs, following = (part.reshape(n, -1).view(np.uint8) for part in parts)
-        together = _RAW_TOGETHER if number < 0 else _TOGETHER
+        together = _RAW_TOGETHER if number < 0 else _TOGETHER * self.threads
         if number < 0:
             self._ready_rows(path, slots[self.rows].ravel())
         for at in range(0, n, together):

@@ -22,6 +22,7 @@ from ..rows import (
     breaks,
     host_batch,
     leaf,
+    unpack_rows,
 )
 from ..samplers import Eligible, Prioritized, Sampler, Stratified, uniform
 from ..spec import Field, Spec, mismatch
@@ -361,24 +362,14 @@ class HostPond:
         if ((row < np.maximum(0, added - self.length)) | (row >= added)).any():
             raise RowsGone("HostPond.read: rows that were overwritten, or not added yet")
         slots = self._slots(stream, row)
-        flags = self._ring.flat_flags[slots]
-        columns: dict[str, np.ndarray] = {}
-        for path, field in self.spec.columns.items():
-            columns[path] = np.empty((*slots.shape, *field.shape), field.dtype)
-            self._ring.stores[path].take_around(slots, columns[path])
-        extras = {
-            name: (flags & LIFE_LOST) != 0 if name == "life_lost" else columns[f"extras/{name}"]
-            for name in self.spec.extras
-        }
-        return Rows(
-            obs=self.spec.obs_tree(columns),
-            action=columns["action"],
-            reward=columns["reward"],
-            terminated=(flags & TERMINATED) != 0,
-            truncated=(flags & TRUNCATED) != 0,
-            flags=flags & np.uint8(KNOWN_FLAGS),
-            extras=extras,
-        )
+
+        def at(path: str) -> np.ndarray:
+            field = self.spec.columns[path]
+            values = np.empty((*slots.shape, *field.shape), field.dtype)
+            self._ring.stores[path].take_around(slots, values)
+            return values
+
+        return unpack_rows(self.spec, self._ring.flat_flags[slots], at)
 
     @property
     def added(self) -> np.ndarray:

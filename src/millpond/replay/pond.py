@@ -11,7 +11,18 @@ import numpy as np
 
 from ..errors import BadConfig, BadState, FaultsFound
 from ..intake import KNOWN_FLAGS, Intake, pack_values
-from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Array, Batch, Draw, Rows, Tree
+from ..rows import (
+    CUT,
+    LIFE_LOST,
+    TERMINATED,
+    TRUNCATED,
+    Array,
+    Batch,
+    Draw,
+    Rows,
+    Tree,
+    unpack_rows,
+)
 from ..samplers import Eligible, Prioritized, Sampler, uniform
 from ..spec import Spec
 from ..window import Verdict, Window
@@ -290,22 +301,9 @@ class Pond:
     def read(self, state: PondState, stream: Array, position: Array) -> Rows:
         """The rows at ring positions of streams, any shape, as they were added. Pure."""
 
-        def at(path: str) -> Array:
-            return self._ring.take(state, path, stream, position)
-
         flags = self._ring.flags_at(state, stream, position)
-        extras = {
-            name: (flags & LIFE_LOST) != 0 if name == "life_lost" else at(f"extras/{name}")
-            for name in self.spec.extras
-        }
-        return Rows(
-            obs=self.spec.obs_tree({path: at(path) for path in self._intake.obs}),
-            action=at("action"),
-            reward=at("reward"),
-            terminated=(flags & TERMINATED) != 0,
-            truncated=(flags & TRUNCATED) != 0,
-            flags=flags & np.uint8(KNOWN_FLAGS),
-            extras=extras,
+        return unpack_rows(
+            self.spec, flags, lambda path: self._ring.take(state, path, stream, position)
         )
 
     def added(self, state: PondState) -> np.ndarray:
