@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,23 +20,19 @@ from .batches import Batches
 from .columns import LOST, Columns
 from .files import Files, said_plainly
 from .gather import Gather
+from .groups import group_for
 from .manifest import (
     Capacity,
-    GroupInfo,
     LakeInfo,
-    check_group_name,
     check_lake,
-    load_groups,
     load_lake,
     rows_per_segment,
-    save_group,
     save_lake,
 )
 from .reader import Reader
-from .recovery import numbers
 from .segment import SEALED
 from .shuffle import Shuffle
-from .writer import Writer, take_lock
+from .writer import Writer
 
 _LOOK = 1 << 16  # rows judged at a time when iterating
 
@@ -150,59 +145,10 @@ class Lake:
         """
         if self.mode != "a":
             raise BadConfig("Lake: opened to read only; use Lake.open(path, mode='a') to write")
-        check_group_name(group)
-        info = self._group(group, streams)
+        info = group_for(self._files, self.path, self.info, group, streams)
         return Writer(
             self._files, self.path / "groups" / group, self.info, info, continues, threads
         )
-
-    def _group(self, name: str, streams: int) -> GroupInfo:
-        """A group by name, or a new one; lake-wide one at a time, so that numbers are unique."""
-        if not isinstance(streams, int) or not 1 <= streams <= self.info.slots:
-            raise BadConfig(
-                f"Lake: streams must lie in [1, {self.info.slots}] (rows per segment), "
-                f"got {streams!r}"
-            )
-        known = self._known(name)
-        if name not in known:
-            lock = take_lock(self.path / "lock", "making a group")
-            try:
-                known = self._known(name)
-                if name not in known:
-                    base = sum(group.streams for group in known.values())
-                    known[name] = GroupInfo(name, len(known), streams, base)
-                    self._make_group(known[name])
-            finally:
-                os.close(lock)
-        if known[name].streams != streams:
-            raise LakeRefused(
-                f"Lake: group '{name}' has {known[name].streams} streams, asked for {streams}; "
-                "open it with as many, or use another group"
-            )
-        return known[name]
-
-    def _known(self, name: str) -> dict[str, GroupInfo]:
-        """The groups there are; BadConfig if `name` would be one too many."""
-        known = {group.name: group for group in load_groups(self.path, self.info)}
-        if name not in known and len(known) >= self.info.groups:
-            raise BadConfig(
-                f"Lake: made for {self.info.groups} group(s), has {list(known)}; write to one of "
-                "these, or create the Lake with more groups"
-            )
-        return known
-
-    def _make_group(self, info: GroupInfo) -> None:
-        folder = self.path / "groups" / info.name
-        with said_plainly("making a group", folder):
-            if not folder.exists():
-                self._files.make_folder(folder)
-            if numbers(folder):
-                raise LakeRefused(
-                    f"{folder}: holds segments but no group.json; restore that file from a copy "
-                    "of the Lake, or move the folder away"
-                )
-            save_group(self._files, folder, info)
-            self._files.sync_folder(folder.parent)
 
     @property
     def reader(self) -> Reader:

@@ -1,0 +1,63 @@
+"""Writer groups: found by name, or made one at a time, so that their numbers are unique."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadConfig, LakeRefused
+from .files import Files, said_plainly
+from .manifest import GroupInfo, LakeInfo, check_group_name, load_groups, save_group
+from .recovery import numbers
+from .writer import take_lock
+
+
+def group_for(files: Files, folder: Path, info: LakeInfo, name: Any, streams: Any) -> GroupInfo:
+    """The group `name` of the Lake in `folder`, which is made if it is new."""
+    check_group_name(name)
+    if not isinstance(streams, int) or not 1 <= streams <= info.slots:
+        raise BadConfig(
+            f"Lake: streams must lie in [1, {info.slots}] (rows per segment), got {streams!r}"
+        )
+    known = _known(folder, info, name)
+    if name not in known:
+        lock = take_lock(folder / "lock", "making a group")
+        try:
+            known = _known(folder, info, name)
+            if name not in known:
+                base = sum(group.streams for group in known.values())
+                known[name] = GroupInfo(name, len(known), streams, base)
+                _make(files, folder / "groups" / name, known[name])
+        finally:
+            os.close(lock)
+    if known[name].streams != streams:
+        raise LakeRefused(
+            f"Lake: group '{name}' has {known[name].streams} streams, asked for {streams}; "
+            "open it with as many, or use another group"
+        )
+    return known[name]
+
+
+def _known(folder: Path, info: LakeInfo, name: str) -> dict[str, GroupInfo]:
+    """The groups there are; BadConfig if `name` would be one too many."""
+    known = {group.name: group for group in load_groups(folder, info)}
+    if name not in known and len(known) >= info.groups:
+        raise BadConfig(
+            f"Lake: made for {info.groups} group(s), has {list(known)}; write to one of "
+            "these, or create the Lake with more groups"
+        )
+    return known
+
+
+def _make(files: Files, folder: Path, info: GroupInfo) -> None:
+    with said_plainly("making a group", folder):
+        if not folder.exists():
+            files.make_folder(folder)
+        if numbers(folder):
+            raise LakeRefused(
+                f"{folder}: holds segments but no group.json; restore that file from a copy "
+                "of the Lake, or move the folder away"
+            )
+        save_group(files, folder, info)
+        files.sync_folder(folder.parent)

@@ -1,0 +1,71 @@
+"""Checksums of a sealed segment: one per page of every region, and all of them in one table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .files import PAGE, as_bytes
+from .journal import digest
+
+
+class PageSums:
+    """Checksums of a region's pages, from its bytes in rising order. Gaps are zeros.
+
+    A page without any byte added has the sum 0 and is never read. `size` is the region's, or None
+    for one that ends with the last byte added.
+    """
+
+    def __init__(self, size: int | None) -> None:
+        self._size = size
+        self._sums: dict[int, int] = {}
+        self._page, self._part = -1, b""  # a page that may still grow
+
+    def add(self, offset: int, data: np.ndarray) -> None:
+        """Bytes at `offset` of the region, behind everything added before."""
+        page, inside = divmod(offset, PAGE)
+        if page != self._page:
+            self._finish_page()
+            self._page = page
+        head = min(len(data), PAGE - inside)
+        self._part = self._part.ljust(inside, b"\0") + data[:head].tobytes()
+        view = as_bytes(np.ascontiguousarray(data[head:]))
+        for start in range(0, len(view), PAGE):
+            self._finish_page()
+            page += 1
+            if start + PAGE <= len(view):
+                self._sums[page] = digest(view[start : start + PAGE])
+            else:
+                self._page, self._part = page, bytes(view[start:])
+
+    def _finish_page(self) -> None:
+        if self._page >= 0:
+            size = PAGE if self._size is None else min(PAGE, self._size - self._page * PAGE)
+            whole = self._part if self._size is None else self._part.ljust(size, b"\0")
+            self._sums[self._page] = digest(whole)
+        self._page, self._part = -1, b""
+
+    def finish(self) -> np.ndarray:
+        """uint64[pages]."""
+        self._finish_page()
+        last = 1 + max(self._sums, default=-1)
+        table = np.zeros(last if self._size is None else -(-self._size // PAGE), np.uint64)
+        table[list(self._sums)] = list(self._sums.values())
+        return table
+
+
+class Tables:
+    """The checksums of all regions one after the other."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray] = []
+        self._size = 0
+
+    def add(self, sums: np.ndarray) -> int:
+        """Take a region's; return where they begin, in bytes."""
+        at, self._size = self._size, self._size + 8 * len(sums)
+        self._parts.append(sums)
+        return at
+
+    def whole(self) -> np.ndarray:
+        """uint64[...] of all."""
+        return np.concatenate(self._parts).astype("<u8")
