@@ -1,0 +1,141 @@
+"""`DQN`: values learned from replayed transitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ..errors import BadConfig
+from ..rows import Array, Batch
+from ..schedule import Schedule, constant, linear
+from ..spec import Spec
+from .agent import AgentState, Learned, explore, settle
+from .losses import chosen, huber, masked_mean, squared, td_target
+from .networks import Network, init_params
+from .optimizer import Optimizer
+
+
+@dataclass(frozen=True)
+class DQNSettings:
+    """How a DQN learns.
+
+    The target network follows by `tau` after every update, or, if `target_every` is given, is
+    copied whole after so many updates: this class alone changes it. Rewards are multiplied by
+    `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: as they are).
+    """
+
+    double: bool = True
+    loss: Literal["huber", "squared"] = "huber"
+    tau: float = 0.005
+    target_every: int = 0
+    reward_scale: float = 1.0
+    reward_clip: float = 0.0
+    batch: int = 64
+    gamma: float = 0.99
+    n_step: int = 1
+    update_every: int = 1  # turns of all envs between two rounds of updates
+    updates: int = 1  # per such round
+    min_fill: int = 2_000  # rows stored before the first update, per policy
+    capacity: int = 100_000  # rows, per policy
+    sampler: Literal["uniform", "stratified", "recent", "prioritized"] = "uniform"
+    half_life: float = 20_000.0  # recent: rows of a stream after which a row counts half
+    alpha: float = 0.6  # prioritized
+    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # prioritized
+    optimizer: Optimizer = field(default_factory=lambda: Optimizer(rate=constant(1e-3)))
+
+    def __post_init__(self) -> None:
+        if self.loss not in ("huber", "squared"):
+            raise BadConfig(f"DQN: loss must be huber or squared, got {self.loss!r}")
+        if not 0 < self.tau <= 1 or self.target_every < 0:
+            raise BadConfig(
+                "DQN: tau must lie in (0, 1] and target_every be 0 or more, got "
+                f"{self.tau} and {self.target_every}"
+            )
+        for name in ("batch", "n_step", "update_every", "updates", "min_fill", "capacity"):
+            if getattr(self, name) < 1:
+                raise BadConfig(f"DQN: {name} must be at least 1, got {getattr(self, name)}")
+        if self.min_fill > self.capacity:
+            raise BadConfig(
+                f"DQN: min_fill {self.min_fill} is more than the capacity {self.capacity}, so "
+                "learning would never start; lower it or raise the capacity"
+            )
+
+
+class DQN:
+    """Pure functions over an `AgentState`; vmap them for several agents.
+
+    `state, learned = agent.update(state, batch, rate, beta)`.
+    """
+
+    def __init__(self, settings: DQNSettings, network: Network, spec: Spec, stack: int) -> None:
+        self.settings, self.spec, self.stack = settings, spec, stack
+        self.actions = int(spec.action.high) + 1
+        self._network = network.build(self.actions)
+        self._loss = huber if settings.loss == "huber" else squared
+
+    def init(self, key: jax.Array) -> AgentState:
+        """A fresh agent."""
+        field: Any = self.spec.obs
+        params = init_params(self._network, key, (self.stack, *field.shape), field.dtype)
+        zero = jnp.zeros((), np.uint32)
+        target = jax.tree.map(jnp.copy, params)
+        state = self.settings.optimizer.init(params)
+        return AgentState(params, target, state, zero, zero, jnp.zeros((), bool))
+
+    def values(self, params: Any, obs: Array) -> Array:
+        """obs[batch, stack, ...] -> float32[batch, actions]"""
+        return self._network.apply({"params": params}, obs)
+
+    def act(self, params: Any, obs: Array, key: jax.Array, epsilon: Array) -> Array:
+        """Epsilon-greedy int32[batch]."""
+        return explore(self.values(params, obs), key, epsilon)
+
+    def update(
+        self, state: AgentState, batch: Batch, rate: Array, beta: Array
+    ) -> tuple[AgentState, Learned]:
+        """One gradient, one step of the target network; importance weights to the power beta."""
+        settings = self.settings
+        weight = batch.weight**beta * batch.mask
+
+        def loss_of(params: Any) -> tuple[Array, tuple[Array, Array]]:
+            both = self.values(params, jnp.concatenate([batch.obs, batch.next_obs]))
+            here, after = jnp.split(both, 2)
+            target_after = self.values(state.target, batch.next_obs)
+            goal = td_target(
+                batch.reward * settings.reward_scale,
+                batch.discount,
+                after,
+                target_after,
+                settings.double,
+            )
+            q = chosen(here, batch.action)
+            error = q - jax.lax.stop_gradient(goal)
+            return (self._loss(error) * weight).mean(), (q, error)
+
+        (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        params, optimizer = settings.optimizer.apply(gradient, state.optimizer, state.params, rate)
+        updates = state.updates + 1
+        target, synced = self._follow(state, params, updates)
+        new = AgentState(params, target, optimizer, updates, synced, state.bad)
+        moved = jax.tree.map(jnp.subtract, params, state.params)
+        change = optax.global_norm(moved) / (optax.global_norm(state.params) + 1e-12)
+        learned = Learned(
+            loss, masked_mean(q, batch.mask), optax.global_norm(gradient), change, jnp.abs(error)
+        )
+        return settle(state, new, loss, gradient), learned
+
+    def _follow(self, state: AgentState, params: Any, updates: Array) -> tuple[Any, Array]:
+        """The one place where the target network changes."""
+        every = self.settings.target_every
+        if every:
+            due = updates % every == 0
+            target = jax.tree.map(lambda p, t: jnp.where(due, p, t), params, state.target)
+            return target, state.synced + due
+        tau = self.settings.tau
+        target = jax.tree.map(lambda p, t: t + tau * (p - t), params, state.target)
+        return target, state.synced + 1

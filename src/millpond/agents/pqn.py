@@ -1,0 +1,158 @@
+"""`PQN`: values learned from each rollout at once, without replay and without a target network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ..errors import BadConfig
+from ..rows import BORDER, Array
+from ..schedule import linear
+from ..spec import Spec
+from .agent import AgentState, Learned, explore, settle
+from .losses import chosen, lambda_returns, masked_mean, squared
+from .networks import Network, init_params
+from .optimizer import Optimizer
+
+
+@dataclass(frozen=True)
+class PQNSettings:
+    """How a PQN learns: `rollout` turns of all envs, then `epochs` passes over them in minibatches.
+
+    Rewards are clipped (0: not), then scaled.
+    """
+
+    rollout: int = 32
+    minibatches: int = 32
+    epochs: int = 2
+    gamma: float = 0.99
+    lam: float = 0.65
+    reward_scale: float = 1.0
+    reward_clip: float = 0.0
+    optimizer: Optimizer = field(
+        default_factory=lambda: Optimizer("radam", linear(5e-4, 0.0), clip=10.0)
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("rollout", "minibatches", "epochs"):
+            if getattr(self, name) < 1:
+                raise BadConfig(f"PQN: {name} must be at least 1, got {getattr(self, name)}")
+        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
+            raise BadConfig(
+                f"PQN: gamma and lam must lie in [0, 1], got {self.gamma} and {self.lam}"
+            )
+
+
+class Rollout(NamedTuple):
+    """What one agent saw and did: [time, env, ...]; `value` is [time + 1, env]."""
+
+    obs: Array  # stacks [time, env, stack, ...]
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    flags: Array
+    value: Array  # greedy value of each state by the parameters that acted
+
+
+class Minibatch(NamedTuple):
+    """Part of a rollout with its targets; rows that are no steps have mask 0."""
+
+    obs: Array
+    action: Array
+    goal: Array
+    mask: Array
+
+
+class PQN:
+    """Pure functions over an `AgentState`; vmap them for several agents or seeds."""
+
+    def __init__(self, settings: PQNSettings, network: Network, spec: Spec, stack: int) -> None:
+        self.settings, self.spec, self.stack = settings, spec, stack
+        self.actions = int(spec.action.high) + 1
+        self._network = network.build(self.actions)
+
+    def init(self, key: jax.Array) -> AgentState:
+        """A fresh agent."""
+        field: Any = self.spec.obs
+        params = init_params(self._network, key, (self.stack, *field.shape), field.dtype)
+        zero = jnp.zeros((), np.uint32)
+        optimizer = self.settings.optimizer.init(params)
+        return AgentState(params, None, optimizer, zero, zero, jnp.zeros((), bool))
+
+    def values(self, params: Any, obs: Array) -> Array:
+        """obs[batch, stack, ...] -> float32[batch, actions]"""
+        return self._network.apply({"params": params}, obs)
+
+    def act(self, params: Any, obs: Array, key: jax.Array, epsilon: Array) -> Array:
+        """Epsilon-greedy int32[batch]."""
+        return explore(self.values(params, obs), key, epsilon)
+
+    def goals(self, rollout: Rollout) -> Array:
+        """The lambda-return of every row, right to the end of the rollout: [time, env]."""
+        settings, reward = self.settings, rollout.reward
+        if settings.reward_clip:
+            reward = jnp.clip(reward, -settings.reward_clip, settings.reward_clip)
+        return lambda_returns(
+            reward * settings.reward_scale,
+            rollout.terminated,
+            rollout.terminated | rollout.truncated,
+            rollout.value,
+            settings.gamma,
+            settings.lam,
+        )
+
+    def learn(
+        self, state: AgentState, rollout: Rollout, rate: Array, key: jax.Array
+    ) -> tuple[AgentState, Learned, Minibatch]:
+        """All passes over one rollout; the minibatch is the one that went wrong, if `state.bad`."""
+        steps = (rollout.flags & BORDER) == 0
+        rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
+        number = rollout.action.size
+        flat = jax.tree.map(lambda leaf: leaf.reshape(number, *leaf.shape[2:]), rows)
+        parts = self.settings.minibatches
+
+        def epoch(carry: Any, key: jax.Array) -> tuple[Any, Learned]:
+            order = jax.random.permutation(key, number).reshape(parts, -1)
+
+            def one(carry: Any, chosen: Array) -> tuple[Any, Learned]:
+                state, evidence = carry
+                batch = jax.tree.map(lambda leaf: leaf[chosen], flat)
+                new, learned = self.update(state, batch, rate)
+                keep = state.bad  # the first bad one is the one to show
+                evidence = jax.tree.map(lambda e, b: jnp.where(keep, e, b), evidence, batch)
+                return (new, evidence), learned
+
+            return jax.lax.scan(one, carry, order)
+
+        evidence = jax.tree.map(lambda leaf: leaf[: number // parts], flat)
+        keys = jax.random.split(key, self.settings.epochs)
+        (state, evidence), learned = jax.lax.scan(epoch, (state, evidence), keys)
+        learned = jax.tree.map(lambda leaf: leaf.mean((0, 1)), learned)
+        return state, learned, evidence
+
+    def update(
+        self, state: AgentState, batch: Minibatch, rate: Array
+    ) -> tuple[AgentState, Learned]:
+        """One gradient towards the goals of one minibatch."""
+
+        def loss_of(params: Any) -> tuple[Array, tuple[Array, Array]]:
+            q = chosen(self.values(params, batch.obs), batch.action)
+            error = q - batch.goal
+            return masked_mean(squared(error), batch.mask), (q, error)
+
+        (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        rule = self.settings.optimizer
+        params, optimizer = rule.apply(gradient, state.optimizer, state.params, rate)
+        new = AgentState(params, None, optimizer, state.updates + 1, state.synced, state.bad)
+        moved = jax.tree.map(jnp.subtract, params, state.params)
+        change = optax.global_norm(moved) / (optax.global_norm(state.params) + 1e-12)
+        learned = Learned(
+            loss, masked_mean(q, batch.mask), optax.global_norm(gradient), change, jnp.abs(error)
+        )
+        return settle(state, new, loss, gradient), learned

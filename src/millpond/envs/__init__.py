@@ -1,0 +1,17 @@
+"""Environments: each is a frozen dataclass of its settings that speaks the one row format."""
+
+from .env import AnyEnv, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
+from .vector import EnvState, VectorEnv
+
+__all__ = [
+    "AnyEnv",
+    "Env",
+    "EnvState",
+    "Facts",
+    "HostEnv",
+    "HostVector",
+    "Outcome",
+    "Policy",
+    "VectorEnv",
+    "spec_of",
+]

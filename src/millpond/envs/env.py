@@ -1,0 +1,134 @@
+"""What an environment is here: `Env` steps inside jit, `HostVector` steps on the host.
+
+Both speak rows under next-step autoreset. Every array about agents has the leading axes
+`[agents, env]`; an env with one agent has that axis too, of length 1. An env *is* its settings: a
+frozen dataclass whose fields can be set by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from ..rows import Array, Rows, Tree
+from ..spec import Field, Spec
+
+# policy(obs[..., *shape], key) -> int32[...]: a player that needs no learning.
+Policy = Callable[[Array, jax.Array], Array]
+
+
+class Outcome(NamedTuple):
+    """What one turn brought: float32[agents] and two flags for the whole env."""
+
+    reward: Array
+    terminated: Array
+    truncated: Array
+
+
+class Facts(Protocol):
+    """What every env can say of itself before it is built."""
+
+    @property
+    def name(self) -> str:
+        """Such as `treasurehunt` or `atari/gravitar`."""
+        ...
+
+    @property
+    def num_agents(self) -> int:
+        """Agents per env, each with its own policy."""
+        ...
+
+    @property
+    def num_actions(self) -> int:
+        """Actions are 0 ... num_actions - 1."""
+        ...
+
+    @property
+    def observation(self) -> Field:
+        """What one agent sees at one turn."""
+        ...
+
+    @property
+    def extras(self) -> Mapping[str, Field]:
+        """Facts recorded beside each step, such as `life_lost`."""
+        ...
+
+    @property
+    def frames_per_step(self) -> int:
+        """Emulator frames per step; 1 where there is no emulator."""
+        ...
+
+    @property
+    def references(self) -> Mapping[str, Policy]:
+        """Scripted players to compare with, by name; a random one needs no script."""
+        ...
+
+
+@runtime_checkable
+class Env(Facts, Protocol):
+    """One env as pure functions over a state; `VectorEnv` runs many of them and resets them."""
+
+    def reset(self, key: jax.Array) -> Any:
+        """A fresh episode's state."""
+        ...
+
+    def step(self, state: Any, action: Array, key: jax.Array) -> tuple[Any, Outcome]:
+        """One turn under int32[agents]."""
+        ...
+
+    def observe(self, state: Any) -> Array:
+        """What every agent sees: [agents, *shape]."""
+        ...
+
+    def render(self, state: Any) -> np.ndarray:
+        """Host: a picture of one env, uint8[height, width, 3]."""
+        ...
+
+
+class HostVector(Protocol):
+    """Many envs stepped together on the host. `obs` and `flags` are those of the rows to come."""
+
+    num_envs: int
+    obs: Tree  # [agents, env, *shape]
+    flags: np.ndarray  # uint8[env]
+
+    def step(self, action: np.ndarray) -> Rows:
+        """Act int32[agents, env]; return the finished rows [agents, env]."""
+        ...
+
+    def render(self) -> np.ndarray:
+        """A picture of the first env, uint8[height, width, 3]."""
+        ...
+
+    def export(self) -> dict[str, np.ndarray] | None:
+        """The whole state, from which `restore` goes on exactly; None if it cannot be saved."""
+        ...
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `export` returned."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds."""
+        ...
+
+
+@runtime_checkable
+class HostEnv(Facts, Protocol):
+    """An env that can only be stepped on the host."""
+
+    def vector(self, num_envs: int, seed: int) -> HostVector:
+        """`num_envs` freshly reset envs."""
+        ...
+
+
+AnyEnv = Env | HostEnv
+
+
+def spec_of(env: Facts) -> Spec:
+    """What one agent's rows hold."""
+    action = Field("int32", (), 0, env.num_actions - 1)
+    return Spec(env.observation, action, dict(env.extras))

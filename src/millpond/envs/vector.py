@@ -1,0 +1,83 @@
+"""`VectorEnv`: many envs in one program, as rows under next-step autoreset."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..rows import BORDER, FIRST, Array, Rows, next_flags
+from .env import Env, Outcome
+
+
+class EnvState(NamedTuple):
+    """Envs between two turns: their states, what is seen now, and the flags of the rows to come."""
+
+    inner: Any  # [env]
+    obs: Array  # [agents, env, *shape]
+    flags: Array  # uint8[env]
+
+
+class VectorEnv:
+    """`num_envs` copies of an `Env`; pure, for use inside jit.
+
+    state = envs.reset(key); state, rows = envs.step(state, action, key)   # rows [agents, env]
+    """
+
+    def __init__(self, env: Env, num_envs: int) -> None:
+        self.env, self.num_envs = env, num_envs
+
+    def reset(self, key: jax.Array) -> EnvState:
+        """All envs at the first row of an episode."""
+        inner = jax.vmap(self.env.reset)(jax.random.split(key, self.num_envs))
+        return EnvState(inner, self._observe(inner), jnp.full(self.num_envs, FIRST, np.uint8))
+
+    def step(self, state: EnvState, action: Array, key: jax.Array) -> tuple[EnvState, Rows]:
+        """One turn under int32[agents, env]; where an episode has ended, a new one begins.
+
+        The action at a border row is a dummy: it is recorded as 0 and changes nothing.
+        """
+        border = (state.flags & BORDER) != 0
+        stepping, resetting = jax.random.split(key)
+        keys = jax.random.split(stepping, self.num_envs)
+        action = jnp.where(border, 0, action).astype(np.int32)
+        inner, outcome = jax.vmap(self.env.step, in_axes=(0, 1, 0))(state.inner, action, keys)
+
+        def begin(inner: Any) -> Any:
+            fresh = jax.vmap(self.env.reset)(jax.random.split(resetting, self.num_envs))
+            return _where(border, fresh, inner)
+
+        # Most turns no episode has ended: then nothing is reset.
+        inner = jax.lax.cond(border.any(), begin, lambda inner: inner, inner)
+        reward = jnp.where(border[:, None], 0, outcome.reward).astype(np.float32).T
+        ended = Outcome(reward, outcome.terminated & ~border, outcome.truncated & ~border)
+        rows = self._rows(state, action, ended)
+        flags = next_flags(state.flags, ended.terminated, ended.truncated)
+        return EnvState(inner, self._observe(inner), flags), rows
+
+    def _observe(self, inner: Any) -> Array:
+        return jnp.moveaxis(jax.vmap(self.env.observe)(inner), 0, 1)
+
+    def _rows(self, state: EnvState, action: Array, outcome: Outcome) -> Rows:
+        def every_agent(flag: Array) -> Array:
+            return jnp.broadcast_to(flag, action.shape)
+
+        return Rows(
+            obs=state.obs,
+            action=action,
+            reward=outcome.reward,
+            terminated=every_agent(outcome.terminated),
+            truncated=every_agent(outcome.truncated),
+            flags=every_agent(state.flags),
+        )
+
+
+def _where(which: Array, new: Any, old: Any) -> Any:
+    """Per env: leaves [env, ...] of `new` where `which`, else of `old`."""
+
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(which.reshape(-1, *(1,) * (b.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, new, old)

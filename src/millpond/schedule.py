@@ -1,0 +1,109 @@
+"""`Schedule`: one number that changes over a run: epsilon, a learning rate, a beta.
+
+Written once for NumPy and `jax.numpy`; its x is env steps, so it means the same for any number of
+envs, processes or machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from .errors import BadConfig
+from .rows import Array
+
+Shape = Literal["constant", "linear", "exponential", "cosine"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """From `start` to `end` over the share `over` of a horizon, then `end`; it can restart.
+
+    Restarts come by themselves every `cycle` steps, or at `origin` when a run says so. Restart k
+    (1, 2, ...) begins at `restart[k - 1]` (the last one repeats; none: at `start`), and for agent
+    i at that level times `agents[i]` (the last one repeats; none: 1), but never below `end`.
+    `Schedule("linear", 1.0, 0.05, over=0.25).at(steps, horizon=200_000)`.
+    """
+
+    shape: Shape = "constant"
+    start: float = 0.0
+    end: float | None = None  # as `start`
+    over: float = 1.0  # share of the horizon, or of the cycle
+    cycle: int = 0  # steps; 0: no restarts of its own
+    restart: tuple[float, ...] = ()
+    agents: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.shape not in ("constant", "linear", "exponential", "cosine"):
+            raise BadConfig(
+                f"Schedule: shape must be constant, linear, exponential or cosine, "
+                f"got {self.shape!r}"
+            )
+        if self.shape != "constant" and self.end is None:
+            raise BadConfig(f"Schedule: a {self.shape} schedule needs an end")
+        if not 0 < self.over <= 1:
+            raise BadConfig(f"Schedule: over is a share in (0, 1], got {self.over}")
+        if self.cycle < 0:
+            raise BadConfig(f"Schedule: cycle must be 0 (no restarts) or more, got {self.cycle}")
+        levels = (self.start, self.last, *self.restart)
+        if self.shape == "exponential" and min(levels) <= 0:
+            raise BadConfig(f"Schedule: an exponential one needs levels above 0, got {levels}")
+
+    @property
+    def last(self) -> float:
+        """Where it ends."""
+        return self.start if self.end is None else self.end
+
+    def at(
+        self,
+        steps: Array,
+        horizon: float,
+        agent: Array = 0,
+        origin: Array = 0,
+        restarts: Array = 0,
+        xp: Any = np,
+    ) -> Array:
+        """The value after `steps` env steps: float32, of the shape of `steps` and `agent`.
+
+        `origin` is the step of the latest restart that the run ordered, `restarts` how many there
+        were; with `cycle` the schedule counts its own on top.
+        """
+        since = xp.asarray(steps) - xp.asarray(origin)
+        count = xp.asarray(restarts)
+        if self.cycle:
+            count = count + since // self.cycle
+            since, horizon = since % self.cycle, self.cycle
+        begin = self._begin(count, agent, xp)
+        part = since.astype(np.float32) / np.float32(max(horizon * self.over, 1))
+        part = xp.minimum(part, np.float32(1))
+        return self._between(begin, np.float32(self.last), part, xp).astype(np.float32)
+
+    def _begin(self, count: Array, agent: Array, xp: Any) -> Array:
+        levels = xp.asarray((self.start, *(self.restart or (self.start,))), np.float32)
+        level = levels[xp.minimum(count, len(self.restart) or 1)]
+        if self.agents:
+            factors = xp.asarray(self.agents, np.float32)
+            level = level * factors[xp.minimum(xp.asarray(agent), len(self.agents) - 1)]
+            level = xp.maximum(level, np.float32(min(self.last, self.start)))
+        return level + xp.zeros(np.shape(agent), np.float32)
+
+    def _between(self, begin: Array, end: Array, part: Array, xp: Any) -> Array:
+        if self.shape == "constant":
+            return begin + 0 * part
+        if self.shape == "linear":
+            return begin + (end - begin) * part
+        if self.shape == "exponential":
+            return begin * (end / begin) ** part
+        return end + (begin - end) * np.float32(0.5) * (1 + xp.cos(np.float32(np.pi) * part))
+
+
+def constant(value: float) -> Schedule:
+    """The same at every step: `constant(2.5e-4)`."""
+    return Schedule("constant", value)
+
+
+def linear(start: float, end: float, over: float = 1.0) -> Schedule:
+    """A straight line over a share of the run: `linear(1.0, 0.05, over=0.1)`."""
+    return Schedule("linear", start, end, over)
