@@ -22,6 +22,7 @@ class ListModel:
     gamma: float
     life_loss_ends: bool
     pad: str
+    reward_clip: float = 0.0
     exact: bool = False  # a Lake: rows at either end are judged by what they need, not by age
     streams: list[list[Row]] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)  # a Lake: rows of each env that were evicted
@@ -53,6 +54,10 @@ class ListModel:
                     found[env, i] = transition
         return found
 
+    def _clipped(self, reward: float) -> float:
+        bound = self.reward_clip or float("inf")
+        return max(-bound, min(bound, reward))
+
     def _transition(self, rows: list[Row], i: int, gone: int) -> dict | None:
         if rows[i]["border"] or rows[i]["context"]:
             return None
@@ -63,7 +68,7 @@ class ListModel:
             row = rows[j]
             if row["cut"]:
                 return None
-            total += self.gamma ** (j - i) * row["reward"]
+            total += self.gamma ** (j - i) * self._clipped(row["reward"])
             ended = row["terminated"] or row["truncated"]
             if self.life_loss_ends and row["life_lost"]:
                 ended = True

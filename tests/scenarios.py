@@ -242,4 +242,5 @@ def model_of(window: Window, length: int, num_envs: int, layout: str = "stream")
         window.gamma,
         window.life_loss_ends,
         window.pad,
+        window.reward_clip,
     )

@@ -28,7 +28,8 @@ from millpond import NotEnoughData, Window, prioritized, recent, stratified
 
 WINDOWS = {
     "plain": Window(),
-    "n3": Window(n_step=3, gamma=0.9),
+    "clipped": Window(reward_clip=3.0),
+    "n3": Window(n_step=3, gamma=0.9, reward_clip=5.0),
     "stack4": Window(stack=4),
     "stack4-n3": Window(stack=4, n_step=3, gamma=0.5),
     "stack2-n5-first": Window(stack=2, n_step=5, gamma=0.7, pad="first"),
@@ -145,6 +146,7 @@ CELLS = [
     for subject in SUBJECTS
     for window in WINDOWS
     if window == "plain" or not subject.endswith("shared")
+    if window != "clipped" or subject == "host-stream"  # it has a short way of its own
 ]
 
 

@@ -77,6 +77,7 @@ def model_of(window: Window, envs: int) -> ListModel:
         window.gamma,
         window.life_loss_ends,
         window.pad,
+        window.reward_clip,
         exact=True,
     )
 

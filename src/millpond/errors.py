@@ -12,7 +12,10 @@ MillpondError
 ├── LakeDamaged     bytes on disk are not what was written
 ├── LakeFull        the disk is full; nothing committed is lost
 ├── LakeFailed      the operating system refused an operation
-└── RowsGone        rows that are not stored: evicted, or not committed yet (also a LookupError)
+├── RowsGone        rows that are not stored: evicted, or not committed yet (also a LookupError)
+├── RunRefused      a folder that is no run, one of another version, or one in use
+├── RunFailed       a run could not write its files
+└── Diverged        a loss, gradient or parameter was not finite; the run stopped
 """
 
 
@@ -70,3 +73,15 @@ class LakeFailed(MillpondError):
 
 class RowsGone(MillpondError, LookupError):
     """Rows were asked for that are not stored: evicted, or not committed yet."""
+
+
+class RunRefused(MillpondError, ValueError):
+    """A folder that is no run, or one of another version, or one that another process uses."""
+
+
+class RunFailed(MillpondError):
+    """A run could not write to its folder. What was saved before is untouched."""
+
+
+class Diverged(MillpondError):
+    """A loss, gradient or parameter was not finite. Nothing bad was kept; the evidence was."""

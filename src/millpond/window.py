@@ -36,7 +36,8 @@ class Window:
     From start i: k = min(n_step, steps to the episode's end), reward = sum of gamma^j reward[i+j]
     for j < k, discount = gamma^k (0 if row i+k-1 terminated), next_obs = the stack at row i+k.
     With `life_loss_ends` a lost life ends the sum and zeroes the discount too. `pad` fills stack
-    positions before the episode's first row: with zeros or with its first frame.
+    positions before the episode's first row: with zeros or with its first frame. `reward_clip`
+    bounds every single reward before it is summed (0: as it is); the stored reward stays raw.
     `Window(stack=4, n_step=3, gamma=0.99)`.
     """
 
@@ -45,6 +46,7 @@ class Window:
     gamma: float = 0.99
     life_loss_ends: bool = False
     pad: Literal["zeros", "first"] = "zeros"
+    reward_clip: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("stack", "n_step"):
@@ -55,6 +57,8 @@ class Window:
             raise BadConfig(f"Window: gamma must lie in [0, 1], got {self.gamma!r}")
         if self.pad not in ("zeros", "first"):
             raise BadConfig(f"Window: pad must be 'zeros' or 'first', got {self.pad!r}")
+        if not self.reward_clip >= 0:
+            raise BadConfig(f"Window: reward_clip must be 0 or more, got {self.reward_clip!r}")
 
     def fits(self, spec: Spec, length: int) -> None:
         """Raise BadConfig unless a ring of `length` rows per stream can ever serve this window."""
@@ -117,6 +121,8 @@ class Window:
 
     def returns(self, rewards: Array, verdict: Verdict, xp: Any) -> tuple[Array, Array]:
         """n-step sum and discount, float32[...], from float32[n_step, ...] of rows i, i+1, ..."""
+        if self.reward_clip:
+            rewards = xp.clip(rewards, -self.reward_clip, self.reward_clip)
         total = rewards[0]
         for ahead in range(1, self.n_step):
             term = np.float32(self.gamma**ahead) * rewards[ahead]

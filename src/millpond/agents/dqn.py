@@ -46,6 +46,7 @@ class DQNSettings:
     half_life: float = 20_000.0  # recent: rows of a stream after which a row counts half
     alpha: float = 0.6  # prioritized
     beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # prioritized
+    epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.25))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(rate=constant(1e-3)))
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ import optax
 
 from ..errors import BadConfig
 from ..rows import BORDER, Array
-from ..schedule import linear
+from ..schedule import Schedule, linear
 from ..spec import Spec
 from .agent import AgentState, Learned, explore, settle
 from .losses import chosen, lambda_returns, masked_mean, squared
@@ -34,6 +34,7 @@ class PQNSettings:
     lam: float = 0.65
     reward_scale: float = 1.0
     reward_clip: float = 0.0
+    epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.1))
     optimizer: Optimizer = field(
         default_factory=lambda: Optimizer("radam", linear(5e-4, 0.0), clip=10.0)
     )

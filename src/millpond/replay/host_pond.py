@@ -426,6 +426,9 @@ class HostPond:
                     stores[path].take_around(after, leaf(batch.next_obs, path))
         if self._verdicts:
             stores["reward"].take_around(slots, batch.reward)
+            if window.reward_clip:
+                clip = window.reward_clip
+                np.clip(batch.reward, -clip, clip, out=batch.reward)
             self._discounts.take(verdict.last, out=batch.discount, mode="clip")
         else:
             where = self._ring.shift(slots, self._reach[window.before :, None])

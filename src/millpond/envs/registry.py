@@ -1,0 +1,39 @@
+"""Envs by name: `make_env("minatar/breakout")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..config import nearest
+from ..errors import BadConfig
+from .atari import Atari
+from .env import AnyEnv
+from .gym import GymEnv
+from .minatar import GAMES, MinAtar
+from .staghunt import Staghunt
+from .treasurehunt import Treasurehunt
+
+_NAMED: dict[str, Callable[[], AnyEnv]] = {
+    "treasurehunt": Treasurehunt,
+    "treasurehunt-small": Treasurehunt.small,
+    "staghunt": Staghunt,
+}
+
+
+def make_env(name: str) -> AnyEnv:
+    """The env of that name with its own settings; unknown names raise BadConfig."""
+    if name in _NAMED:
+        return _NAMED[name]()
+    if name.startswith("minatar/"):
+        return MinAtar(name.removeprefix("minatar/"))
+    if name.startswith("atari/"):
+        return Atari(name.removeprefix("atari/"))
+    if name.startswith("gym:"):
+        return GymEnv(name.removeprefix("gym:"))
+    raise BadConfig(f"there is no env '{name}'; {nearest(name, env_names())}")
+
+
+def env_names() -> list[str]:
+    """What can be asked for by name; `atari/GAME` and `gym:ID` stand for many."""
+    minatar = [f"minatar/{game}" for game in GAMES]
+    return [*_NAMED, *minatar, "atari/GAME", "gym:ID"]

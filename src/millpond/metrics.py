@@ -1,0 +1,146 @@
+"""`Metrics`: one JSON line per event, every one with env steps and frames; and where else they go.
+
+The file is the source of truth. Nothing in it depends on the clock, so a resumed run writes the
+same lines; speed is written beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from .errors import BadConfig, RunFailed
+
+
+class Sink(Protocol):
+    """Somewhere else to send numbers, with env steps as their x."""
+
+    def log(self, steps: int, values: Mapping[str, float]) -> None:
+        """Take values at so many env steps."""
+        ...
+
+    def close(self) -> None:
+        """Send what is left."""
+        ...
+
+
+class Metrics:
+    """Appends lines to a `.jsonl` file and hands their numbers to the sinks.
+
+    `metrics.write("train", steps, frames, {"return": 12.5})`. What is not finite is written as null.
+    """
+
+    def __init__(self, path: Path, sinks: list[Sink] | None = None) -> None:
+        self.path, self.sinks = path, sinks or []
+        self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
+
+    def write(self, kind: str, steps: int, frames: int, values: Mapping[str, Any]) -> None:
+        """One line; on disk before this returns, as far as the kernel is concerned."""
+        line = {"kind": kind, "steps": steps, "frames": frames, **_finite(values)}
+        try:
+            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise RunFailed(
+                f"could not write to {self.path}: {error.strerror}; free some space and resume"
+            ) from error
+        numbers = {f"{kind}/{name}": value for name, value in values.items() if _is_number(value)}
+        for sink in self.sinks:
+            sink.log(steps, numbers)
+
+    def position(self) -> int:
+        """Bytes written so far, safe on disk: what a resume state remembers."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file and the sinks."""
+        self._file.close()
+        for sink in self.sinks:
+            sink.close()
+
+
+def read_metrics(path: Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
+    """The lines of one kind, or all; a torn last line is left out."""
+    if not path.exists():
+        return
+    with open(path, encoding="utf-8") as file:
+        for text in file:
+            if not text.endswith("\n"):
+                return
+            line = json.loads(text)
+            if kind is None or line["kind"] == kind:
+                yield line
+
+
+def make_sink(name: str, folder: Path, title: str) -> Sink:
+    """TensorBoard or Weights & Biases, if their package is installed."""
+    if name == "tensorboard":
+        return TensorBoard(folder)
+    if name == "wandb":
+        return Wandb(folder, title)
+    raise BadConfig(f"there is no tracker '{name}'; use tensorboard or wandb")
+
+
+class TensorBoard:
+    """Event files that TensorBoard reads, in the run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            raise _missing("tensorboard", "tensorboardX") from error
+        self._writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def log(self, steps: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, steps)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Wandb:
+    """A run of Weights & Biases; env steps are the x of every plot."""
+
+    def __init__(self, folder: Path, title: str) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise _missing("wandb", "wandb") from error
+        self._run: Any = wandb.init(project="millpond", name=title, dir=str(folder))
+        self._run.define_metric("steps")
+        self._run.define_metric("*", step_metric="steps")
+
+    def log(self, steps: int, values: Mapping[str, float]) -> None:
+        self._run.log({"steps": steps, **values})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _missing(name: str, package: str) -> BadConfig:
+    return BadConfig(
+        f"--track {name} needs the package {package}, which is not installed; "
+        "pip install 'millpond[trackers]'"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [plain(inner) for inner in value]
+        if isinstance(value, float):
+            return round(value, 9) if math.isfinite(value) else None
+        return value
+
+    return {name: plain(value) for name, value in values.items()}

@@ -1,0 +1,273 @@
+"""`DeviceLoop`: env -> rows -> pond -> agent as one jitted program, for envs that run in JAX."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import DQN, PQN, AgentState, Learned, Minibatch, Rollout
+from ..envs import EnvState, VectorEnv, spec_of
+from ..replay import Pond
+from ..rows import Array, Batch, Rows
+from ..window import History, Stacker
+from .keys import Role, key_of
+from .player import Move, Player
+from .population import Population
+from .settings import Settings
+from .tally import Sums, Tally, count, learned, new_tally, no_sums
+
+
+class LoopState(NamedTuple):
+    """Everything a run knows between two rounds: arrays only, so saving it is saving the run."""
+
+    envs: EnvState
+    history: History
+    agent: AgentState  # [policies]
+    replay: Any  # PondState [policies], or None
+    tally: Tally
+    turn: Array  # uint32: turns since the run began
+    evidence: Any  # the batch of the first update that was not finite
+
+
+class DeviceLoop:
+    """Rounds of a run: `state, sums = loop.round(state, cycles)`.
+
+    A cycle is what lies between two learnings: `update_every` turns of all envs and then `updates`
+    updates from the Pond (DQN), or one rollout and the passes over it (PQN).
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        env, window = settings.world, settings.window
+        self.spec = spec_of(env)
+        self.population = Population(settings.members, env.num_agents, settings.envs)
+        self.envs = VectorEnv(env, self.population.all_envs)
+        self.agent = make_agent(settings)
+        self.player = Player(self.agent, Stacker(self.spec, window), self.population)
+        self.pond = None
+        if isinstance(self.agent, DQN):
+            dqn = settings.dqn
+            self.pond = Pond(self.spec, dqn.capacity, settings.envs, window, settings.sampler)
+        self._round = jax.jit(self._run, static_argnames="learning", donate_argnums=0)
+
+    @property
+    def turns_per_cycle(self) -> int:
+        """Turns of all envs in one cycle."""
+        return self.settings.pqn.rollout if self.pond is None else self.settings.dqn.update_every
+
+    @property
+    def updates_per_cycle(self) -> int:
+        """Gradients taken in one cycle."""
+        if self.pond is None:
+            return self.settings.pqn.minibatches * self.settings.pqn.epochs
+        return self.settings.dqn.updates
+
+    @property
+    def warm_up(self) -> int:
+        """Cycles until `min_fill` rows are stored and learning begins."""
+        if self.pond is None:
+            return 0
+        per_cycle = self.settings.envs * self.turns_per_cycle
+        return -(-self.settings.dqn.min_fill // per_cycle)
+
+    def init(self) -> LoopState:
+        """The run's first state."""
+        return jax.jit(self._init)()
+
+    def steps(self, state: LoopState) -> np.ndarray:
+        """Env steps of every policy so far: uint32[policies]."""
+        return np.asarray(state.tally.steps)
+
+    def bad(self, state: LoopState) -> np.ndarray:
+        """Which policies met a gradient that was not finite: bool[policies]."""
+        return np.asarray(state.agent.bad)
+
+    def pack(self, state: LoopState) -> Any:
+        """All that must be saved, as a tree of arrays."""
+        return state
+
+    def like(self) -> Any:
+        """Shapes and dtypes of what `pack` returns."""
+        return jax.eval_shape(self._init)
+
+    def unpack(self, tree: Any) -> LoopState:
+        """Go on from what `pack` returned."""
+        return jax.tree.map(jnp.asarray, tree)
+
+    def round(self, state: LoopState, cycles: int) -> tuple[LoopState, Sums]:
+        """Run so many cycles; `state` is used up."""
+        turn = int(state.turn)
+        sums = no_sums(self.population.policies)
+        idle = min(cycles, max(0, self.warm_up - turn // self.turns_per_cycle))
+        if idle:
+            state, sums = self._round(state, sums, idle, learning=False)
+        if cycles > idle:
+            state, sums = self._round(state, sums, cycles - idle, learning=True)
+        return state, jax.device_get(sums)
+
+    def _init(self) -> LoopState:
+        seed, policies = self.settings.seed, self.population.policies
+        keys = jax.random.split(key_of(seed, Role.PARAMETERS), policies)
+        agent = jax.vmap(self.agent.init)(keys)
+        envs = self.envs.reset(key_of(seed, Role.RESET))
+        replay = self.pond and self.pond.init_many(policies)
+        tally = new_tally(policies, self.settings.envs)
+        history = self.player.init()
+        state = LoopState(envs, history, agent, replay, tally, jnp.uint32(0), None)
+        blank = jax.eval_shape(self._first_evidence, state)
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)
+        return jax.tree.map(jnp.asarray, state._replace(evidence=blank))
+
+    def _first_evidence(self, state: LoopState) -> Batch | Minibatch:
+        if self.pond is None:
+            return self._learn_rollout(state, *self._rollout(state)[1:])[1]
+        return self._draw(state, key_of(0, Role.DRAW))[1]
+
+    def _run(
+        self, state: LoopState, sums: Sums, cycles: Array, learning: bool
+    ) -> tuple[LoopState, Sums]:
+        cycle = self._pqn_cycle if self.pond is None else self._dqn_cycle
+
+        def body(_: Array, carry: tuple[LoopState, Sums]) -> tuple[LoopState, Sums]:
+            return cycle(*carry, learning)
+
+        return jax.lax.fori_loop(0, cycles, body, (state, sums))
+
+    # --- one turn: look, act, step -------------------------------------------------------------
+
+    def _turn(self, state: LoopState, sums: Sums) -> tuple[LoopState, Sums, Move, Rows]:
+        settings, turn = self.settings, state.turn
+        obs, flags = self._seen(state)
+        epsilon = self.epsilon(state.tally.steps)
+        key = key_of(settings.seed, Role.ACT, turn)
+        move = self.player.move(state.agent.params, state.history, obs, flags, key, epsilon)
+        action = self.population.by_env(move.action)
+        envs, rows = self.envs.step(state.envs, action, key_of(settings.seed, Role.ENV, turn))
+        rows = self.population.by_policy(rows)
+        tally, sums = count(state.tally, sums, rows)
+        state = state._replace(envs=envs, history=move.history, tally=tally, turn=turn + 1)
+        return state, sums, move, rows
+
+    def _seen(self, state: LoopState) -> tuple[Array, Array]:
+        """obs and flags of the rows to come, [policies, envs]."""
+        flags = jnp.broadcast_to(state.envs.flags, state.envs.obs.shape[:2])
+        return self.population.by_policy((state.envs.obs, flags))
+
+    def epsilon(self, steps: Array) -> Array:
+        """float32[policies] by each policy's own steps."""
+        agents = np.arange(self.population.policies)
+        schedule = self.settings.learning.epsilon
+        return schedule.at(steps, self.settings.steps, agents, xp=jnp)
+
+    def rate(self, steps: Array) -> Array:
+        """The learning rate, float32[policies]."""
+        schedule = self.settings.learning.optimizer.rate
+        return schedule.at(steps, self.settings.steps, xp=jnp)
+
+    # --- DQN: rows into the pond, batches out of it --------------------------------------------
+
+    def _dqn_cycle(
+        self, state: LoopState, sums: Sums, learning: bool
+    ) -> tuple[LoopState, Sums]:
+        assert self.pond
+        add = jax.vmap(self.pond.add, in_axes=(self.pond.axes, 0), out_axes=self.pond.axes)
+
+        def turn(carry: tuple[LoopState, Sums], _: None) -> tuple[tuple[LoopState, Sums], None]:
+            state, sums, _, rows = self._turn(*carry)
+            return (state._replace(replay=add(state.replay, rows)), sums), None
+
+        (state, sums), _ = jax.lax.scan(turn, (state, sums), length=self.turns_per_cycle)
+        if not learning:
+            return state, sums
+        keys = jax.random.split(
+            key_of(self.settings.seed, Role.DRAW, state.turn), self.updates_per_cycle
+        )
+        state, found = jax.lax.scan(self._update, state, keys)
+        found = jax.tree.map(lambda leaf: leaf.mean(0), found)
+        return state, learned(sums, found, self.updates_per_cycle)
+
+    def _draw(self, state: LoopState, key: jax.Array) -> tuple[LoopState, Batch]:
+        assert self.pond
+        keys = jax.random.split(key, self.population.policies)
+        sample = functools.partial(self.pond.sample, batch_size=self.settings.dqn.batch)
+        axes = self.pond.axes
+        replay, batch = jax.vmap(sample, in_axes=(axes, 0), out_axes=(axes, 0))(state.replay, keys)
+        return state._replace(replay=replay), batch
+
+    def _update(self, state: LoopState, key: jax.Array) -> tuple[LoopState, Learned]:
+        assert self.pond
+        assert isinstance(self.agent, DQN)
+        dqn, axes, steps = self.settings.dqn, self.pond.axes, state.tally.steps
+        state, batch = self._draw(state, key)
+        beta = dqn.beta.at(steps, self.settings.steps, xp=jnp)
+        agent, found = jax.vmap(self.agent.update)(state.agent, batch, self.rate(steps), beta)
+        if dqn.sampler == "prioritized":
+            rank = jax.vmap(self.pond.update_priorities, in_axes=(axes, 0, 0), out_axes=axes)
+            state = state._replace(replay=rank(state.replay, batch.draw, found.error + 1e-6))
+        evidence = _first(state.agent.bad, state.evidence, batch)
+        return state._replace(agent=agent, evidence=evidence), _without_errors(found)
+
+    # --- PQN: a rollout, then passes over it ---------------------------------------------------
+
+    def _pqn_cycle(
+        self, state: LoopState, sums: Sums, learning: bool
+    ) -> tuple[LoopState, Sums]:
+        state, sums, rollout = self._rollout(state, sums)
+        state, evidence, found = self._learn_rollout(state, sums, rollout)
+        state = state._replace(evidence=evidence)
+        return state, learned(sums, found, self.updates_per_cycle)
+
+    def _rollout(
+        self, state: LoopState, sums: Sums | None = None
+    ) -> tuple[LoopState, Sums, Rollout]:
+        sums = sums or jax.tree.map(jnp.asarray, no_sums(self.population.policies))
+
+        def turn(carry: tuple[LoopState, Sums], _: None) -> tuple[tuple[LoopState, Sums], Any]:
+            state, sums, move, rows = self._turn(*carry)
+            seen = (move.stacks, rows.action, rows.reward, rows.terminated, rows.truncated)
+            return (state, sums), (*seen, rows.flags, move.values.max(-1))
+
+        (state, sums), seen = jax.lax.scan(turn, (state, sums), length=self.turns_per_cycle)
+        _, stacks = self.player.look(state.history, *self._seen(state))
+        after = self.player.values(state.agent.params, stacks).max(-1)
+        *facts, value = seen
+        return state, sums, Rollout(*facts, jnp.concatenate([value, after[None]]))
+
+    def _learn_rollout(
+        self, state: LoopState, sums: Sums, rollout: Rollout
+    ) -> tuple[LoopState, Minibatch, Learned]:
+        assert isinstance(self.agent, PQN)
+        key = key_of(self.settings.seed, Role.LEARN, state.turn)
+        keys = jax.random.split(key, self.population.policies)
+        rate, bad = self.rate(state.tally.steps), state.agent.bad
+        learn = jax.vmap(self.agent.learn, in_axes=(0, 1, 0, 0))
+        agent, found, evidence = learn(state.agent, rollout, rate, keys)
+        if state.evidence is not None:
+            evidence = _first(bad, state.evidence, evidence)
+        return state._replace(agent=agent), evidence, _without_errors(found)
+
+
+def make_agent(settings: Settings) -> DQN | PQN:
+    """The agent that the settings describe."""
+    spec = spec_of(settings.world)
+    if settings.agent == "dqn":
+        return DQN(settings.dqn, settings.network, spec, settings.stack)
+    return PQN(settings.pqn, settings.network, spec, settings.stack)
+
+
+def _first(bad: Array, old: Any, new: Any) -> Any:
+    """Per policy: keep the evidence of a policy that went bad before, else take the new."""
+
+    def pick(o: Array, n: Array) -> Array:
+        return jnp.where(bad.reshape(-1, *(1,) * (n.ndim - 1)), o, n)
+
+    return jax.tree.map(pick, old, new)
+
+
+def _without_errors(found: Learned) -> Learned:
+    """The means alone: [policies]."""
+    return found._replace(error=jnp.zeros(()))

@@ -1,0 +1,141 @@
+"""Greedy episodes in envs of their own, from fixed seeds: what a policy is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..envs import Env, HostEnv, VectorEnv, spec_of
+from ..rows import Array
+from ..window import Stacker
+from .device_loop import make_agent
+from .keys import Role, key_of
+from .player import Player, greedy
+from .population import Population
+from .settings import Settings
+
+# Evaluation must not share random numbers with training, whatever the run's seed.
+EVALUATION_SEED = 1_000_003
+
+# choose(params, stacks[policies, envs, stack, ...], key) -> int32[policies, envs]
+Choose = Callable[[Any, Array, jax.Array], Array]
+
+
+class Scores(NamedTuple):
+    """What was played: [policies, episodes]. `unfinished` episodes were cut off and count so far."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    unfinished: int
+
+    def mean(self) -> np.ndarray:
+        """Mean return of each policy."""
+        return self.returns.mean(1)
+
+    def error(self) -> np.ndarray:
+        """Standard error of each mean."""
+        return self.returns.std(1, ddof=1) / np.sqrt(self.returns.shape[1])
+
+
+class Referee:
+    """Plays `episodes` whole episodes with every policy; the agents of one env play together.
+
+    `referee.play(params)` is greedy; `referee.watch(name)` plays a scripted reference or `random`.
+    """
+
+    def __init__(self, settings: Settings, episodes: int) -> None:
+        self.settings, self.episodes = settings, episodes
+        world: Any = settings.world
+        self.population = Population(settings.members, world.num_agents, episodes)
+        self.agent = make_agent(settings)
+        stacker = Stacker(spec_of(world), settings.window)
+        self.player = Player(self.agent, stacker, self.population)
+        self._greedy = self._make(lambda params, stacks, _: greedy(self.player.values(params, stacks)))
+
+    def play(self, params: Any) -> Scores:
+        """All policies, greedily; params have the leading axis [policies]."""
+        return self._greedy(params)
+
+    def watch(self, name: str) -> Scores:
+        """The same episodes under a reference policy of the env, by all agents of one member."""
+        return self._make(reference(self.settings, name))(None)
+
+    def _make(self, choose: Choose) -> Callable[[Any], Scores]:
+        if isinstance(self.settings.world, Env):
+            run = jax.jit(lambda params: self._on_device(params, choose))
+            return lambda params: Scores(*jax.device_get(run(params)))
+        move = jax.jit(choose)
+        return lambda params: self._on_host(params, move)
+
+    def _on_device(self, params: Any, choose: Choose) -> tuple[Array, Array, Array]:
+        population, seed = self.population, EVALUATION_SEED
+        vector = VectorEnv(self.settings.world, population.all_envs)
+        shape = (population.policies, population.envs)
+        nothing = jnp.zeros(shape, np.float32), jnp.zeros(shape, np.int32), jnp.ones(shape, bool)
+
+        def going(carry: Any) -> Array:
+            return carry[-1].any() & (carry[0] < self.settings.eval_turns)
+
+        def turn(carry: Any) -> Any:
+            time, envs, history, total, length, alive = carry
+            flags = jnp.broadcast_to(envs.flags, envs.obs.shape[:2])
+            seen = population.by_policy((envs.obs, flags))
+            history, stacks = self.player.look(history, *seen)
+            acting, stepping = jax.random.split(key_of(seed, Role.EVALUATE, time))
+            action = choose(params, stacks, acting)
+            envs, rows = vector.step(envs, population.by_env(action), stepping)
+            rows = population.by_policy(rows)
+            total, length = total + rows.reward * alive, length + alive
+            return time + 1, envs, history, total, length, alive & ~(rows.terminated | rows.truncated)
+
+        envs = vector.reset(key_of(seed, Role.RESET))
+        history = jax.tree.map(jnp.asarray, self.player.init())
+        last = jax.lax.while_loop(going, turn, (jnp.int32(0), envs, history, *nothing))
+        return last[-3], last[-2], last[-1].sum()
+
+    def _on_host(self, params: Any, choose: Choose) -> Scores:
+        """Every env plays one episode; so no short episode is counted more often than a long one."""
+        world: Any = self.settings.world
+        assert isinstance(world, HostEnv)
+        vector = world.vector(self.population.all_envs, EVALUATION_SEED)
+        look = jax.jit(self.player.look)
+        history: Any = self.player.init()
+        shape = (self.population.policies, self.population.envs)
+        total, length = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+        alive = np.ones(shape, bool)
+        try:
+            for time in range(self.settings.eval_turns):
+                flags = np.broadcast_to(vector.flags, shape)
+                history, stacks = look(history, vector.obs.reshape(*shape, *vector.obs.shape[2:]), flags)
+                action = choose(params, stacks, key_of(EVALUATION_SEED, Role.EVALUATE, time))
+                rows = vector.step(np.asarray(self.population.by_env(action)))
+                rows = jax.device_get(self.population.by_policy(rows))
+                total += rows.reward * alive
+                length += alive
+                alive &= ~(rows.terminated | rows.truncated)
+                if not alive.any():
+                    break
+        finally:
+            vector.close()
+        return Scores(total, length, int(alive.sum()))
+
+
+def reference(settings: Settings, name: str) -> Choose:
+    """A player that needs no learning: `random`, or one of the env's own references."""
+    world: Any = settings.world
+    policies = world.references
+    if name != "random" and name not in policies:
+        known = ", ".join(["random", *policies])
+        raise KeyError(f"{settings.env} has no reference '{name}'; it has {known}")
+
+    def choose(_: Any, stacks: Array, key: jax.Array) -> Array:
+        if name == "random":
+            return jax.random.randint(key, stacks.shape[:2], 0, world.num_actions, np.int32)
+        newest = stacks[:, :, -1]
+        return policies[name](newest, key)
+
+    return choose

@@ -1,0 +1,26 @@
+"""Random keys of a run: derived from (seed, role, turn), so that none has to be saved."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import jax
+
+from ..rows import Array
+
+
+class Role(IntEnum):
+    """Who needs random numbers. One role never sees another's."""
+
+    PARAMETERS = 0
+    RESET = 1
+    ACT = 2
+    ENV = 3
+    DRAW = 4
+    LEARN = 5
+    EVALUATE = 6
+
+
+def key_of(seed: int, role: Role, turn: Array = 0) -> jax.Array:
+    """The key of one role at one turn: `key_of(seed, Role.ACT, turn)`."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), int(role)), turn)

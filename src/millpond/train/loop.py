@@ -1,0 +1,73 @@
+"""`Loop`: what a training session asks of the machinery that runs rounds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from .device_loop import DeviceLoop
+from .host_loop import HostLoop
+from .offline_loop import OfflineLoop
+from .settings import Settings
+from .tally import Sums
+
+
+class Loop(Protocol):
+    """Rounds of cycles over a state that can be saved whole."""
+
+    @property
+    def turns_per_cycle(self) -> int:
+        """Turns of all envs in one cycle."""
+        ...
+
+    def init(self) -> Any:
+        """The run's first state; `state.agent` is the agents' part of it."""
+        ...
+
+    def round(self, state: Any, cycles: int) -> tuple[Any, Sums]:
+        """Run so many cycles; `state` is used up."""
+        ...
+
+    def steps(self, state: Any) -> np.ndarray:
+        """Env steps of every policy so far."""
+        ...
+
+    def bad(self, state: Any) -> np.ndarray:
+        """Which policies met a gradient that was not finite."""
+        ...
+
+    def epsilon(self, steps: Any) -> Any:
+        """float32[policies]"""
+        ...
+
+    def rate(self, steps: Any) -> Any:
+        """float32[policies]"""
+        ...
+
+    def pack(self, state: Any) -> Any:
+        """All that must be saved."""
+        ...
+
+    def like(self) -> Any:
+        """Shapes and dtypes of what `pack` returns."""
+        ...
+
+    def unpack(self, tree: Any) -> Any:
+        """Go on from what `pack` returned."""
+        ...
+
+
+@contextlib.contextmanager
+def open_loop(settings: Settings, folder: Path) -> Iterator[Loop]:
+    """The loop that the settings ask for; whatever it opens is closed at the end."""
+    if settings.on_device:
+        yield DeviceLoop(settings)
+    elif settings.from_lake:
+        yield OfflineLoop(settings)
+    else:
+        with HostLoop.opened(settings, folder) as loop:
+            yield loop

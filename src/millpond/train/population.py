@@ -1,0 +1,63 @@
+"""`Population`: which env and which agent of it belongs to which policy.
+
+A run has `members` independent copies, each with `envs` envs of `agents` agents. What envs give is
+`[agents, members * envs]`; what policies see is `[policies, envs]`, policy = member * agents + i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from ..rows import Array
+
+
+@dataclass(frozen=True)
+class Population:
+    """`population.by_policy(rows)` and back: `population.by_env(action)`."""
+
+    members: int
+    agents: int
+    envs: int
+
+    @property
+    def policies(self) -> int:
+        """How many policies there are."""
+        return self.members * self.agents
+
+    @property
+    def all_envs(self) -> int:
+        """Envs of all members."""
+        return self.members * self.envs
+
+    def by_policy(self, tree: Any) -> Any:
+        """Leaves [agents, members * envs, ...] -> [policies, envs, ...]"""
+
+        def turn(leaf: Array) -> Array:
+            tail = leaf.shape[2:]
+            split = leaf.reshape(self.agents, self.members, self.envs, *tail)
+            return split.swapaxes(0, 1).reshape(self.policies, self.envs, *tail)
+
+        return jax.tree.map(turn, tree)
+
+    def by_env(self, tree: Any) -> Any:
+        """Leaves [policies, envs, ...] -> [agents, members * envs, ...]"""
+
+        def turn(leaf: Array) -> Array:
+            tail = leaf.shape[2:]
+            split = leaf.reshape(self.members, self.agents, self.envs, *tail)
+            return split.swapaxes(0, 1).reshape(self.agents, self.all_envs, *tail)
+
+        return jax.tree.map(turn, tree)
+
+    def flat(self, tree: Any) -> Any:
+        """Leaves [policies, envs, ...] -> [policies * envs, ...]"""
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+    def deep(self, tree: Any) -> Any:
+        """Leaves [policies * envs, ...] -> [policies, envs, ...]"""
+        return jax.tree.map(
+            lambda leaf: leaf.reshape(self.policies, self.envs, *leaf.shape[1:]), tree
+        )

@@ -1,0 +1,154 @@
+"""`Run`: the folder of one training run, which holds all that is needed to go on with it.
+
+    config.json            the settings, and the version that wrote them
+    status.json            running, finished, stopped or diverged, and how far
+    metrics.jsonl          what happened, by env steps; speed.jsonl: how fast, by the clock
+    checkpoints/N.safetensors   the parameters after N env steps; kept
+    resume.safetensors     the whole state; replaced
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import BadConfig, RunRefused
+from .checkpoint import about_file, write_whole
+from .settings import Settings
+
+VERSION = 1
+
+
+class Checkpoint(NamedTuple):
+    """One kept checkpoint."""
+
+    path: Path
+    steps: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """`run = Run.create(path, settings)`, `run = Run.open(path)`."""
+
+    path: Path
+    settings: Settings
+
+    @staticmethod
+    def create(path: Path, settings: Settings) -> Run:
+        """A new run in a folder that is empty or does not exist yet."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            ours = (path / "config.json").exists()
+            remedy = f"millpond resume {path} goes on with it, or " if ours else ""
+            raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
+        run = Run(path, settings)
+        config = {"millpond_run": VERSION, "settings": settings.to_json()}
+        write_whole(path / "config.json", json.dumps(config, indent=2).encode() + b"\n")
+        return run
+
+    @staticmethod
+    def open(path: Path) -> Run:
+        """The run in a folder; another folder or another version raises RunRefused."""
+        file = path / "config.json"
+        if not file.is_file():
+            raise RunRefused(
+                f"{path} is no run: it has no config.json; millpond runs lists the runs there are"
+            )
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            version = config["millpond_run"]
+            plain = config["settings"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunRefused(f"{file} was not written by millpond train") from error
+        if version != VERSION:
+            raise RunRefused(
+                f"{path} is a run of version {version}, this millpond reads version {VERSION}; "
+                "use the millpond that wrote it"
+            )
+        try:
+            return Run(path, Settings.from_json(plain))
+        except BadConfig as error:
+            raise RunRefused(f"{file} does not hold settings of this version: {error}") from error
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def speed(self) -> Path:
+        return self.path / "speed.jsonl"
+
+    @property
+    def resume_state(self) -> Path:
+        return self.path / "resume.safetensors"
+
+    def checkpoint_path(self, steps: int) -> Path:
+        """Where the checkpoint after so many env steps lies."""
+        return self.path / "checkpoints" / f"{steps:012d}.safetensors"
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Every kept checkpoint, oldest first."""
+        files = sorted((self.path / "checkpoints").glob("*.safetensors"))
+        return [Checkpoint(file, int(about_file(file)["steps"])) for file in files]
+
+    def checkpoint(self, steps: int | None = None) -> Checkpoint:
+        """The newest checkpoint, or the one after so many env steps."""
+        there = self.checkpoints()
+        if not there:
+            raise RunRefused(f"{self.path} has no checkpoint yet; let it train for longer")
+        if steps is None:
+            return there[-1]
+        for checkpoint in there:
+            if checkpoint.steps == steps:
+                return checkpoint
+        known = ", ".join(str(c.steps) for c in there)
+        raise RunRefused(f"{self.path} has no checkpoint at {steps} steps; it has {known}")
+
+    def status(self) -> dict[str, Any]:
+        """What the run said last of itself."""
+        try:
+            status = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {"state": "new", "steps": 0}
+        if status["state"] == "running" and not self._in_use():
+            status["state"] = "killed"
+        return status
+
+    def say(self, state: str, steps: int) -> None:
+        """Tell others how the run stands."""
+        text = json.dumps({"state": state, "steps": steps})
+        write_whole(self.path / "status.json", text.encode() + b"\n")
+
+    def lock(self) -> int:
+        """Keep other processes out until the descriptor is closed or this process ends."""
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise RunRefused(
+                f"{self.path} is in use by another process; wait for it or stop it"
+            ) from error
+        return lock
+
+    def _in_use(self) -> bool:
+        try:
+            os.close(self.lock())
+        except RunRefused:
+            return True
+        return False
+
+
+def find_runs(root: Path) -> Iterator[Run]:
+    """Every run in a folder and in the folders inside it, by name; others are passed over."""
+    if not root.is_dir():
+        raise RunRefused(f"there is no folder {root}; millpond train makes runs")
+    for file in sorted(root.rglob("config.json")):
+        try:
+            yield Run.open(file.parent)
+        except RunRefused:
+            continue

@@ -1,0 +1,252 @@
+"""`train(run)`: rounds, lines, evaluations, checkpoints, resume states, until the steps are done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import Diverged
+from ..metrics import Metrics, make_sink
+from .checkpoint import about_file, hash_of, load_tree, save_tree
+from .evaluate import Referee
+from .loop import Loop, open_loop
+from .run import Run
+from .tally import Sums
+
+# told(line): a progress display, or nothing.
+Told = Callable[[dict[str, Any]], None]
+
+
+def train(run: Run, told: Told = lambda line: None) -> str:
+    """Train from the start or from the resume state to the end; the hash of the parameters.
+
+    Stopped by Ctrl-C or SIGTERM it saves its state first and raises KeyboardInterrupt.
+    """
+    lock = run.lock()
+    try:
+        with open_loop(run.settings, run.path) as loop, _stop_asked() as asked:
+            return _Session(run, loop, told, asked).go()
+    finally:
+        os.close(lock)
+
+
+class _Session:
+    """One sitting of a run: from where it stands to its end, or until it is stopped."""
+
+    def __init__(self, run: Run, loop: Loop, told: Told, asked: list[int]) -> None:
+        self.run, self.loop, self.told, self.asked = run, loop, told, asked
+        self.settings = run.settings
+        self.referee = Referee(run.settings, run.settings.eval_episodes)
+        self.state, position = self._begin()
+        sinks = [make_sink(self.settings.track, run.path, run.path.name)] if self.settings.track else []
+        cut_file(run.metrics, position)
+        self.metrics = Metrics(run.metrics, sinks)
+        self.speed = Metrics(run.speed)
+        self.started = time.perf_counter()
+
+    def _begin(self) -> tuple[Any, int]:
+        """The state to go on from, and how long the metrics were then."""
+        path = self.run.resume_state
+        if not path.exists():
+            self._drop_later(-1)
+            return self.loop.init(), 0
+        tree, about = load_tree(path, self.loop.like())
+        self._drop_later(int(about["steps"]))
+        return self.loop.unpack(tree), int(about["metrics"])
+
+    def _drop_later(self, steps: int) -> None:
+        """Checkpoints beyond the resume state will be written again, the same."""
+        for checkpoint in self.run.checkpoints():
+            if checkpoint.steps > steps:
+                checkpoint.path.unlink()
+
+    def go(self) -> str:
+        try:
+            self.run.say("running", self.steps)
+            while self.steps < self.settings.steps:
+                self._round()
+                if self.asked:
+                    self._save_resume()
+                    self.run.say("stopped", self.steps)
+                    raise KeyboardInterrupt
+            self.run.say("finished", self.steps)
+            return hash_of(self.state.agent.params)
+        finally:
+            self.metrics.close()
+            self.speed.close()
+
+    @property
+    def steps(self) -> int:
+        """Env steps that every policy has taken."""
+        return int(self.loop.steps(self.state).min())
+
+    @property
+    def frames(self) -> int:
+        """Emulator frames of all members together."""
+        if self.settings.from_lake:
+            return 0
+        world: Any = self.settings.world
+        per_member = self.loop.steps(self.state)[:: world.num_agents]
+        return int(per_member.astype(np.int64).sum()) * world.frames_per_step
+
+    def _round(self) -> None:
+        settings, before = self.settings, self.steps
+        due = (before // settings.log_every + 1) * settings.log_every
+        envs = 1 if settings.from_lake else settings.envs
+        missing = min(due, settings.steps) - before
+        cycles = max(1, -(-missing // (envs * self.loop.turns_per_cycle)))
+        began = time.perf_counter()
+        self.state, sums = self.loop.round(self.state, cycles)
+        self._guard(before)
+        took = time.perf_counter() - began
+        self._log(sums, took)
+        last = self.steps >= settings.steps
+        if last or self._passed(before, settings.eval_every):
+            self._evaluate()
+        if last or self._passed(before, settings.checkpoint_every):
+            self._save_checkpoint()
+        if last or self._passed(before, settings.resume_every):
+            self._save_resume()
+
+    def _passed(self, before: int, every: int) -> bool:
+        return before // every < self.steps // every
+
+    def _log(self, sums: Sums, took: float) -> None:
+        steps = self.loop.steps(self.state)
+        line = summary(sums)
+        line["epsilon"] = [float(e) for e in np.asarray(self.loop.epsilon(steps))]
+        line["rate"] = float(np.asarray(self.loop.rate(steps)).mean())
+        line["updates"] = int(np.asarray(self.state.agent.updates)[0])
+        line["target_updates"] = int(np.asarray(self.state.agent.synced)[0])
+        self.metrics.write("train", self.steps, self.frames, line)
+        pace = {
+            "seconds": time.perf_counter() - self.started,
+            "steps_per_second": float(np.sum(sums.steps)) / took,
+            "updates_per_second": float(np.sum(sums.updates)) / took,
+        }
+        self.speed.write("speed", self.steps, self.frames, pace)
+        self.told({"kind": "train", "steps": self.steps, **line, **pace})
+
+    def _evaluate(self) -> None:
+        scores = self.referee.play(self.state.agent.params)
+        means = scores.mean()
+        line = {
+            "return": float(means.mean()),
+            "returns": [float(value) for value in means],
+            "least": float(means.min()),
+            "length": float(scores.lengths.mean()),
+            "episodes": scores.returns.shape[1],
+            "unfinished": int(scores.unfinished),
+        }
+        self.metrics.write("eval", self.steps, self.frames, line)
+        self.told({"kind": "eval", "steps": self.steps, **line})
+
+    def _about(self) -> dict[str, Any]:
+        return {"steps": self.steps, "frames": self.frames, "env": self.settings.env}
+
+    def _save_checkpoint(self) -> None:
+        path = self.run.checkpoint_path(self.steps)
+        save_tree(path, jax.device_get(self.state.agent.params), self._about())
+        self.told({"kind": "checkpoint", "steps": self.steps, "path": str(path)})
+
+    def _save_resume(self) -> None:
+        about = {**self._about(), "metrics": self.metrics.position()}
+        save_tree(self.run.resume_state, jax.device_get(self.loop.pack(self.state)), about)
+        self.run.say("running", self.steps)
+
+    def _guard(self, before: int) -> None:
+        """Stop before anything bad is logged, evaluated or saved."""
+        bad = self.loop.bad(self.state)
+        if not bad.any():
+            return
+        policy = int(np.argmax(bad))
+        update = int(np.asarray(self.state.agent.updates)[policy]) + 1
+        path = self.run.path / "diverged.safetensors"
+        tree = {"agent": self.state.agent, "batch": self.state.evidence}
+        about = {**self._about(), "policy": policy, "update": update}
+        save_tree(path, jax.device_get(tree), about)
+        self.metrics.write("diverged", self.steps, self.frames, {"policy": policy, "update": update})
+        self.run.say("diverged", self.steps)
+        raise Diverged(
+            f"update {update} of policy {policy}, between {before:,} and {self.steps:,} steps, had "
+            "a loss, gradient or parameter that is no finite number. The parameters from before it "
+            f"and its batch are in {path}; nothing after it was kept. Lower the learning rate "
+            "(--dqn.optimizer.rate, --pqn.optimizer.rate), scale or clip rewards, or look at the "
+            "batch"
+        )
+
+
+def summary(sums: Sums) -> dict[str, Any]:
+    """Means of a round: over its episodes and over its updates, per policy where that tells more."""
+    episodes, updates = np.asarray(sums.episodes), np.maximum(np.asarray(sums.updates), 1)
+    some = np.maximum(episodes, 1)
+    returns = [
+        float(total / number) if ended else None
+        for total, number, ended in zip(sums.reward, some, episodes, strict=True)
+    ]
+    ended = int(episodes.sum())
+    line: dict[str, Any] = {
+        "episodes": ended,
+        "return": float(np.sum(sums.reward)) / ended if ended else None,
+        "returns": returns,
+        "length": float(np.sum(sums.length)) / ended if ended else None,
+        "nonzero_rewards": float(np.sum(sums.nonzero) / max(1, np.sum(sums.steps))),
+    }
+    if np.any(sums.updates):
+        for name in ("loss", "q", "gradient", "change"):
+            line[name] = float(np.mean(np.asarray(getattr(sums, name)) / updates))
+    return line
+
+
+def cut_file(path: Path, length: int) -> None:
+    """Forget what was written beyond `length`: it will be written again, the same."""
+    if path.exists():
+        os.truncate(path, length)
+
+
+def resume_point(run: Run) -> int:
+    """Env steps at which `train` would go on."""
+    if not run.resume_state.exists():
+        return 0
+    return int(about_file(run.resume_state)["steps"])
+
+
+@contextmanager
+def _stop_asked() -> Iterator[list[int]]:
+    """Signals received; the second Ctrl-C is no longer ours."""
+    asked: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        asked.append(number)
+        signal.signal(number, before[number])
+
+    before: dict[int, Any] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, note)
+    except ValueError:
+        pass  # not in the main thread: signals are the caller's
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def curve(run: Run) -> tuple[list[int], list[float]]:
+    """Env steps and greedy returns of every evaluation so far."""
+    from ..metrics import read_metrics
+
+    lines = list(read_metrics(run.metrics, "eval"))
+    return [line["steps"] for line in lines], [line["return"] for line in lines]
+
+
+__all__ = ["Told", "curve", "resume_point", "summary", "train"]

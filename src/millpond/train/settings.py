@@ -1,0 +1,135 @@
+"""`Settings`: everything that decides how a run goes. Frozen, typed, checked once."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..agents import DQNSettings, Network, PQNSettings
+from ..config import from_plain, to_plain
+from ..envs import Env, make_env
+from ..errors import BadConfig
+from ..samplers import Sampler, prioritized, recent, stratified, uniform
+from ..window import Window
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run. One env step is one step of one env; `steps` counts them for each policy.
+
+    `members` independent copies (seeds) train side by side in one program. `world` holds the env's
+    own settings. Everything that happens `..._every` happens at the first round that reaches it.
+    """
+
+    env: str
+    world: Any  # the env itself, which is its settings
+    agent: Literal["dqn", "pqn"] = "dqn"
+    steps: int = 200_000
+    envs: int = 128  # per member
+    members: int = 1
+    seed: int = 0
+    stack: int = 1
+    replay: Literal["pond", "host", "lake"] = "pond"  # where DQN keeps its rows
+    from_lake: str = ""  # learn from this Lake alone; `steps` then counts updates
+    network: Network = field(default_factory=Network)
+    dqn: DQNSettings = field(default_factory=DQNSettings)
+    pqn: PQNSettings = field(default_factory=PQNSettings)
+    log_every: int = 10_000
+    eval_every: int = 50_000
+    eval_episodes: int = 128
+    eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
+    checkpoint_every: int = 100_000
+    resume_every: int = 50_000
+    track: Literal["", "tensorboard", "wandb"] = ""
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        ones = ("steps", "envs", "members", "stack", "log_every", "eval_every", "eval_episodes")
+        for name in (*ones, "eval_turns", "checkpoint_every", "resume_every"):
+            if getattr(self, name) < 1:
+                raise BadConfig(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**31:
+            raise BadConfig(f"seed must lie in [0, 2^31), got {self.seed}")
+        if self.steps >= 2**32:
+            raise BadConfig(f"steps must be below 2^32, which counts them, got {self.steps}")
+        if self.agent == "pqn":
+            rows = self.pqn.rollout * self.envs
+            if rows % self.pqn.minibatches:
+                raise BadConfig(
+                    f"pqn: a rollout of {self.pqn.rollout} turns x {self.envs} envs = {rows} rows "
+                    f"cannot be cut into {self.pqn.minibatches} equal minibatches; "
+                    "change envs, pqn.rollout or pqn.minibatches"
+                )
+            if self.from_lake:
+                raise BadConfig("from_lake: PQN learns from its own play only; use --agent dqn")
+        elif self.dqn.capacity % self.envs:
+            raise BadConfig(
+                f"dqn: capacity {self.dqn.capacity} is no multiple of {self.envs} envs; "
+                f"use {self.dqn.capacity // self.envs * self.envs or self.envs}"
+            )
+        if self.from_lake and self.policies != 1:
+            raise BadConfig(
+                f"from_lake: a Lake feeds one policy, this run has {self.policies}; "
+                "use an env with one agent and members=1"
+            )
+
+    @property
+    def policies(self) -> int:
+        """Policies that learn: members x agents of the env."""
+        return self.members * self.world.num_agents
+
+    @property
+    def on_device(self) -> bool:
+        """Whether env, replay and agent run as one program inside jit."""
+        return (
+            isinstance(self.world, Env)
+            and not self.from_lake
+            and (self.agent == "pqn" or self.replay == "pond")
+        )
+
+    @property
+    def learning(self) -> DQNSettings | PQNSettings:
+        """The settings of the agent that is used."""
+        return self.dqn if self.agent == "dqn" else self.pqn
+
+    @property
+    def window(self) -> Window:
+        """What a sample means in this run, and what is acted on."""
+        if self.agent == "pqn":
+            return Window(self.stack, gamma=self.pqn.gamma)
+        dqn = self.dqn
+        return Window(self.stack, dqn.n_step, dqn.gamma, reward_clip=dqn.reward_clip)
+
+    @property
+    def sampler(self) -> Sampler:
+        """Which rows DQN draws. Beta is a schedule by env steps, so the ring's own one is 1."""
+        name = self.dqn.sampler
+        if name == "prioritized":
+            return prioritized(self.dqn.alpha, beta=1.0)
+        if name == "recent":
+            return recent(self.dqn.half_life)
+        return stratified() if name == "stratified" else uniform()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which `from_json` gives these settings back."""
+        return to_plain(self)
+
+    @staticmethod
+    def from_json(plain: dict[str, Any]) -> Settings:
+        """The settings that `to_json` described."""
+        if not isinstance(plain.get("env"), str):
+            raise BadConfig(f"setting 'env': expected a name, got {plain.get('env')!r}")
+        return from_plain(Settings, plain, Settings(plain["env"], make_env(plain["env"])))
+
+
+def tiny(settings: Settings) -> Settings:
+    """The same run so small that it ends within a minute even without jit: for `--debug`."""
+    few = dict(steps=48, envs=4, log_every=16, eval_every=48, eval_episodes=4, eval_turns=8)
+    rule = dataclasses.replace(settings.dqn.optimizer, accumulate=1)
+    dqn = dataclasses.replace(
+        settings.dqn, batch=4, min_fill=16, capacity=64, updates=1, update_every=2, optimizer=rule
+    )
+    pqn = dataclasses.replace(settings.pqn, rollout=4, minibatches=2, epochs=1)
+    every = dict(checkpoint_every=48, resume_every=48)
+    return dataclasses.replace(settings, **few, **every, dqn=dqn, pqn=pqn, debug=True)
