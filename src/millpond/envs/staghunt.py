@@ -1,0 +1,156 @@
+"""`Staghunt`: a hare is caught alone, a stag only together, and is worth more to each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..rows import Array
+from ..spec import Field
+from . import grid
+from .env import Outcome, Policy
+from .foragers import hunter
+from .grid import AGENT, EMPTY, NOWHERE
+
+HARE, STAG = 3, 4
+KINDS = 5  # empty, wall, agent, hare, stag: the last axis of an observation
+ATTACK = 4
+
+
+class StagState(NamedTuple):
+    """One hunt between two turns."""
+
+    places: Array  # int32[agents]
+    prey: Array  # int32[hares + stags]: places, hares first; NOWHERE while dead
+    turn: Array  # int32: turns played
+
+
+@dataclass(frozen=True)
+class Staghunt:
+    """A walled grid with prey that stands still; `attack` hits all prey on the four cells around.
+
+    Agents and prey start at distinct random cells. In a turn the agents that move do so in list
+    order; walls, prey and agents block at no cost. Then all attacks count at once: every attacker
+    of a hare gets `hare`; every attacker of a stag gets `stag` if at least `hunters` agents attack
+    it, else it lives and nobody gets anything for it. Prey hit this turn is gone. Last, each prey
+    that was dead before this turn comes back with probability `respawn`, at a random empty cell.
+    After `turns` turns the episode is truncated; it never terminates. `VectorEnv(Staghunt(), 128)`.
+    """
+
+    size: int = 11  # cells per side, walls included
+    agents: int = 2
+    turns: int = 100
+    radius: int = 2  # an agent sees this many cells in every direction
+    hares: int = 4
+    stags: int = 2
+    hare: float = 1.0
+    stag: float = 5.0
+    hunters: int = 2  # attackers that a stag takes
+    respawn: float = 0.1  # per dead prey and turn
+
+    def __post_init__(self) -> None:
+        grid.check_world(
+            "Staghunt",
+            self.size,
+            self.turns,
+            self.radius,
+            {"agents": self.agents, "hares": self.hares, "stags": self.stags},
+            {"respawn": self.respawn},
+        )
+        grid.check_numbers("Staghunt", {"hare": self.hare, "stag": self.stag})
+        grid.check_whole("Staghunt", "hunters", self.hunters, 1)
+
+    @property
+    def name(self) -> str:
+        """The same for every size."""
+        return "staghunt"
+
+    @property
+    def num_agents(self) -> int:
+        """Agents per env."""
+        return self.agents
+
+    @property
+    def num_actions(self) -> int:
+        """Up, down, left, right, attack."""
+        return 5
+
+    @property
+    def observation(self) -> Field:
+        """One kind per cell in view: empty, wall, agent (itself too), hare, stag."""
+        side = 2 * self.radius + 1
+        return Field("bool", (side, side, KINDS))
+
+    @property
+    def extras(self) -> Mapping[str, Field]:
+        """None."""
+        return {}
+
+    @property
+    def frames_per_step(self) -> int:
+        """One turn is one step."""
+        return 1
+
+    @property
+    def references(self) -> Mapping[str, Policy]:
+        """`hare` hunts hares only; `stag` prefers stags."""
+        return {"hare": hunter(HARE), "stag": hunter(STAG, HARE)}
+
+    def reset(self, key: jax.Array) -> StagState:
+        """Agents and living prey at distinct random cells."""
+        board = jnp.asarray(grid.walled(self.size))
+        cells = grid.random_cells(key, board, self.agents + self.hares + self.stags)
+        return StagState(cells[: self.agents], cells[self.agents :], jnp.zeros((), np.int32))
+
+    def step(self, state: StagState, action: Array, key: jax.Array) -> tuple[StagState, Outcome]:
+        """One turn under int32[agents]: moves in list order, attacks at once, then respawns."""
+        around = jnp.asarray(grid.steps(self.size))
+        targets = state.places + jnp.append(around, 0)[action]  # an attacker stays
+        met = self._board(state)[targets]
+        places = grid.move(state.places, targets, (met == EMPTY) | (met == AGENT))
+
+        reach = places[:, None] + around
+        hits = (reach[:, :, None] == state.prey).any(1) & (action == ATTACK)[:, None]
+        falls = hits.sum(0) >= self._per_prey(1, self.hunters)
+        reward = (hits & falls).astype(np.float32) @ self._per_prey(self.hare, self.stag)
+
+        left = StagState(places, jnp.where(falls, NOWHERE, state.prey), state.turn + 1)
+        prey = self._respawn(left, state.prey == NOWHERE, key)
+        ended = Outcome(reward, jnp.zeros((), bool), left.turn >= self.turns)
+        return left._replace(prey=prey), ended
+
+    def observe(self, state: StagState) -> Array:
+        """What every agent sees: bool[agents, side, side, 5]."""
+        return grid.views(self._board(state), state.places, self.radius, KINDS)
+
+    def render(self, state: Any) -> np.ndarray:
+        """Host: the whole board, uint8[16 * size, 16 * size, 3]."""
+        drawings = {
+            HARE: grid.drawn((240, 214, 92), "disc"),
+            STAG: grid.drawn((196, 120, 66), "head"),
+        }
+        return grid.picture(np.asarray(self._board(state)), np.asarray(state.places), drawings)
+
+    def _respawn(self, state: StagState, dead: Array, key: jax.Array) -> Array:
+        """Where the prey is after those among `dead` had their chance to come back."""
+        chance, where = jax.random.split(key)
+        back = dead & grid.happens(jax.random.bits(chance, dead.shape, np.uint32), self.respawn)
+        cells = grid.random_cells(where, self._board(state), len(dead))
+        # The first ones are empty for certain, and only as many as the dead: hand those out.
+        return jnp.where(back, cells[jnp.cumsum(back) - 1], state.prey)
+
+    def _board(self, state: StagState) -> Array:
+        """uint8[size * size]: everything that stands somewhere."""
+        board = jnp.asarray(grid.walled(self.size))
+        board = grid.paint(board, state.prey[: self.hares], HARE)
+        board = grid.paint(board, state.prey[self.hares :], STAG)
+        return grid.paint(board, state.places, AGENT)
+
+    def _per_prey(self, hare: float, stag: float) -> np.ndarray:
+        """One number for each prey: float32[hares + stags]."""
+        return np.array([hare] * self.hares + [stag] * self.stags, np.float32)

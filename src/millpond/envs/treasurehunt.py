@@ -1,0 +1,163 @@
+"""`Treasurehunt`: agents on a grid collect what appears there; gems and food are good, bones bad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import BadConfig
+from ..rows import Array
+from ..spec import Field
+from . import grid
+from .env import Outcome, Policy
+from .foragers import treasure_forager
+from .grid import AGENT, EMPTY, WALL
+
+GEM, FOOD, BONE = 3, 4, 5
+KINDS = 6  # empty, wall, agent, gem, food, bone: the last axis of an observation
+Item = Literal["gem", "food", "bone"]
+
+
+class TreasureState(NamedTuple):
+    """One hunt between two turns."""
+
+    board: Array  # uint8[size * size], agents included
+    places: Array  # int32[agents]
+    turn: Array  # int32: turns played
+
+
+@dataclass(frozen=True)
+class Treasurehunt:
+    """A walled grid where items appear; whoever steps on one takes it and gets its value.
+
+    Agents start at distinct random cells of a grid without items. In a turn all agents act on what
+    they saw at its start; they move in list order (up, down, left, right), each meeting the board
+    as earlier movers left it. A wall costs `wall` and blocks; an agent blocks at no cost. Then an
+    item appears in every empty cell with probability `spawn`, any of `items` equally likely. So
+    nothing appears under an agent that has seen the cell empty. After `turns` turns the episode is
+    truncated; it never terminates. `VectorEnv(Treasurehunt(agents=4), 128)`.
+    """
+
+    size: int = 21  # cells per side, walls included
+    agents: int = 2
+    turns: int = 100
+    radius: int = 2  # an agent sees this many cells in every direction
+    spawn: float = 0.005  # per empty cell and turn
+    items: tuple[Item, ...] = ("gem", "food", "bone")  # which ones appear
+    gem: float = 10.0
+    food: float = 5.0
+    bone: float = -10.0
+    wall: float = -1.0
+
+    def __post_init__(self) -> None:
+        grid.check_world(
+            "Treasurehunt",
+            self.size,
+            self.turns,
+            self.radius,
+            {"agents": self.agents},
+            {"spawn": self.spawn},
+        )
+        rewards = {name: getattr(self, name) for name in ("gem", "food", "bone", "wall")}
+        grid.check_numbers("Treasurehunt", rewards)
+        known = get_args(Item)
+        if not self.items or len(set(self.items)) < len(self.items) or {*self.items} - {*known}:
+            raise BadConfig(
+                f"Treasurehunt: items must be some of {', '.join(known)}, each at most once, "
+                f"got {self.items!r}; for no items set spawn = 0"
+            )
+
+    @classmethod
+    def small(cls) -> Treasurehunt:
+        """The preset `treasurehunt-small`: five agents crowd for gems, 50 turns."""
+        return cls(size=10, agents=5, turns=50, spawn=0.02, items=("gem",))
+
+    @property
+    def name(self) -> str:
+        """The same for every size."""
+        return "treasurehunt"
+
+    @property
+    def num_agents(self) -> int:
+        """Agents per env."""
+        return self.agents
+
+    @property
+    def num_actions(self) -> int:
+        """Up, down, left, right."""
+        return 4
+
+    @property
+    def observation(self) -> Field:
+        """One kind per cell in view: empty, wall, agent (itself too), gem, food, bone."""
+        side = 2 * self.radius + 1
+        return Field("bool", (side, side, KINDS))
+
+    @property
+    def extras(self) -> Mapping[str, Field]:
+        """None."""
+        return {}
+
+    @property
+    def frames_per_step(self) -> int:
+        """One turn is one step."""
+        return 1
+
+    @property
+    def references(self) -> Mapping[str, Policy]:
+        """`forager`: walks to the best item in view."""
+        return {"forager": treasure_forager(self._values())}
+
+    def reset(self, key: jax.Array) -> TreasureState:
+        """A board without items, agents at distinct random cells."""
+        board = jnp.asarray(grid.walled(self.size))
+        places = grid.random_cells(key, board, self.agents)
+        return TreasureState(grid.paint(board, places, AGENT), places, jnp.zeros((), np.int32))
+
+    def step(
+        self, state: TreasureState, action: Array, key: jax.Array
+    ) -> tuple[TreasureState, Outcome]:
+        """One turn under int32[agents]: moves in list order, then items appear."""
+        targets = state.places + jnp.asarray(grid.steps(self.size))[action]
+        met = state.board[targets]
+        places = grid.move(state.places, targets, met != WALL)
+        # What an earlier mover has taken, it stands on: whoever comes later did not move.
+        counts = (places != state.places) | (met == WALL)
+        reward = jnp.where(counts, jnp.asarray(self._values())[met], 0)
+
+        board = grid.paint(state.board, state.places, EMPTY)
+        board = grid.paint(board, places, AGENT)
+        turn = state.turn + 1
+        board = self._spawn(board, key)
+        ended = Outcome(reward, jnp.zeros((), bool), turn >= self.turns)
+        return TreasureState(board, places, turn), ended
+
+    def observe(self, state: TreasureState) -> Array:
+        """What every agent sees: bool[agents, side, side, 6]."""
+        return grid.views(state.board, state.places, self.radius, KINDS)
+
+    def render(self, state: Any) -> np.ndarray:
+        """Host: the whole board, uint8[16 * size, 16 * size, 3]."""
+        drawings = {
+            GEM: grid.drawn((80, 220, 235), "diamond"),
+            FOOD: grid.drawn((226, 64, 72), "disc"),
+            BONE: grid.drawn((235, 228, 205), "bar"),
+        }
+        return grid.picture(np.asarray(state.board), np.asarray(state.places), drawings)
+
+    def _spawn(self, board: Array, key: jax.Array) -> Array:
+        kinds = np.array([GEM + get_args(Item).index(item) for item in self.items], np.uint8)
+        # One word decides both whether and what: those below a bound are as good as evenly spread
+        # over its remainders. Random words are most of what a turn costs.
+        words = jax.random.bits(key, board.shape, np.uint32)
+        item = jnp.asarray(kinds)[words % np.uint32(len(kinds))]
+        return jnp.where((board == EMPTY) & grid.happens(words, self.spawn), item, board)
+
+    def _values(self) -> np.ndarray:
+        """What stepping on each kind brings: float32[6]."""
+        return np.array([0, self.wall, 0, self.gem, self.food, self.bone], np.float32)
