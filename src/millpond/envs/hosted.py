@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import BadState
@@ -36,7 +37,7 @@ class HostedVector:
         """Act int32[agents, env]; return the finished rows [agents, env], read-only arrays."""
         turn = self._turn + 1
         state, rows = self._step(*self._moment(turn), self._state, np.asarray(action, np.int32))
-        rows = jax.device_get(rows._replace(obs=None))._replace(obs=self.obs)
+        rows = jax.device_get(rows)._replace(obs=self.obs)
         self._turn = turn
         self._show(state)
         return rows
@@ -49,7 +50,8 @@ class HostedVector:
         """`seed`, `turn` and every leaf of the state as `leaf/0` ..."""
         leaves = jax.device_get([_plain(leaf) for leaf in jax.tree.leaves(self._state)])
         arrays = {f"leaf/{i}": np.array(leaf) for i, leaf in enumerate(leaves)}
-        return {"seed": np.int64([self._seed]), "turn": np.int64([self._turn]), **arrays}
+        moment = {"seed": self._seed, "turn": self._turn}
+        return {name: np.array([n], np.int64) for name, n in moment.items()} | arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `export` returned, whatever seed this one was made with."""
@@ -77,7 +79,11 @@ class HostedVector:
             )
         # A copy: the caller may go on to change its array, and JAX may not have copied it.
         array = jax.device_put(given.copy())
-        return jax.random.wrap_key_data(array, impl=_impl(leaf)) if _is_key(leaf) else array
+        return (
+            jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
+            if _is_key(leaf)
+            else array
+        )
 
     def _moment(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Seed and turn as uint32 words, high then low: a turn does not fit 32 bits for ever."""
@@ -97,10 +103,9 @@ def _programs(env: Env, num_envs: int) -> tuple[Callable[..., Any], Callable[...
     def reset(seed: Array, turn: Array) -> EnvState:
         return envs.reset(_key(seed, turn))
 
-    def step(
-        seed: Array, turn: Array, state: EnvState, action: Array
-    ) -> tuple[EnvState, Rows]:
-        return envs.step(state, action, _key(seed, turn))
+    def step(seed: Array, turn: Array, state: EnvState, action: Array) -> tuple[EnvState, Rows]:
+        state, rows = envs.step(state, action, _key(seed, turn))
+        return state, rows._replace(obs=None)  # the host has it already
 
     # No donation: NumPy arrays handed out may share memory with the state before.
     return jax.jit(reset), jax.jit(step)
@@ -118,11 +123,7 @@ def _key(seed: Array, turn: Array) -> jax.Array:
 
 
 def _is_key(leaf: Array) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _impl(leaf: Array) -> Any:
-    return jax.random.key_impl(leaf)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain(leaf: Array) -> Array:
