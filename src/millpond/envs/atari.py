@@ -1,0 +1,194 @@
+"""`Atari`: games of the Arcade Learning Environment, many at once on the host's cores."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from ..errors import BadConfig, BadState
+from ..rows import BORDER, FIRST, Rows, Tree, next_flags
+from ..spec import Field
+from .env import HostVector, Policy
+
+_ZOOM = 4
+
+
+@dataclass(frozen=True)
+class Atari:
+    """One Atari game: single frames uint8[84, 84], raw rewards; only a game over terminates.
+
+    A step is `frame_skip` frames, the last two pooled by maximum. With probability `sticky` a
+    frame repeats the action before. After `max_frames` frames the episode is truncated. A reset
+    waits up to `noops` frames and, if `fire_reset`, presses FIRE where the game has it.
+    `threads` 0 takes as many as there are cores. `Atari("ms_pacman")`.
+    """
+
+    game: str
+    sticky: float = 0.25
+    frame_skip: int = 4
+    max_frames: int = 108_000
+    noops: int = 30
+    fire_reset: bool = True
+    full_actions: bool = False
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        game, known = self.game.lower().replace("-", "_"), _games()
+        if game not in known:
+            near = difflib.get_close_matches(game, known, 1, 0.0)[0]
+            raise BadConfig(
+                f"atari: there is no game {self.game!r} among the {len(known)} of ale-py; "
+                f"did you mean {near!r}?"
+            )
+        if not 0 <= self.sticky <= 1:
+            raise BadConfig(f"atari: sticky is a probability, 0 ... 1, got {self.sticky}")
+        for name, least in (("frame_skip", 1), ("max_frames", 1), ("noops", 0), ("threads", 0)):
+            if getattr(self, name) < least:
+                raise BadConfig(f"atari: {name} must be {least} or more, got {getattr(self, name)}")
+        object.__setattr__(self, "game", game)
+
+    @property
+    def name(self) -> str:
+        """`atari/gravitar`"""
+        return f"atari/{self.game}"
+
+    @property
+    def num_agents(self) -> int:
+        """1"""
+        return 1
+
+    @property
+    def num_actions(self) -> int:
+        """All 18, or only those that do something in this game."""
+        return _num_actions(self)
+
+    @property
+    def observation(self) -> Field:
+        """uint8[84, 84], gray: one frame; a `Window` or `Stacker` stacks them."""
+        return Field("uint8", (84, 84))
+
+    @property
+    def extras(self) -> Mapping[str, Field]:
+        """`life_lost`: this step lost a life. Unless it was the last one the game goes on."""
+        return {"life_lost": Field("bool")}
+
+    @property
+    def frames_per_step(self) -> int:
+        """`frame_skip`"""
+        return self.frame_skip
+
+    @property
+    def references(self) -> Mapping[str, Policy]:
+        """None."""
+        return {}
+
+    def vector(self, num_envs: int, seed: int) -> HostVector:
+        """`num_envs` freshly reset games."""
+        return _AtariVector(self, num_envs, seed)
+
+
+class _AtariVector:
+    """A `HostVector` over ale-py's own vector env; its state cannot be saved."""
+
+    num_envs: int
+    obs: Tree
+    flags: np.ndarray
+
+    def __init__(self, env: Atari, num_envs: int, seed: int) -> None:
+        self.num_envs, self._name = num_envs, env.name
+        self._vector = _make(env, num_envs)
+        # ale-py would seed env i with seed + i: env 1 of seed 0 and env 0 of seed 1 would be twins.
+        seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1
+        frames, info = self._vector.reset(seed=seeds.astype(np.int64))
+        self.obs, self._lives = _first_frames(frames), np.array(info["lives"])
+        self.flags = np.full(num_envs, FIRST, np.uint8)
+
+    def step(self, action: np.ndarray) -> Rows:
+        """Act int32[1, env]; return the finished rows [1, env]."""
+        obs, flags, lives = self.obs, self.flags, self._lives
+        step = (flags & BORDER) == 0  # at a border ale-py ignores the action and resets
+        action = np.where(step, action, 0).astype(np.int32)
+        frames, reward, terminated, truncated, info = self._vector.step(action[0])
+        terminated, truncated = terminated & step, truncated & step
+        self.obs, self._lives = _first_frames(frames), np.array(info["lives"])
+        self.flags = next_flags(flags, terminated, truncated)
+        return Rows(
+            obs=obs,
+            action=action,
+            # At a border ale-py may still show the reward of the step before it.
+            reward=np.where(step, reward, 0).astype(np.float32)[None],
+            terminated=terminated[None],
+            truncated=truncated[None],
+            flags=flags[None],
+            extras={"life_lost": ((self._lives < lives) & step)[None]},
+        )
+
+    def render(self) -> np.ndarray:
+        """The first env's frame as the agent sees it, enlarged: uint8[336, 336, 3], gray."""
+        large = self.obs[0, 0].repeat(_ZOOM, 0).repeat(_ZOOM, 1)
+        return np.repeat(large[:, :, None], 3, 2)
+
+    def export(self) -> None:
+        """None: ale-py's vector env cannot save the emulators' state."""
+        return
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> NoReturn:
+        """Refused: there is nothing to restore from."""
+        raise BadState(
+            f"{self._name}: ale-py's vector env cannot restore a state, and export() gives none; "
+            "start fresh episodes and cut the stream there"
+        )
+
+    def close(self) -> None:
+        """Stop the threads and free the emulators."""
+        self._vector = None
+
+
+def _make(env: Atari, num_envs: int) -> Any:
+    """ale-py's vector env under next-step autoreset; a life lost neither ends nor resets."""
+    from ale_py.vector_env import AtariVectorEnv
+
+    return AtariVectorEnv(
+        env.game,
+        num_envs,
+        num_threads=env.threads,
+        max_num_frames_per_episode=env.max_frames,
+        repeat_action_probability=env.sticky,
+        full_action_space=env.full_actions,
+        autoreset_mode=AutoresetMode.NEXT_STEP,
+        stack_num=1,
+        frameskip=env.frame_skip,
+        maxpool=True,
+        noop_max=env.noops,
+        use_fire_reset=env.fire_reset,
+        reward_clipping=False,
+        episodic_life=False,
+        # True would set `terminated` at a life lost, though the game goes on with no reset, and
+        # leave no sure way to tell that from a game over. The lives are told either way.
+        life_loss_info=False,
+    )
+
+
+def _first_frames(frames: np.ndarray) -> np.ndarray:
+    """[env, 1, 84, 84] -> [1, env, 84, 84]; a copy, for ale-py does not say who owns the array."""
+    return frames[:, 0].copy()[None]
+
+
+def _games() -> list[str]:
+    """Every game that ale-py holds."""
+    try:
+        from ale_py import roms
+    except ImportError as error:
+        raise BadConfig("atari needs ale-py: pip install 'millpond[atari]'") from error
+    return roms.get_all_rom_ids()
+
+
+@lru_cache(maxsize=64)
+def _num_actions(env: Atari) -> int:
+    return int(_make(env, 1).single_action_space.n)

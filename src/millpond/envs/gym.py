@@ -1,0 +1,212 @@
+"""`GymEnv`: any Gymnasium env with discrete actions and one array to observe."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NoReturn
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from ..errors import BadConfig, BadState
+from ..rows import BORDER, FIRST, Rows, Tree, next_flags
+from ..spec import Field, Spec
+from .env import HostVector, Policy
+
+
+@dataclass(frozen=True)
+class GymEnv:
+    """A registered Gymnasium env by its id. 64-bit observations are narrowed to 32 bits.
+
+    `async` gives each copy a process of its own. `max_episode_steps` 0 keeps the env's own limit.
+    `film` builds it so that it can be rendered. `GymEnv("CartPole-v1")`.
+    """
+
+    id: str
+    vectorization: Literal["sync", "async"] = "sync"
+    max_episode_steps: int = 0
+    film: bool = False
+
+    def __post_init__(self) -> None:
+        if self.vectorization not in ("sync", "async"):
+            raise BadConfig(
+                f"{self.name}: vectorization must be 'sync' or 'async', got {self.vectorization!r}"
+            )
+        if self.max_episode_steps < 0:
+            raise BadConfig(
+                f"{self.name}: max_episode_steps must be 0 (the env's own limit) or more, "
+                f"got {self.max_episode_steps}"
+            )
+        # `module:Name-v0` is registered when the module is imported, which is left to Gymnasium.
+        if ":" not in self.id and self.id not in gymnasium.registry:
+            near = difflib.get_close_matches(self.id, gymnasium.registry, 1, 0.0)
+            raise BadConfig(
+                f"{self.name}: Gymnasium has no env of this id registered; "
+                + (f"did you mean {near[0]!r}? " if near else "")
+                + "If a package brings it, name it: 'package:Env-v0'"
+            )
+
+    @property
+    def name(self) -> str:
+        """`gym:CartPole-v1`"""
+        return f"gym:{self.id}"
+
+    @property
+    def num_agents(self) -> int:
+        """1"""
+        return 1
+
+    @property
+    def num_actions(self) -> int:
+        """Of the env's Discrete action space."""
+        return _facts(self).num_actions
+
+    @property
+    def observation(self) -> Field:
+        """The env's observation space as a field."""
+        return _facts(self).observation
+
+    @property
+    def extras(self) -> Mapping[str, Field]:
+        """None."""
+        return {}
+
+    @property
+    def frames_per_step(self) -> int:
+        """1: an emulator behind the env is not known of."""
+        return 1
+
+    @property
+    def references(self) -> Mapping[str, Policy]:
+        """None."""
+        return {}
+
+    def vector(self, num_envs: int, seed: int) -> HostVector:
+        """`num_envs` freshly reset envs."""
+        return _GymVector(self, num_envs, seed)
+
+
+class _GymVector:
+    """A `HostVector` over Gymnasium's own vector env; its state cannot be saved."""
+
+    num_envs: int
+    obs: Tree
+    flags: np.ndarray
+
+    def __init__(self, env: GymEnv, num_envs: int, seed: int) -> None:
+        facts = _facts(env)
+        self.num_envs, self._env, self._vector = num_envs, env, None
+        self._dtype, self._first_action = facts.observation.dtype, facts.first_action
+        self._vector = _make(env, num_envs)
+        # Gymnasium would seed env i with seed + i: env 1 of seed 0 would be env 0 of seed 1.
+        seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1
+        self.obs = self._own(self._vector.reset(seed=seeds.tolist())[0])
+        self.flags = np.full(num_envs, FIRST, np.uint8)
+
+    def step(self, action: np.ndarray) -> Rows:
+        """Act int32[1, env]; return the finished rows [1, env]."""
+        obs, flags = self.obs, self.flags
+        step = (flags & BORDER) == 0  # at a border Gymnasium ignores the action and resets
+        action = np.where(step, action, 0).astype(np.int32)
+        seen, reward, terminated, truncated, _ = self._vector.step(action[0] + self._first_action)
+        terminated, truncated = terminated & step, truncated & step
+        self.obs, self.flags = self._own(seen), next_flags(flags, terminated, truncated)
+        return Rows(
+            obs=obs,
+            action=action,
+            reward=np.where(step, reward, 0).astype(np.float32)[None],
+            terminated=terminated[None],
+            truncated=truncated[None],
+            flags=flags[None],
+        )
+
+    def render(self) -> np.ndarray:
+        """A picture of the first env, uint8[height, width, 3]; needs `film=True`."""
+        if not self._env.film:
+            raise BadConfig(
+                f"{self._env.name}: it was not built to be rendered; "
+                f"make it with GymEnv({self._env.id!r}, film=True)"
+            )
+        return np.array(self._vector.render()[0])
+
+    def export(self) -> None:
+        """None: Gymnasium has no way to save an env's state."""
+        return
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> NoReturn:
+        """Refused: there is nothing to restore from."""
+        raise BadState(
+            f"{self._env.name}: Gymnasium cannot restore an env's state, and export() gives none; "
+            "start fresh episodes and cut the stream there"
+        )
+
+    def close(self) -> None:
+        """Free the envs and end their processes."""
+        if self._vector is not None:
+            self._vector.close()
+            self._vector = None
+
+    def _own(self, seen: np.ndarray) -> np.ndarray:
+        """[env, *shape] -> [1, env, *shape], of the field's dtype; a copy nobody else holds."""
+        return np.array(seen, self._dtype)[None]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the spaces say."""
+
+    observation: Field
+    num_actions: int
+    first_action: int  # Gymnasium's actions may begin elsewhere than at 0
+
+
+@lru_cache(maxsize=64)
+def _facts(env: GymEnv) -> _Facts:
+    """Builds one env to ask it for its spaces, and closes it."""
+    built = _build(env, lambda options: gymnasium.make(env.id, **options))
+    try:
+        action = built.action_space
+        if not isinstance(action, gymnasium.spaces.Discrete):
+            raise BadConfig(
+                f"{env.name}: actions must be a Discrete space, got {action}; "
+                "wrap the env so that it offers a list of actions"
+            )
+        observation = Spec.from_env(built).obs
+        if not isinstance(observation, Field):
+            raise BadConfig(
+                f"{env.name}: it observes a dict {sorted(observation)}, one array was expected; "
+                "flatten it by a wrapper, or feed rows from a loop of your own, where a Spec "
+                "may hold a dict"
+            )
+        return _Facts(observation, int(action.n), int(action.start))
+    finally:
+        built.close()
+
+
+def _make(env: GymEnv, num_envs: int) -> Any:
+    """Gymnasium's vector env under next-step autoreset."""
+    return _build(
+        env,
+        lambda options: gymnasium.make_vec(
+            env.id,
+            num_envs,
+            vectorization_mode=env.vectorization,
+            vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+            **options,
+        ),
+    )
+
+
+def _build(env: GymEnv, make: Any) -> Any:
+    """`make(options)`, with Gymnasium's refusals told as ours."""
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if env.film else {}
+    if env.max_episode_steps:
+        options["max_episode_steps"] = env.max_episode_steps
+    try:
+        return make(options)
+    except gymnasium.error.Error as error:
+        raise BadConfig(f"{env.name}: Gymnasium could not build it: {error}") from error

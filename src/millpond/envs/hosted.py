@@ -1,0 +1,131 @@
+"""`HostedVector`: an env of pure functions, stepped from the host like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import BadState
+from ..rows import Array, Rows, Tree
+from .env import Env
+from .vector import EnvState, VectorEnv
+
+
+class HostedVector:
+    """`num_envs` copies of an `Env` as a `HostVector`: NumPy in and out, one jitted call per step.
+
+    Every random number follows from the seed and the turn, so `export` holds the whole state.
+    `rows = HostedVector(MinAtar("breakout"), 8, seed=0).step(action)`.
+    """
+
+    num_envs: int
+    obs: Tree
+    flags: np.ndarray
+
+    def __init__(self, env: Env, num_envs: int, seed: int) -> None:
+        self.env, self.num_envs = env, num_envs
+        self._seed, self._turn = seed, 0
+        reset, self._step = _programs(env, num_envs)
+        self._show(reset(*self._moment()))
+
+    def step(self, action: np.ndarray) -> Rows:
+        """Act int32[agents, env]; return the finished rows [agents, env], read-only arrays."""
+        turn = self._turn + 1
+        state, rows = self._step(*self._moment(turn), self._state, np.asarray(action, np.int32))
+        rows = jax.device_get(rows)._replace(obs=self.obs)
+        self._turn = turn
+        self._show(state)
+        return rows
+
+    def render(self) -> np.ndarray:
+        """A picture of the first env, uint8[height, width, 3]."""
+        return self.env.render(jax.tree.map(lambda leaf: leaf[0], self._state.inner))
+
+    def export(self) -> dict[str, np.ndarray]:
+        """`seed`, `turn` and every leaf of the state as `leaf/0` ..."""
+        leaves = jax.device_get([_plain(leaf) for leaf in jax.tree.leaves(self._state)])
+        arrays = {f"leaf/{i}": np.array(leaf) for i, leaf in enumerate(leaves)}
+        moment = {"seed": self._seed, "turn": self._turn}
+        return {name: np.array([n], np.int64) for name, n in moment.items()} | arrays
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `export` returned, whatever seed this one was made with."""
+        leaves, tree = jax.tree.flatten(self._state)
+        names = {"seed", "turn", *(f"leaf/{i}" for i in range(len(leaves)))}
+        if names != set(arrays):
+            raise BadState(
+                f"{self.env.name}: an exported state of {len(leaves)} leaves was expected, got "
+                f"the arrays {sorted(arrays)}; restore what export() of the same env returned"
+            )
+        fresh = [self._fit(i, leaf, arrays[f"leaf/{i}"]) for i, leaf in enumerate(leaves)]
+        self._seed, self._turn = int(arrays["seed"][0]), int(arrays["turn"][0])
+        self._show(jax.tree.unflatten(tree, fresh))
+
+    def close(self) -> None:
+        """Nothing is held that the garbage collector does not free."""
+
+    def _fit(self, i: int, leaf: Array, given: np.ndarray) -> Array:
+        """`given` as leaf number i."""
+        plain = _plain(leaf)
+        if (plain.shape, plain.dtype) != (given.shape, given.dtype):
+            raise BadState(
+                f"{self.env.name}: leaf/{i} is {plain.dtype} {plain.shape}, got {given.dtype} "
+                f"{given.shape}; restore into the same env with as many copies"
+            )
+        # A copy: the caller may go on to change its array, and JAX may not have copied it.
+        array = jax.device_put(given.copy())
+        return (
+            jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
+            if _is_key(leaf)
+            else array
+        )
+
+    def _moment(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Seed and turn as uint32 words, high then low: a turn does not fit 32 bits for ever."""
+        return _words(self._seed), _words(turn)
+
+    def _show(self, state: EnvState) -> None:
+        """Keep `state`; what it shows comes to the host once, for acting and for the row."""
+        self._state = state
+        self.obs, self.flags = jax.device_get((state.obs, state.flags))
+
+
+@lru_cache(maxsize=32)
+def _programs(env: Env, num_envs: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Jitted `reset` and `step`: one compilation however often such envs are made."""
+    envs = VectorEnv(env, num_envs)
+
+    def reset(seed: Array, turn: Array) -> EnvState:
+        return envs.reset(_key(seed, turn))
+
+    def step(seed: Array, turn: Array, state: EnvState, action: Array) -> tuple[EnvState, Rows]:
+        state, rows = envs.step(state, action, _key(seed, turn))
+        return state, rows._replace(obs=None)  # the host has it already
+
+    # No donation: NumPy arrays handed out may share memory with the state before.
+    return jax.jit(reset), jax.jit(step)
+
+
+def _words(number: int) -> np.ndarray:
+    return np.array([number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF], np.uint32)
+
+
+def _key(seed: Array, turn: Array) -> jax.Array:
+    key = jax.random.key(seed[1])
+    for word in (seed[0], turn[0], turn[1]):
+        key = jax.random.fold_in(key, word)
+    return key
+
+
+def _is_key(leaf: Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Array) -> Array:
+    """Arrays of PRNG keys as the integers they are made of; others as they are."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf

@@ -1,0 +1,147 @@
+"""`MinAtar`: the five MinAtar games of pgx as pure functions, for use inside jit."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import BadConfig
+from ..rows import Array
+from ..spec import Field
+from .env import Outcome, Policy
+
+_CLASSES = {
+    "asterix": "MinAtarAsterix",
+    "breakout": "MinAtarBreakout",
+    "freeway": "MinAtarFreeway",
+    "seaquest": "MinAtarSeaquest",
+    "space_invaders": "MinAtarSpaceInvaders",
+}
+_CELL = 24  # pixels
+_BACKGROUND = (16, 18, 24)
+_COLOURS = np.array(
+    [
+        (86, 180, 233),
+        (230, 159, 0),
+        (120, 128, 140),
+        (0, 158, 115),
+        (240, 228, 66),
+        (213, 94, 0),
+        (204, 121, 167),
+        (0, 114, 178),
+        (245, 245, 245),
+        (150, 90, 200),
+    ],
+    np.uint8,
+)
+
+
+@dataclass(frozen=True)
+class MinAtar:
+    """One MinAtar game: observations bool[10, 10, channels], raw rewards, one agent.
+
+    An episode ends by termination only; Freeway's time limit is part of its rules and terminates
+    too. With probability `sticky` the last action is repeated. `MinAtar("breakout")`.
+    """
+
+    game: str
+    sticky: float = 0.1
+    minimal_actions: bool = True
+
+    def __post_init__(self) -> None:
+        game = self.game.lower().replace("-", "_")
+        if game not in _CLASSES:
+            near = difflib.get_close_matches(game, _CLASSES, 1, 0.0)[0]
+            raise BadConfig(
+                f"minatar: there is no game {self.game!r}; did you mean {near!r}? "
+                f"The games are {', '.join(_CLASSES)}"
+            )
+        if not 0 <= self.sticky <= 1:
+            raise BadConfig(f"minatar: sticky is a probability, 0 ... 1, got {self.sticky}")
+        object.__setattr__(self, "game", game)
+
+    @property
+    def name(self) -> str:
+        """`minatar/breakout`"""
+        return f"minatar/{self.game}"
+
+    @property
+    def num_agents(self) -> int:
+        """1"""
+        return 1
+
+    @property
+    def num_actions(self) -> int:
+        """All 6, or only those that do something in this game."""
+        return _shapes(self)[1]
+
+    @property
+    def observation(self) -> Field:
+        """bool[10, 10, channels]; each channel shows one kind of thing."""
+        return Field("bool", _shapes(self)[0])
+
+    @property
+    def extras(self) -> Mapping[str, Field]:
+        """None."""
+        return {}
+
+    @property
+    def frames_per_step(self) -> int:
+        """1: there is no emulator."""
+        return 1
+
+    @property
+    def references(self) -> Mapping[str, Policy]:
+        """None."""
+        return {}
+
+    def reset(self, key: jax.Array) -> Any:
+        """A fresh episode's pgx state."""
+        return _game(self).init(key)
+
+    def step(self, state: Any, action: Array, key: jax.Array) -> tuple[Any, Outcome]:
+        """One turn under int32[1]. A terminal state stays as it is and gives no reward."""
+        state = _game(self).step(state, action[0], key)
+        return state, Outcome(state.rewards, state.terminated, state.truncated)
+
+    def observe(self, state: Any) -> Array:
+        """bool[1, 10, 10, channels]; at a terminal state this is the true final observation."""
+        return state.observation[None]  # pgx keeps it in the state: nothing is computed again
+
+    def render(self, state: Any) -> np.ndarray:
+        """Host: uint8[240, 240, 3], one colour per channel; a higher channel covers a lower one."""
+        seen = np.asarray(state.observation)
+        picture = np.empty((*seen.shape[:2], 3), np.uint8)
+        picture[:] = _BACKGROUND
+        for channel in range(seen.shape[2]):
+            picture[seen[:, :, channel]] = _COLOURS[channel]
+        return picture.repeat(_CELL, 0).repeat(_CELL, 1)
+
+
+@lru_cache(maxsize=64)
+def _game(env: MinAtar) -> Any:
+    """The pgx env of these settings, without pgx's own autoreset: `VectorEnv` resets."""
+    # pgx makes arrays when imported and when built. Were the first use inside jit, they would be
+    # tracers of that one program, kept for ever.
+    with jax.ensure_compile_time_eval():
+        try:
+            module = importlib.import_module(f"pgx.minatar.{env.game}")
+        except ImportError as error:
+            raise BadConfig("minatar needs pgx: pip install 'millpond[minatar]'") from error
+        return getattr(module, _CLASSES[env.game])(
+            use_minimal_action_set=env.minimal_actions, sticky_action_prob=env.sticky
+        )
+
+
+@lru_cache(maxsize=64)
+def _shapes(env: MinAtar) -> tuple[tuple[int, ...], int]:
+    """Shape of an observation and number of actions; nothing is computed."""
+    state = jax.eval_shape(_game(env).init, jax.eval_shape(lambda: jax.random.key(0)))
+    return state.observation.shape, state.legal_action_mask.shape[0]
