@@ -65,15 +65,16 @@ def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise BadConfig(f"setting '{path}': expected a list, got {value!r}")
-        return tuple(_typed(options[0], inner, None, f"{path}[{i}]") for i, inner in enumerate(value))
-    if hint is Any and before is not None and dataclasses.is_dataclass(before):
-        hint = type(before)
-    if dataclasses.is_dataclass(hint):
+        return tuple(
+            _typed(options[0], inner, None, f"{path}[{i}]") for i, inner in enumerate(value)
+        )
+    kind: type = type(before) if hint is Any else hint  # an env's settings are typed by the env
+    if dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise BadConfig(f"setting '{path}': expected a table of settings, got {value!r}")
-        return from_plain(hint if isinstance(hint, type) else type(hint), value, before, f"{path}.")
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return from_plain(kind, value, before, f"{path}.")
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
-        raise BadConfig(f"setting '{path}': expected {hint.__name__}, got {value!r}")
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        raise BadConfig(f"setting '{path}': expected {kind.__name__}, got {value!r}")
     return value

@@ -31,7 +31,7 @@ class Sink(Protocol):
 class Metrics:
     """Appends lines to a `.jsonl` file and hands their numbers to the sinks.
 
-    `metrics.write("train", steps, frames, {"return": 12.5})`. What is not finite is written as null.
+    `metrics.write("train", steps, frames, {"return": 12.5})`. What is not finite becomes null.
     """
 
     def __init__(self, path: Path, sinks: list[Sink] | None = None) -> None:
@@ -92,7 +92,7 @@ class TensorBoard:
 
     def __init__(self, folder: Path) -> None:
         try:
-            from tensorboardX import SummaryWriter
+            from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise _missing("tensorboard", "tensorboardX") from error
         self._writer = SummaryWriter(str(folder / "tensorboard"))
@@ -110,7 +110,7 @@ class Wandb:
 
     def __init__(self, folder: Path, title: str) -> None:
         try:
-            import wandb
+            import wandb  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise _missing("wandb", "wandb") from error
         self._run: Any = wandb.init(project="millpond", name=title, dir=str(folder))

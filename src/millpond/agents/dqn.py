@@ -41,7 +41,7 @@ class DQNSettings:
     update_every: int = 1  # turns of all envs between two rounds of updates
     updates: int = 1  # per such round
     min_fill: int = 2_000  # rows stored before the first update, per policy
-    capacity: int = 100_000  # rows, per policy
+    capacity: int = 102_400  # rows, per policy
     sampler: Literal["uniform", "stratified", "recent", "prioritized"] = "uniform"
     half_life: float = 20_000.0  # recent: rows of a stream after which a row counts half
     alpha: float = 0.6  # prioritized

@@ -17,7 +17,7 @@ from ..rows import Array
 from ..spec import Field
 from .env import Outcome, Policy
 
-_CLASSES = {
+GAMES = {
     "asterix": "MinAtarAsterix",
     "breakout": "MinAtarBreakout",
     "freeway": "MinAtarFreeway",
@@ -57,11 +57,11 @@ class MinAtar:
 
     def __post_init__(self) -> None:
         game = self.game.lower().replace("-", "_")
-        if game not in _CLASSES:
-            near = difflib.get_close_matches(game, _CLASSES, 1, 0.0)[0]
+        if game not in GAMES:
+            near = difflib.get_close_matches(game, GAMES, 1, 0.0)[0]
             raise BadConfig(
                 f"minatar: there is no game {self.game!r}; did you mean {near!r}? "
-                f"The games are {', '.join(_CLASSES)}"
+                f"The games are {', '.join(GAMES)}"
             )
         if not 0 <= self.sticky <= 1:
             raise BadConfig(f"minatar: sticky is a probability, 0 ... 1, got {self.sticky}")
@@ -135,7 +135,7 @@ def _game(env: MinAtar) -> Any:
             module = importlib.import_module(f"pgx.minatar.{env.game}")
         except ImportError as error:
             raise BadConfig("minatar needs pgx: pip install 'millpond[minatar]'") from error
-        return getattr(module, _CLASSES[env.game])(
+        return getattr(module, GAMES[env.game])(
             use_minimal_action_set=env.minimal_actions, sticky_action_prob=env.sticky
         )
 

@@ -124,7 +124,8 @@ class DeviceLoop:
 
     def _first_evidence(self, state: LoopState) -> Batch | Minibatch:
         if self.pond is None:
-            return self._learn_rollout(state, *self._rollout(state)[1:])[1]
+            sums = jax.tree.map(jnp.asarray, no_sums(self.population.policies))
+            return self._learn_rollout(state, self._rollout(state, sums)[2])[1]
         return self._draw(state, key_of(0, Role.DRAW))[1]
 
     def _run(
@@ -170,14 +171,12 @@ class DeviceLoop:
 
     # --- DQN: rows into the pond, batches out of it --------------------------------------------
 
-    def _dqn_cycle(
-        self, state: LoopState, sums: Sums, learning: bool
-    ) -> tuple[LoopState, Sums]:
+    def _dqn_cycle(self, state: LoopState, sums: Sums, learning: bool) -> tuple[LoopState, Sums]:
         assert self.pond
         add = jax.vmap(self.pond.add, in_axes=(self.pond.axes, 0), out_axes=self.pond.axes)
 
         def turn(carry: tuple[LoopState, Sums], _: None) -> tuple[tuple[LoopState, Sums], None]:
-            state, sums, _, rows = self._turn(*carry)
+            state, sums, _move, rows = self._turn(*carry)
             return (state._replace(replay=add(state.replay, rows)), sums), None
 
         (state, sums), _ = jax.lax.scan(turn, (state, sums), length=self.turns_per_cycle)
@@ -213,18 +212,13 @@ class DeviceLoop:
 
     # --- PQN: a rollout, then passes over it ---------------------------------------------------
 
-    def _pqn_cycle(
-        self, state: LoopState, sums: Sums, learning: bool
-    ) -> tuple[LoopState, Sums]:
+    def _pqn_cycle(self, state: LoopState, sums: Sums, learning: bool) -> tuple[LoopState, Sums]:
         state, sums, rollout = self._rollout(state, sums)
-        state, evidence, found = self._learn_rollout(state, sums, rollout)
+        state, evidence, found = self._learn_rollout(state, rollout)
         state = state._replace(evidence=evidence)
         return state, learned(sums, found, self.updates_per_cycle)
 
-    def _rollout(
-        self, state: LoopState, sums: Sums | None = None
-    ) -> tuple[LoopState, Sums, Rollout]:
-        sums = sums or jax.tree.map(jnp.asarray, no_sums(self.population.policies))
+    def _rollout(self, state: LoopState, sums: Sums) -> tuple[LoopState, Sums, Rollout]:
 
         def turn(carry: tuple[LoopState, Sums], _: None) -> tuple[tuple[LoopState, Sums], Any]:
             state, sums, move, rows = self._turn(*carry)
@@ -234,11 +228,12 @@ class DeviceLoop:
         (state, sums), seen = jax.lax.scan(turn, (state, sums), length=self.turns_per_cycle)
         _, stacks = self.player.look(state.history, *self._seen(state))
         after = self.player.values(state.agent.params, stacks).max(-1)
-        *facts, value = seen
-        return state, sums, Rollout(*facts, jnp.concatenate([value, after[None]]))
+        rollout = Rollout(*seen)
+        value = jnp.concatenate([rollout.value, after[None]])
+        return state, sums, rollout._replace(value=value)
 
     def _learn_rollout(
-        self, state: LoopState, sums: Sums, rollout: Rollout
+        self, state: LoopState, rollout: Rollout
     ) -> tuple[LoopState, Minibatch, Learned]:
         assert isinstance(self.agent, PQN)
         key = key_of(self.settings.seed, Role.LEARN, state.turn)

@@ -26,7 +26,7 @@ Choose = Callable[[Any, Array, jax.Array], Array]
 
 
 class Scores(NamedTuple):
-    """What was played: [policies, episodes]. `unfinished` episodes were cut off and count so far."""
+    """What was played: [policies, episodes]. `unfinished` ones were cut off and count so far."""
 
     returns: np.ndarray
     lengths: np.ndarray
@@ -54,7 +54,9 @@ class Referee:
         self.agent = make_agent(settings)
         stacker = Stacker(spec_of(world), settings.window)
         self.player = Player(self.agent, stacker, self.population)
-        self._greedy = self._make(lambda params, stacks, _: greedy(self.player.values(params, stacks)))
+        self._greedy = self._make(
+            lambda params, stacks, _: greedy(self.player.values(params, stacks))
+        )
 
     def play(self, params: Any) -> Scores:
         """All policies, greedily; params have the leading axis [policies]."""
@@ -90,7 +92,14 @@ class Referee:
             envs, rows = vector.step(envs, population.by_env(action), stepping)
             rows = population.by_policy(rows)
             total, length = total + rows.reward * alive, length + alive
-            return time + 1, envs, history, total, length, alive & ~(rows.terminated | rows.truncated)
+            return (
+                time + 1,
+                envs,
+                history,
+                total,
+                length,
+                alive & ~(rows.terminated | rows.truncated),
+            )
 
         envs = vector.reset(key_of(seed, Role.RESET))
         history = jax.tree.map(jnp.asarray, self.player.init())
@@ -98,7 +107,7 @@ class Referee:
         return last[-3], last[-2], last[-1].sum()
 
     def _on_host(self, params: Any, choose: Choose) -> Scores:
-        """Every env plays one episode; so no short episode is counted more often than a long one."""
+        """One episode per env, so that short episodes do not count more often than long ones."""
         world: Any = self.settings.world
         assert isinstance(world, HostEnv)
         vector = world.vector(self.population.all_envs, EVALUATION_SEED)
@@ -110,7 +119,8 @@ class Referee:
         try:
             for time in range(self.settings.eval_turns):
                 flags = np.broadcast_to(vector.flags, shape)
-                history, stacks = look(history, vector.obs.reshape(*shape, *vector.obs.shape[2:]), flags)
+                obs = vector.obs.reshape(*shape, *vector.obs.shape[2:])
+                history, stacks = look(history, obs, flags)
                 action = choose(params, stacks, key_of(EVALUATION_SEED, Role.EVALUATE, time))
                 rows = vector.step(np.asarray(self.population.by_env(action)))
                 rows = jax.device_get(self.population.by_policy(rows))

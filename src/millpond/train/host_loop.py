@@ -1,9 +1,9 @@
-"""`HostLoop`: env -> rows -> replay -> agent in Python, for envs or replay that live on the host."""
+"""`HostLoop`: env -> rows -> replay -> agent in Python, for envs or replay on the host."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import DQN, PQN, AgentState, Learned, Rollout
+from ..agents import DQN, AgentState, Rollout
 from ..envs import Env, HostEnv, HostVector, spec_of
 from ..envs.hosted import HostedVector
 from ..rows import Rows
@@ -57,7 +57,7 @@ class HostLoop:
 
     @staticmethod
     @contextlib.contextmanager
-    def opened(settings: Settings, folder: Path) -> Iterator[HostLoop]:
+    def opened(settings: Settings, folder: Path) -> Generator[HostLoop]:
         """Open envs and replay, and close them at the end."""
         world, number = settings.world, settings.members * settings.envs
         if isinstance(world, Env):
@@ -182,8 +182,9 @@ class HostLoop:
             facts = (rows.action, rows.reward, rows.terminated, rows.truncated, rows.flags)
             seen.append((np.asarray(move.stacks), *facts, np.asarray(move.values.max(-1))))
         after = self._values(state.agent.params, state.history, *self._seen())
-        *facts, value = (np.stack(column) for column in zip(*seen, strict=True))
-        rollout = Rollout(*facts, np.concatenate([value, np.asarray(after)[None]]))
+        rollout = Rollout(*(np.stack(column) for column in zip(*seen, strict=True)))
+        value = np.concatenate([rollout.value, np.asarray(after)[None]])
+        rollout = rollout._replace(value=value)
         keys = jax.random.split(
             key_of(self.settings.seed, Role.LEARN, state.turn), self.population.policies
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,7 +62,7 @@ class Loop(Protocol):
 
 
 @contextlib.contextmanager
-def open_loop(settings: Settings, folder: Path) -> Iterator[Loop]:
+def open_loop(settings: Settings, folder: Path) -> Generator[Loop]:
     """The loop that the settings ask for; whatever it opens is closed at the end."""
     if settings.on_device:
         yield DeviceLoop(settings)

@@ -50,7 +50,9 @@ class OfflineLoop:
             batch = self.lake.sample(rng, settings.dqn.batch, window, sampler=sampler)
             batch = jax.tree.map(lambda leaf: leaf[None], batch)
             steps = self.steps(state)
-            agent, found = self._update(state.agent, batch, self.rate(steps), np.ones(1, np.float32))
+            agent, found = self._update(
+                state.agent, batch, self.rate(steps), np.ones(1, np.float32)
+            )
             state = OfflineState(agent, state.updates + 1, None)
             if np.asarray(agent.bad).any():
                 return state._replace(evidence=batch), sums

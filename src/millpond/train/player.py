@@ -34,7 +34,7 @@ class Player:
         return self.stacker.init(self.population.policies * self.population.envs)
 
     def look(self, history: History, obs: Array, flags: Array) -> tuple[History, Array]:
-        """Take obs[policies, envs, ...] and their flags; the stacks [policies, envs, stack, ...]."""
+        """Take obs[policies, envs, ...] and flags; give stacks [policies, envs, stack, ...]."""
         flat = self.population.flat
         history, stacks = self.stacker.push(history, flat(obs), flat(flags))
         return history, self.population.deep(stacks)

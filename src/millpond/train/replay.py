@@ -1,9 +1,9 @@
-"""`HostReplay`: what the host loop asks of replay, over a Pond, HostPonds or Lakes, one per policy."""
+"""`HostReplay`: replay as the host loop uses it: a Pond, HostPond or Lake for each policy."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -140,7 +140,9 @@ class HostPondReplay:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         for policy, pond in enumerate(self.ponds):
             begin = f"{policy}/"
-            pond.restore({k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)})
+            pond.restore(
+                {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}
+            )
 
 
 class LakeReplay:
@@ -155,7 +157,7 @@ class LakeReplay:
 
     @staticmethod
     @contextlib.contextmanager
-    def opened(settings: Settings, spec: Spec, folder: Path) -> Iterator[LakeReplay]:
+    def opened(settings: Settings, spec: Spec, folder: Path) -> Generator[LakeReplay]:
         """Open or create the Lakes, and close them at the end."""
         if settings.dqn.sampler == "prioritized":
             raise BadConfig(

@@ -1,10 +1,10 @@
 """`Run`: the folder of one training run, which holds all that is needed to go on with it.
 
-    config.json            the settings, and the version that wrote them
-    status.json            running, finished, stopped or diverged, and how far
-    metrics.jsonl          what happened, by env steps; speed.jsonl: how fast, by the clock
-    checkpoints/N.safetensors   the parameters after N env steps; kept
-    resume.safetensors     the whole state; replaced
+config.json            the settings, and the version that wrote them
+status.json            running, finished, stopped or diverged, and how far
+metrics.jsonl          what happened, by env steps; speed.jsonl: how fast, by the clock
+checkpoints/N.safetensors   the parameters after N env steps; kept
+resume.safetensors     the whole state; replaced
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""`train(run)`: rounds, lines, evaluations, checkpoints, resume states, until the steps are done."""
+"""`train(run)`: rounds, lines, evaluations, checkpoints and resume states, to the last step."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,9 @@ class _Session:
         self.settings = run.settings
         self.referee = Referee(run.settings, run.settings.eval_episodes)
         self.state, position = self._begin()
-        sinks = [make_sink(self.settings.track, run.path, run.path.name)] if self.settings.track else []
+        sinks = (
+            [make_sink(self.settings.track, run.path, run.path.name)] if self.settings.track else []
+        )
         cut_file(run.metrics, position)
         self.metrics = Metrics(run.metrics, sinks)
         self.speed = Metrics(run.speed)
@@ -99,10 +101,9 @@ class _Session:
 
     def _round(self) -> None:
         settings, before = self.settings, self.steps
-        due = (before // settings.log_every + 1) * settings.log_every
         envs = 1 if settings.from_lake else settings.envs
-        missing = min(due, settings.steps) - before
-        cycles = max(1, -(-missing // (envs * self.loop.turns_per_cycle)))
+        missing = min(settings.log_every, settings.steps - before)
+        cycles = -(-missing // (envs * self.loop.turns_per_cycle))
         began = time.perf_counter()
         self.state, sums = self.loop.round(self.state, cycles)
         self._guard(before)
@@ -173,7 +174,9 @@ class _Session:
         tree = {"agent": self.state.agent, "batch": self.state.evidence}
         about = {**self._about(), "policy": policy, "update": update}
         save_tree(path, jax.device_get(tree), about)
-        self.metrics.write("diverged", self.steps, self.frames, {"policy": policy, "update": update})
+        self.metrics.write(
+            "diverged", self.steps, self.frames, {"policy": policy, "update": update}
+        )
         self.run.say("diverged", self.steps)
         raise Diverged(
             f"update {update} of policy {policy}, between {before:,} and {self.steps:,} steps, had "
@@ -185,7 +188,7 @@ class _Session:
 
 
 def summary(sums: Sums) -> dict[str, Any]:
-    """Means of a round: over its episodes and over its updates, per policy where that tells more."""
+    """Means of a round, over its episodes and over its updates."""
     episodes, updates = np.asarray(sums.episodes), np.maximum(np.asarray(sums.updates), 1)
     some = np.maximum(episodes, 1)
     returns = [
@@ -220,7 +223,7 @@ def resume_point(run: Run) -> int:
 
 
 @contextmanager
-def _stop_asked() -> Iterator[list[int]]:
+def _stop_asked() -> Generator[list[int]]:
     """Signals received; the second Ctrl-C is no longer ours."""
     asked: list[int] = []
 

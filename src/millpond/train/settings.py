@@ -49,6 +49,10 @@ class Settings:
         for name in (*ones, "eval_turns", "checkpoint_every", "resume_every"):
             if getattr(self, name) < 1:
                 raise BadConfig(f"{name} must be at least 1, got {getattr(self, name)}")
+        if any(mark in self.env for mark in "/:") and self.world.name != self.env:
+            raise BadConfig(
+                f"env is {self.env} but world describes {self.world.name}; name that env instead"
+            )
         if not 0 <= self.seed < 2**31:
             raise BadConfig(f"seed must lie in [0, 2^31), got {self.seed}")
         if self.steps >= 2**32:

@@ -52,7 +52,7 @@ def no_sums(policies: int) -> Sums:
 def count(tally: Tally, sums: Sums, rows: Rows, xp: Any = jnp) -> tuple[Tally, Sums]:
     """Take one turn's rows[policies, envs]. Border rows count as nothing."""
     step = (rows.flags & BORDER) == 0
-    ended = rows.terminated | rows.truncated
+    ended: Array = rows.terminated | rows.truncated
     reward = tally.reward + rows.reward
     length = tally.length + step
     taken = step.sum(1, dtype=np.int32)

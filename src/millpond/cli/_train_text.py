@@ -1,0 +1,101 @@
+"""What a training run shows while it goes and when it has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..errors import Diverged
+from ..train import Run, train
+from ..train.session import curve, resume_point
+from ..view import save_curve, terminal_curve
+
+
+def train_and_show(run: Run) -> int:
+    """Train to the end with a progress line, then the learning curve; the exit code."""
+    console = Console(stderr=True)
+    settings = run.settings
+    begin = resume_point(run)
+    where = f" from step {begin:,}" if begin else ""
+    console.print(f"{settings.env}, {settings.agent}, {settings.steps:,} steps{where}: {run.path}")
+    console.print("compiling ...", end="\r" if console.is_terminal else "\n")
+    try:
+        with ProgressLine(console, settings.steps, begin) as line:
+            digest = train(run, line)
+    except KeyboardInterrupt:
+        console.print(f"stopped and saved; millpond resume {run.path} goes on")
+        return 130
+    except Diverged as error:
+        console.print(f"diverged: {error}", style="red", soft_wrap=True)
+        return 3
+    show_curve(run)
+    print(f"parameters {digest}")
+    print(f"next: millpond eval {run.path}")
+    return 0
+
+
+class ProgressLine:
+    """`told` of a training session: a live line in a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console, steps: int, begin: int) -> None:
+        self.console, self.steps, self.begin = console, steps, begin
+        self.progress = Progress(
+            TextColumn("{task.percentage:3.0f}%"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task: Any = None
+        self.greedy = ""
+
+    def __enter__(self) -> ProgressLine:
+        self.progress.start()
+        self.task = self.progress.add_task("", total=self.steps, completed=self.begin, text="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        if line["kind"] == "eval":
+            self.greedy = f"greedy {line['return']:.2f}"
+            if len(line["returns"]) > 1:
+                self.greedy += f" (least {line['least']:.2f})"
+            if not self.console.is_terminal:
+                self.console.print(f"{line['steps']:>11,} steps   {self.greedy}")
+        elif line["kind"] == "train":
+            self.progress.update(self.task, completed=line["steps"], text=self._text(line))
+
+    def _text(self, line: dict[str, Any]) -> str:
+        parts = [f"{_short(line['steps'])} steps", f"{_short(line['steps_per_second'])}/s"]
+        if line["return"] is not None:
+            parts.append(f"return {line['return']:.2f}")
+        if self.greedy:
+            parts.append(self.greedy)
+        parts.append(f"eps {max(line['epsilon']):.3f}")
+        if "loss" in line:
+            parts.append(f"Q {line['q']:.2f} loss {line['loss']:.3g}")
+            parts.append(f"{_short(line['updates_per_second'])} updates/s")
+        return "  ".join(parts)
+
+
+def show_curve(run: Run) -> None:
+    """Greedy returns by env steps, in the terminal and as a picture in the run's folder."""
+    steps, returns = curve(run)
+    if not steps:
+        return
+    title = f"{run.settings.env}, {run.settings.agent}: greedy return by env steps"
+    print(terminal_curve(steps, returns, title))
+    save_curve(run.path / "curve.png", steps, returns, title, "env steps", "return")
+
+
+def _short(number: float) -> str:
+    for scale, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(number) >= scale:
+            return f"{number / scale:.3g}{unit}"
+    return f"{number:.3g}"

@@ -1,0 +1,131 @@
+"""`millpond eval`: play greedily and compare with random and scripted players
+
+millpond eval runs/treasure --episodes 1000
+millpond eval runs/treasure --checkpoint 100000 --video film.gif --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from ..errors import BadConfig
+from ..train import Referee, Run, Scores
+from ..train.checkpoint import load_tree
+from ..train.device_loop import make_agent
+from ..train.film import film
+from ._print import empty_table, print_table
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="millpond eval",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--checkpoint", type=int, help="env steps; default the newest")
+    parser.add_argument("--video", type=Path, help="film one episode: a .gif or an .mp4")
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    options = parser.parse_args(args)
+    if options.episodes < 2:
+        raise BadConfig(f"--episodes must be at least 2, got {options.episodes}")
+    run = Run.open(options.run)
+    kept = run.checkpoint(options.checkpoint)
+    params, _ = load_tree(kept.path, blank_params(run))
+    pictures = film(run.settings, params, options.video) if options.video else 0
+    result = compare(run, params, options.episodes)
+    result |= {"run": str(run.path), "steps": kept.steps}
+    if options.json:
+        print(json.dumps(result, indent=2))
+    else:
+        show(result)
+        if options.video:
+            print(f"{pictures} pictures in {options.video}")
+    return 0
+
+
+def blank_params(run: Run) -> Any:
+    """Shapes and dtypes of the run's parameters."""
+    settings = run.settings
+    keys = jax.random.split(jax.random.key(0), settings.policies)
+    return jax.eval_shape(jax.vmap(make_agent(settings).init), keys).params
+
+
+def compare(run: Run, params: Any, episodes: int) -> dict[str, Any]:
+    """Mean returns of every policy and of the references in its place, and normalised scores."""
+    world: Any = run.settings.world
+    referee = Referee(run.settings, episodes)
+    greedy, chance = referee.play(params), referee.watch("random")
+    scripts = {name: referee.watch(name) for name in world.references}
+    best = next(iter(scripts.values()), None)
+    rows: list[dict[str, Any]] = []
+    for policy in range(run.settings.policies):
+        row = {
+            "policy": policy,
+            "member": policy // world.num_agents,
+            "agent": policy % world.num_agents,
+            "greedy": float(greedy.mean()[policy]),
+            "error": float(greedy.error()[policy]),
+            "random": float(chance.mean()[policy]),
+        }
+        row |= {name: float(scores.mean()[policy]) for name, scores in scripts.items()}
+        if best is not None:
+            span = float(best.mean()[policy]) - row["random"]
+            row["normalised"] = (row["greedy"] - row["random"]) / span if span else None
+        rows.append(row)
+    return {
+        "env": run.settings.env,
+        "agent": run.settings.agent,
+        "episodes": episodes,
+        "unfinished": greedy.unfinished,
+        "references": list(scripts),
+        "policies": rows,
+        "team": _team(rows, greedy),
+    }
+
+
+def _team(rows: list[dict[str, Any]], greedy: Scores) -> dict[str, Any]:
+    scores = [row["normalised"] for row in rows if row.get("normalised") is not None]
+    team: dict[str, Any] = {"greedy": float(greedy.mean().mean())}
+    if scores:
+        team |= {"normalised": float(np.mean(scores)), "least": min(scores)}
+    return team
+
+
+def show(result: dict[str, Any]) -> None:
+    """The table of one evaluation."""
+    scripts = result["references"]
+    heads = ["policy", "greedy", "±", "random", *scripts]
+    normalised = bool(scripts)
+    table = empty_table([*heads, "normalised"] if normalised else heads, 1)
+    for row in result["policies"]:
+        numbers = [row["greedy"], row["error"], row["random"], *(row[name] for name in scripts)]
+        cells = [f"{number:.2f}" for number in numbers]
+        if normalised:
+            score = row["normalised"]
+            cells.append("-" if score is None else f"{score:.3f}")
+        table.add_row(f"{row['policy']}", *cells)
+    print(
+        f"{result['env']}, {result['agent']} after {result['steps']:,} steps: "
+        f"{result['episodes']:,} greedy episodes, mean return"
+    )
+    print_table(Console(), table)
+    team = result["team"]
+    text = f"mean of all policies {team['greedy']:.2f}"
+    if "normalised" in team:
+        first = scripts[0]
+        text += f"; normalised (random 0, {first} 1): mean {team['normalised']:.3f}, "
+        text += f"least {team['least']:.3f}"
+    print(text)
+    if result["unfinished"]:
+        print(f"{result['unfinished']} episodes were cut off at the longest length allowed")

@@ -1,0 +1,66 @@
+"""`millpond runs`: list the runs in a folder and how they stand
+
+millpond runs
+millpond runs elsewhere --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..metrics import read_metrics
+from ..train import Run, find_runs
+from ._print import empty_table, print_table
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="millpond runs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"))
+    parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
+    options = parser.parse_args(args)
+    found = [about(run) for run in find_runs(options.root)]
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    if not found:
+        print(f"no runs in {options.root}; millpond train ENV makes one")
+        return 0
+    table = empty_table(["run", "env", "agent", "state", "steps", "of", "greedy", "best"], 4)
+    for one in found:
+        numbers = [f"{one['steps']:,}", f"{one['of']:,}", _real(one["greedy"]), _real(one["best"])]
+        table.add_row(one["run"], one["env"], one["agent"], one["state"], *numbers)
+    print_table(Console(), table)
+    return 0
+
+
+def about(run: Run) -> dict[str, Any]:
+    """How a run stands."""
+    returns = [line["return"] for line in read_metrics(run.metrics, "eval")]
+    status, settings = run.status(), run.settings
+    return {
+        "run": str(run.path),
+        "env": settings.env,
+        "agent": settings.agent,
+        "seed": settings.seed,
+        "state": status["state"],
+        "steps": status["steps"],
+        "of": settings.steps,
+        "greedy": returns[-1] if returns else None,
+        "best": max(returns) if returns else None,
+        "checkpoints": [checkpoint.steps for checkpoint in run.checkpoints()],
+    }
+
+
+def _real(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,73 @@
+"""`millpond train`: train an agent and watch it learn
+
+    millpond train treasurehunt-small
+    millpond train minatar/breakout --agent pqn --steps 400000 --run runs/breakout
+    millpond train gym:CartPole-v1 --dqn.n-step 5 --seed 3
+
+Every setting is an option; the env's preset gives the others (see `millpond presets`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from ..envs import env_names
+from ..train import Run, Settings
+from ..train.presets import settings_for
+from ..train.settings import tiny
+from ._train_text import train_and_show
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="millpond train",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="millpond train ENV --help lists every setting of that env.",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("env", nargs="?", help=f"one of {', '.join(env_names())}")
+    parser.add_argument("--run", type=Path, help="a new folder for the run")
+    parser.add_argument("--preset", type=Path, help="a TOML file instead of the env's own preset")
+    known, rest = parser.parse_known_args(args)
+    if known.env is None or (known.env.startswith("-")):
+        wanted = {"-h", "--help"} & set(args)
+        print(parser.format_help())
+        return 0 if wanted else 2
+    settings = parse_settings(settings_for(known.env, known.preset), rest)
+    run = Run.create(known.run or free_folder(settings), settings)
+    return train_and_show(run)
+
+
+def parse_settings(preset: Settings, args: Sequence[str]) -> Settings:
+    """The preset's settings with the options of the command line; wrong ones end the program."""
+    debug = "--debug" in args
+    preset = tiny(preset) if debug else preset
+    # The env's own settings are typed by the env: --world.size belongs to a grid world only.
+    typed: Any = dataclasses.make_dataclass(
+        "Settings",
+        [("env", tyro.conf.Suppress[str]), ("world", type(preset.world))],
+        bases=(Settings,),
+        frozen=True,
+    )
+    fields = {f.name: getattr(preset, f.name) for f in dataclasses.fields(preset)}
+    prog = f"millpond train {preset.env}"
+    chosen = tyro.cli(typed, prog=prog, args=list(args), default=typed(**fields))
+    return Settings(**{name: getattr(chosen, name) for name in fields})
+
+
+def free_folder(settings: Settings) -> Path:
+    """runs/ENV-AGENT-SEED, with a number behind it if that is taken."""
+    name = f"{settings.env.replace('/', '-').replace(':', '-')}-{settings.agent}-{settings.seed}"
+    path, number = Path("runs") / name, 2
+    while path.exists():
+        path, number = Path("runs") / f"{name}-{number}", number + 1
+    return path

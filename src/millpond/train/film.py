@@ -1,0 +1,108 @@
+"""A film of one greedy episode, as GIF or MP4."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from PIL import Image
+
+from ..envs import Env, HostVector, spec_of
+from ..envs.hosted import HostedVector
+from ..errors import BadConfig, RunFailed
+from ..window import Stacker
+from .device_loop import make_agent
+from .evaluate import EVALUATION_SEED
+from .player import Player, greedy
+from .population import Population
+from .settings import Settings
+
+
+def film(settings: Settings, params: Any, path: Path, turns: int = 1000, fps: int = 12) -> int:
+    """Play one episode greedily (the first member's policies), write it, return its pictures."""
+    kind = path.suffix.lower()
+    if kind not in (".gif", ".mp4"):
+        raise BadConfig(f"a film is a .gif or an .mp4, not '{path.name}'; name it so")
+    encoder = find_ffmpeg() if kind == ".mp4" else ""
+    pictures = play(settings, params, turns)
+    if kind == ".gif":
+        write_gif(path, pictures, fps)
+    else:
+        write_mp4(path, pictures, fps, encoder)
+    return len(pictures)
+
+
+def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
+    """Pictures uint8[h, w, 3] of one greedy episode, the first and the last state included."""
+    world: Any = settings.world
+    agents = world.num_agents
+    params = jax.tree.map(lambda leaf: leaf[:agents], params)
+    population = Population(1, agents, 1)
+    player = Player(make_agent(settings), Stacker(spec_of(world), settings.window), population)
+
+    @jax.jit
+    def choose(history: Any, obs: Any, flags: Any) -> Any:
+        history, stacks = player.look(history, obs, flags)
+        return history, greedy(player.values(params, stacks))
+
+    vector: HostVector
+    if isinstance(world, Env):
+        vector = HostedVector(world, 1, EVALUATION_SEED)
+    else:
+        vector = world.vector(1, EVALUATION_SEED)
+    history: Any = player.init()
+    pictures = [vector.render()]
+    try:
+        for _ in range(turns):
+            flags = np.broadcast_to(vector.flags, (agents, 1))
+            history, action = choose(history, vector.obs, flags)
+            rows = vector.step(np.asarray(action))
+            pictures.append(vector.render())
+            if rows.terminated.any() or rows.truncated.any():
+                break
+    finally:
+        vector.close()
+    return pictures
+
+
+def write_gif(path: Path, pictures: Sequence[np.ndarray], fps: int) -> None:
+    """An endless GIF."""
+    images = [Image.fromarray(picture) for picture in pictures]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        images[0].save(
+            path, save_all=True, append_images=images[1:], duration=round(1000 / fps), loop=0
+        )
+    except OSError as error:
+        raise RunFailed(f"could not write the film {path}: {error}") from error
+
+
+def write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: int, encoder: str) -> None:
+    """H.264 by ffmpeg, which wants even sides."""
+    height, width = (side - side % 2 for side in pictures[0].shape[:2])
+    raw = b"".join(np.ascontiguousarray(p[:height, :width]).tobytes() for p in pictures)
+    size = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = [encoder, "-y", "-loglevel", "error", *size, "-i", "-", "-pix_fmt", "yuv420p"]
+    done = subprocess.run([*command, str(path)], input=raw, capture_output=True, timeout=600)
+    if done.returncode:
+        raise RunFailed(f"ffmpeg could not write {path}: {done.stderr.decode().strip()}")
+
+
+def find_ffmpeg() -> str:
+    """The ffmpeg of the system, or that of the extra `film`."""
+    if found := shutil.which("ffmpeg"):
+        return found
+    try:
+        import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise BadConfig(
+            "an .mp4 needs ffmpeg, which is not installed; install it, or "
+            "pip install 'millpond[film]', or write a .gif"
+        ) from error
+    return imageio_ffmpeg.get_ffmpeg_exe()

@@ -1,0 +1,56 @@
+"""Presets: one readable file per environment, with the settings that work there."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..config import from_plain
+from ..envs import make_env
+from ..errors import BadConfig
+from .settings import Settings
+
+_FOLDER = files("millpond") / "presets"
+
+
+def preset_names() -> list[str]:
+    """Every preset that comes with millpond."""
+    return sorted(f.name.removesuffix(".toml") for f in _FOLDER.iterdir() if f.name[-5:] == ".toml")
+
+
+def preset_text(name: str) -> str:
+    """A preset's file as it is."""
+    if name not in preset_names():
+        raise BadConfig(f"there is no preset '{name}'; there are {', '.join(preset_names())}")
+    return (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def preset_for(env: str) -> str | None:
+    """The preset of an env: its own, or that of its family (`minatar` for `minatar/breakout`)."""
+    own = env.replace("/", "-").replace(":", "-")
+    family = env.replace(":", "/").partition("/")[0]
+    return next((name for name in (own, family) if name in preset_names()), None)
+
+
+def settings_for(env: str, file: Path | None = None) -> Settings:
+    """The settings of an env by its preset, or by a file of the same form."""
+    base = Settings(env, make_env(env))
+    name = preset_for(env)
+    where = str(file) if file else f"preset '{name}'"
+    if file is None and name is None:
+        return base
+    try:
+        text = file.read_text(encoding="utf-8") if file else preset_text(name or "")
+        plain: dict[str, Any] = tomllib.loads(text)
+    except OSError as error:
+        raise BadConfig(f"{where} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"{where} is not TOML: {error}") from error
+    if plain.pop("env", env) != env:
+        raise BadConfig(f"{where} is for another env than {env}")
+    try:
+        return from_plain(Settings, plain, base)
+    except BadConfig as error:
+        raise BadConfig(f"{where}: {error}") from error
