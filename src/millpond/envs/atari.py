@@ -121,7 +121,7 @@ class _AtariVector:
         return Rows(
             obs=obs,
             action=action,
-            # At a border ale-py may still show the reward of the step before it.
+            # A border is no step; whatever ale-py shows there is not its reward.
             reward=np.where(step, reward, 0).astype(np.float32)[None],
             terminated=terminated[None],
             truncated=truncated[None],
