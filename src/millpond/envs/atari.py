@@ -102,7 +102,7 @@ class _AtariVector:
 
     def __init__(self, env: Atari, num_envs: int, seed: int) -> None:
         self.num_envs, self._name = num_envs, env.name
-        self._vector = _make(env, num_envs)
+        self._vector: Any = _make(env, num_envs)
         # ale-py would seed env i with seed + i: env 1 of seed 0 and env 0 of seed 1 would be twins.
         seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1
         frames, info = self._vector.reset(seed=seeds.astype(np.int64))
@@ -121,7 +121,7 @@ class _AtariVector:
         return Rows(
             obs=obs,
             action=action,
-            # At a border ale-py may still show the reward of the step before it.
+            # A border is no step; whatever ale-py shows there is not its reward.
             reward=np.where(step, reward, 0).astype(np.float32)[None],
             terminated=terminated[None],
             truncated=truncated[None],

@@ -99,9 +99,9 @@ class _GymVector:
 
     def __init__(self, env: GymEnv, num_envs: int, seed: int) -> None:
         facts = _facts(env)
-        self.num_envs, self._env, self._vector = num_envs, env, None
+        self.num_envs, self._env = num_envs, env
         self._dtype, self._first_action = facts.observation.dtype, facts.first_action
-        self._vector = _make(env, num_envs)
+        self._vector: Any = _make(env, num_envs)
         # Gymnasium would seed env i with seed + i: env 1 of seed 0 would be env 0 of seed 1.
         seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1
         self.obs = self._own(self._vector.reset(seed=seeds.tolist())[0])
@@ -189,13 +189,16 @@ def _facts(env: GymEnv) -> _Facts:
 
 def _make(env: GymEnv, num_envs: int) -> Any:
     """Gymnasium's vector env under next-step autoreset."""
+    settings: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    if env.vectorization == "async":
+        settings["context"] = "spawn"  # JAX runs threads, which a fork would leave in any state
     return _build(
         env,
         lambda options: gymnasium.make_vec(
             env.id,
             num_envs,
             vectorization_mode=env.vectorization,
-            vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+            vector_kwargs=settings,
             **options,
         ),
     )
@@ -208,5 +211,5 @@ def _build(env: GymEnv, make: Any) -> Any:
         options["max_episode_steps"] = env.max_episode_steps
     try:
         return make(options)
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise BadConfig(f"{env.name}: Gymnasium could not build it: {error}") from error

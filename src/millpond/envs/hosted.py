@@ -79,11 +79,9 @@ class HostedVector:
             )
         # A copy: the caller may go on to change its array, and JAX may not have copied it.
         array = jax.device_put(given.copy())
-        return (
-            jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
-            if _is_key(leaf)
-            else array
-        )
+        if not _is_key(leaf):
+            return array
+        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
 
     def _moment(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Seed and turn as uint32 words, high then low: a turn does not fit 32 bits for ever."""
