@@ -186,7 +186,7 @@ def drawn(colour: tuple[int, int, int], shape: str) -> np.ndarray:
         tile[x**2 + y**2 < 26] = colour
     elif shape == "bar":
         tile[(np.abs(x + y) < 2) & (np.abs(x) < 5)] = colour
-        tile[np.hypot(np.abs(x - y) / 2 - 4.5, x + y) < 3] = colour
+        tile[(np.hypot(np.abs(x) - 4, np.abs(y) - 4) < 2.3) & (x * y < 0)] = colour
     else:
         tile[x**2 + (y - 2) ** 2 < 20] = colour
         tile[(np.abs(np.abs(x) + y / 2 - 1.5) < 1.2) & (y < 0)] = colour
