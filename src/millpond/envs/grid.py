@@ -146,7 +146,7 @@ def check_whole(name: str, field: str, value: Any, low: int) -> None:
 def picture(board: np.ndarray, places: np.ndarray, drawings: dict[int, np.ndarray]) -> np.ndarray:
     """Host: the board with 16 pixels a cell, uint8[16 * size, 16 * size, 3].
 
-    `drawings` are tiles for the kinds beyond empty, wall and agent; each agent has its own colour.
+    `drawings` are tiles for the kinds beyond empty, wall and agent; five agents differ in colour.
     """
     size, agents = math.isqrt(board.size), len(places)
     kinds = 1 + max((AGENT, *drawings))
