@@ -117,7 +117,8 @@ class Staghunt:
         reach = places[:, None] + around
         hits = (reach[:, :, None] == state.prey).any(1) & (action == ATTACK)[:, None]
         falls = hits.sum(0) >= self._per_prey(1, self.hunters)
-        reward = (hits & falls).astype(np.float32) @ self._per_prey(self.hare, self.stag)
+        # A sum, no matrix product: a GPU may round the factors of those.
+        reward = jnp.where(hits & falls, self._per_prey(self.hare, self.stag), 0).sum(1)
 
         left = StagState(places, jnp.where(falls, NOWHERE, state.prey), state.turn + 1)
         prey = self._respawn(left, state.prey == NOWHERE, key)

@@ -132,8 +132,7 @@ class Treasurehunt:
 
         board = grid.paint(state.board, state.places, EMPTY)
         board = grid.paint(board, places, AGENT)
-        turn = state.turn + 1
-        board = self._spawn(board, key)
+        board, turn = self._spawn(board, key), state.turn + 1
         ended = Outcome(reward, jnp.zeros((), bool), turn >= self.turns)
         return TreasureState(board, places, turn), ended
 
