@@ -98,8 +98,8 @@ class Staghunt:
 
     @property
     def references(self) -> Mapping[str, Policy]:
-        """`hare` hunts hares only; `stag` prefers stags."""
-        return {"hare": hunter(HARE), "stag": hunter(STAG, HARE)}
+        """`hare` hunts hares only; `stag` prefers stags while another agent is in view."""
+        return {"hare": hunter(HARE), "stag": hunter(HARE, together=STAG)}
 
     def reset(self, key: jax.Array) -> StagState:
         """Agents and living prey at distinct random cells."""
@@ -117,7 +117,8 @@ class Staghunt:
         reach = places[:, None] + around
         hits = (reach[:, :, None] == state.prey).any(1) & (action == ATTACK)[:, None]
         falls = hits.sum(0) >= self._per_prey(1, self.hunters)
-        reward = (hits & falls).astype(np.float32) @ self._per_prey(self.hare, self.stag)
+        # A sum, no matrix product: a GPU may round the factors of those.
+        reward = jnp.where(hits & falls, self._per_prey(self.hare, self.stag), 0).sum(1)
 
         left = StagState(places, jnp.where(falls, NOWHERE, state.prey), state.turn + 1)
         prey = self._respawn(left, state.prey == NOWHERE, key)
@@ -139,7 +140,7 @@ class Staghunt:
     def _respawn(self, state: StagState, dead: Array, key: jax.Array) -> Array:
         """Where the prey is after those among `dead` had their chance to come back."""
         chance, where = jax.random.split(key)
-        back = dead & grid.happens(jax.random.bits(chance, dead.shape, np.uint32), self.respawn)
+        back = dead & grid.happens(grid.words(chance, len(dead)), self.respawn)
         cells = grid.random_cells(where, self._board(state), len(dead))
         # The first ones are empty for certain, and only as many as the dead: hand those out.
         return jnp.where(back, cells[jnp.cumsum(back) - 1], state.prey)

@@ -1,4 +1,4 @@
-"""`Treasurehunt`: agents on a grid collect what appears there; gems and food are good, bones bad."""
+"""`Treasurehunt`: agents on a grid collect what appears there: gems, food and, at a loss, bones."""
 
 from __future__ import annotations
 
@@ -132,8 +132,7 @@ class Treasurehunt:
 
         board = grid.paint(state.board, state.places, EMPTY)
         board = grid.paint(board, places, AGENT)
-        turn = state.turn + 1
-        board = self._spawn(board, key)
+        board, turn = self._spawn(board, key), state.turn + 1
         ended = Outcome(reward, jnp.zeros((), bool), turn >= self.turns)
         return TreasureState(board, places, turn), ended
 
@@ -154,7 +153,7 @@ class Treasurehunt:
         kinds = np.array([GEM + get_args(Item).index(item) for item in self.items], np.uint8)
         # One word decides both whether and what: those below a bound are as good as evenly spread
         # over its remainders. Random words are most of what a turn costs.
-        words = jax.random.bits(key, board.shape, np.uint32)
+        words = grid.words(key, board.size)
         item = jnp.asarray(kinds)[words % np.uint32(len(kinds))]
         return jnp.where((board == EMPTY) & grid.happens(words, self.spawn), item, board)
 
