@@ -162,6 +162,9 @@ class Stacker:
         leaves = jax.tree.leaves((history, obs, flags))
         xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
         newest = self.window.stack - 1
+        if newest == 0:
+            frames = jax.tree.map(lambda new: new[:, None], obs)
+            return History(frames, xp.zeros_like(history.depth)), frames
         deeper = xp.minimum(history.depth + 1, newest)
         depth = xp.where((flags & FIRST) != 0, 0, deeper).astype(np.int32)
         back, padded = self.window.lookback(depth, xp)

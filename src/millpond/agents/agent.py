@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from ..rows import Array
+from .optimizer import Optimizer
 
 
 class AgentState(NamedTuple):
@@ -45,12 +46,31 @@ def explore(values: Array, key: jax.Array, epsilon: Array) -> Array:
     return jnp.where(jax.random.uniform(coin, greedy.shape) < epsilon, anything, greedy)
 
 
-def settle(old: AgentState, new: AgentState, loss: Array, gradient: Any) -> AgentState:
-    """`new`, if loss, gradient and parameters are finite and nothing bad came before; else `old`.
+class Step(NamedTuple):
+    """A gradient made into a change of parameters, if all of it is finite."""
 
-    One number tells all: the sum of a tree is finite only if every leaf of it is.
+    params: Any
+    optimizer: Any
+    updates: Array
+    good: Array  # bool: false means that nothing changed
+    gradient: Array  # its norm
+    change: Array  # norm of the change over norm of the parameters
+
+
+def step(rule: Optimizer, state: AgentState, loss: Array, gradient: Any, rate: Array) -> Step:
+    """Apply one gradient, unless it or what came before was not finite.
+
+    The norm of a tree is finite only if every number in it is. It is judged before anything is
+    changed, so that choosing between old and new costs no pass of its own over the parameters.
     """
-    total = loss + optax.global_norm(gradient) + optax.global_norm(new.params)
-    good = jnp.isfinite(total) & ~old.bad
-    kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), new, old)
-    return kept._replace(bad=~good)
+    change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)
+    steepness, moved = optax.global_norm(gradient), optax.global_norm(change)
+    good = jnp.isfinite(loss + steepness + moved) & ~state.bad
+
+    def keep(new: Array, old: Array) -> Array:
+        return jnp.where(good, new, old)
+
+    params = jax.tree.map(lambda p, c: keep(p + c, p), state.params, change)
+    optimizer = jax.tree.map(keep, optimizer, state.optimizer)
+    size = optax.global_norm(state.params)
+    return Step(params, optimizer, state.updates + good, good, steepness, moved / (size + 1e-12))

@@ -8,13 +8,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from ..errors import BadConfig
 from ..rows import Array, Batch
 from ..schedule import Schedule, constant, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, explore, settle
+from .agent import AgentState, Learned, Step, explore, step
 from .losses import chosen, huber, masked_mean, squared, td_target
 from .networks import Network, init_params
 from .optimizer import Optimizer
@@ -119,24 +118,18 @@ class DQN:
             return (self._loss(error) * weight).mean(), (q, error)
 
         (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
-        params, optimizer = settings.optimizer.apply(gradient, state.optimizer, state.params, rate)
-        updates = state.updates + 1
-        target, synced = self._follow(state, params, updates)
-        new = AgentState(params, target, optimizer, updates, synced, state.bad)
-        moved = jax.tree.map(jnp.subtract, params, state.params)
-        change = optax.global_norm(moved) / (optax.global_norm(state.params) + 1e-12)
-        learned = Learned(
-            loss, masked_mean(q, batch.mask), optax.global_norm(gradient), change, jnp.abs(error)
-        )
-        return settle(state, new, loss, gradient), learned
+        done = step(settings.optimizer, state, loss, gradient, rate)
+        target, synced = self._follow(state, done)
+        new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
+        q = masked_mean(q, batch.mask)
+        return new, Learned(loss, q, done.gradient, done.change, jnp.abs(error))
 
-    def _follow(self, state: AgentState, params: Any, updates: Array) -> tuple[Any, Array]:
+    def _follow(self, state: AgentState, done: Step) -> tuple[Any, Array]:
         """The one place where the target network changes."""
-        every = self.settings.target_every
-        if every:
-            due = updates % every == 0
-            target = jax.tree.map(lambda p, t: jnp.where(due, p, t), params, state.target)
-            return target, state.synced + due
-        tau = self.settings.tau
-        target = jax.tree.map(lambda p, t: t + tau * (p - t), params, state.target)
-        return target, state.synced + 1
+        every, tau = self.settings.target_every, self.settings.tau
+        due = done.good & (done.updates % every == 0) if every else done.good
+
+        def follow(param: Array, target: Array) -> Array:
+            return jnp.where(due, param if every else target + tau * (param - target), target)
+
+        return jax.tree.map(follow, done.params, state.target), state.synced + due

@@ -23,7 +23,7 @@ _KINDS = {
 class Optimizer:
     """Which rule, how fast, and how many gradients are averaged before one step is taken.
 
-    The learning rate is a `Schedule` by env steps, so it is an argument of `apply`, not a count
+    The learning rate is a `Schedule` by env steps, so it is an argument of `change`, not a count
     kept here. With `accumulate` = k, k updates with batches of B change the parameters exactly as
     one update with a batch of k * B.
     """
@@ -55,7 +55,7 @@ class Optimizer:
         """The optimizer's own state."""
         return self._transform().init(params)
 
-    def apply(self, gradient: Any, state: Any, params: Any, rate: Array) -> tuple[Any, Any]:
-        """New parameters and state."""
+    def change(self, gradient: Any, state: Any, params: Any, rate: Array) -> tuple[Any, Any]:
+        """What is to be added to the parameters, and the new state."""
         change, state = self._transform().update(gradient, state, params)
-        return jax.tree.map(lambda p, c: p - rate * c, params, change), state
+        return jax.tree.map(lambda c: -rate * c, change), state

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from ..errors import BadConfig
 from ..rows import BORDER, Array
 from ..schedule import Schedule, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, explore, settle
+from .agent import AgentState, Learned, explore, step
 from .losses import chosen, lambda_returns, masked_mean, squared
 from .networks import Network, init_params
 from .optimizer import Optimizer
@@ -148,12 +147,7 @@ class PQN:
             return masked_mean(squared(error), batch.mask), (q, error)
 
         (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
-        rule = self.settings.optimizer
-        params, optimizer = rule.apply(gradient, state.optimizer, state.params, rate)
-        new = AgentState(params, None, optimizer, state.updates + 1, state.synced, state.bad)
-        moved = jax.tree.map(jnp.subtract, params, state.params)
-        change = optax.global_norm(moved) / (optax.global_norm(state.params) + 1e-12)
-        learned = Learned(
-            loss, masked_mean(q, batch.mask), optax.global_norm(gradient), change, jnp.abs(error)
-        )
-        return settle(state, new, loss, gradient), learned
+        done = step(self.settings.optimizer, state, loss, gradient, rate)
+        new = AgentState(done.params, None, done.optimizer, done.updates, state.synced, ~done.good)
+        q = masked_mean(q, batch.mask)
+        return new, Learned(loss, q, done.gradient, done.change, jnp.abs(error))
