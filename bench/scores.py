@@ -3,9 +3,9 @@
     python bench/scores.py treasurehunt-small
     python bench/scores.py minatar/breakout --out bench/out/scores --pqn.lam 0.65
 
-A score is the mean of the last three greedy evaluations. Where the env has a scripted player it is
-also normalised, (score - random) / (script - random), by the agent's place in the list, because
-earlier movers earn more. Further options are those of `millpond train`.
+A score is the mean of the last greedy evaluations (three, or --last). Where the env has a scripted
+player it is also normalised, (score - random) / (script - random), by the agent's place in the
+list, because earlier movers earn more. Further options are those of `millpond train`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("envs", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("bench/out/scores"))
+    parser.add_argument("--last", type=int, default=3, help="evaluations to average")
     parser.add_argument("--title", default="", help="a name for this variant")
     options, rest = parser.parse_known_args()
     if not any(arg.startswith("--members") for arg in rest):
         rest += ["--members", "5"]
     for env in options.envs:
-        report = score(env, rest, options.out, options.title)
+        report = score(env, rest, options.out, options.title, options.last)
         show(report)
 
 
-def score(env: str, rest: list[str], out: Path, title: str) -> dict:
+def score(env: str, rest: list[str], out: Path, title: str, last: int) -> dict:
     settings = parse_settings(settings_for(env), rest)
     name = "-".join(filter(None, [env.replace("/", "-"), settings.agent, title]))
     folder = out / name
@@ -48,7 +49,7 @@ def score(env: str, rest: list[str], out: Path, title: str) -> dict:
     began = time.perf_counter()
     train(run, lambda line: line["kind"] == "eval" and print(_line(line), file=sys.stderr))
     took = time.perf_counter() - began
-    evals = list(read_metrics(run.metrics, "eval"))[-3:]
+    evals = list(read_metrics(run.metrics, "eval"))[-last:]
     agents, references = settings.world.num_agents, {}
     scores = np.mean([line["returns"] for line in evals], 0).reshape(settings.members, agents)
     referee = Referee(settings, max(1000, settings.eval_episodes) // settings.members + 1)
@@ -58,7 +59,7 @@ def score(env: str, rest: list[str], out: Path, title: str) -> dict:
     report = {
         "env": env,
         "agent": settings.agent,
-        "command": " ".join(["python bench/scores.py", env, *rest]),
+        "command": " ".join(["python bench/scores.py", env, f"--last {last}", *rest]),
         "device": str(jax.devices()[0].device_kind),
         "steps": settings.steps,
         "seconds": took,

@@ -34,7 +34,7 @@ class Learned(NamedTuple):
     loss: Array
     q: Array
     gradient: Array
-    change: Array  # norm of the change over norm of the parameters
+    change: Array  # how far the parameters moved, as a share of their size
     error: Array  # float32[batch]
 
 
@@ -47,14 +47,13 @@ def explore(values: Array, key: jax.Array, epsilon: Array) -> Array:
 
 
 class Step(NamedTuple):
-    """A gradient made into a change of parameters, if all of it is finite."""
+    """A gradient made into a change of parameters, if it is finite."""
 
     params: Any
     optimizer: Any
     updates: Array
     good: Array  # bool: false means that nothing changed
     gradient: Array  # its norm
-    change: Array  # norm of the change over norm of the parameters
 
 
 def step(rule: Optimizer, state: AgentState, loss: Array, gradient: Any, rate: Array) -> Step:
@@ -64,13 +63,18 @@ def step(rule: Optimizer, state: AgentState, loss: Array, gradient: Any, rate: A
     changed, so that choosing between old and new costs no pass of its own over the parameters.
     """
     change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)
-    steepness, moved = optax.global_norm(gradient), optax.global_norm(change)
-    good = jnp.isfinite(loss + steepness + moved) & ~state.bad
+    steepness = optax.tree.norm(gradient)
+    good = jnp.isfinite(loss + steepness) & ~state.bad
 
     def keep(new: Array, old: Array) -> Array:
         return jnp.where(good, new, old)
 
     params = jax.tree.map(lambda p, c: keep(p + c, p), state.params, change)
     optimizer = jax.tree.map(keep, optimizer, state.optimizer)
-    size = optax.global_norm(state.params)
-    return Step(params, optimizer, state.updates + good, good, steepness, moved / (size + 1e-12))
+    return Step(params, optimizer, state.updates + good, good, steepness)
+
+
+def relative_change(before: Any, after: Any) -> Array:
+    """How far parameters moved, as a share of their size."""
+    moved = jax.tree.map(jnp.subtract, after, before)
+    return optax.tree.norm(moved) / (optax.tree.norm(before) + 1e-12)

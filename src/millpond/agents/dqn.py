@@ -13,7 +13,7 @@ from ..errors import BadConfig
 from ..rows import Array, Batch
 from ..schedule import Schedule, constant, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, Step, explore, step
+from .agent import AgentState, Learned, Step, explore, relative_change, step
 from .losses import chosen, huber, masked_mean, squared, td_target
 from .networks import Network, init_params
 from .optimizer import Optimizer
@@ -122,7 +122,8 @@ class DQN:
         target, synced = self._follow(state, done)
         new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
         q = masked_mean(q, batch.mask)
-        return new, Learned(loss, q, done.gradient, done.change, jnp.abs(error))
+        change = relative_change(state.params, new.params)
+        return new, Learned(loss, q, done.gradient, change, jnp.abs(error))
 
     def _follow(self, state: AgentState, done: Step) -> tuple[Any, Array]:
         """The one place where the target network changes."""

@@ -13,7 +13,7 @@ from ..errors import BadConfig
 from ..rows import BORDER, Array
 from ..schedule import Schedule, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, explore, step
+from .agent import AgentState, Learned, explore, relative_change, step
 from .losses import chosen, lambda_returns, masked_mean, squared
 from .networks import Network, init_params
 from .optimizer import Optimizer
@@ -113,28 +113,28 @@ class PQN:
         """All passes over one rollout; the minibatch is the one that went wrong, if `state.bad`."""
         steps = (rollout.flags & BORDER) == 0
         rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
-        number = rollout.action.size
-        flat = jax.tree.map(lambda leaf: leaf.reshape(number, *leaf.shape[2:]), rows)
-        parts = self.settings.minibatches
+        number, parts = rollout.action.size, self.settings.minibatches
+        flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(number, *leaf.shape[2:]), rows)
+        keys = jax.random.split(key, self.settings.epochs)
 
-        def epoch(carry: Any, key: jax.Array) -> tuple[Any, Learned]:
+        def minibatch(order: Array, part: Array) -> Minibatch:
+            return jax.tree.map(lambda leaf: leaf[order[part]], flat)
+
+        def epoch(state: AgentState, key: jax.Array) -> tuple[AgentState, Learned]:
             order = jax.random.permutation(key, number).reshape(parts, -1)
 
-            def one(carry: Any, chosen: Array) -> tuple[Any, Learned]:
-                state, evidence = carry
-                batch = jax.tree.map(lambda leaf: leaf[chosen], flat)
-                new, learned = self.update(state, batch, rate)
-                keep = state.bad  # the first bad one is the one to show
-                evidence = jax.tree.map(lambda e, b: jnp.where(keep, e, b), evidence, batch)
-                return (new, evidence), learned
+            def one(state: AgentState, part: Array) -> tuple[AgentState, Learned]:
+                return self.update(state, minibatch(order, part), rate)
 
-            return jax.lax.scan(one, carry, order)
+            return jax.lax.scan(one, state, np.arange(parts))
 
-        evidence = jax.tree.map(lambda leaf: leaf[: number // parts], flat)
-        keys = jax.random.split(key, self.settings.epochs)
-        (state, evidence), learned = jax.lax.scan(epoch, (state, evidence), keys)
+        new, learned = jax.lax.scan(epoch, state, keys)
         learned = jax.tree.map(lambda leaf: leaf.mean((0, 1)), learned)
-        return state, learned, evidence
+        learned = learned._replace(change=relative_change(state.params, new.params))
+        # A bad update was not counted, so the count tells which it was.
+        last = jnp.minimum(new.updates - state.updates, parts * len(keys) - 1)
+        order = jax.random.permutation(keys[last // parts], number).reshape(parts, -1)
+        return new, learned, minibatch(order, last % parts)
 
     def update(
         self, state: AgentState, batch: Minibatch, rate: Array
@@ -150,4 +150,4 @@ class PQN:
         done = step(self.settings.optimizer, state, loss, gradient, rate)
         new = AgentState(done.params, None, done.optimizer, done.updates, state.synced, ~done.good)
         q = masked_mean(q, batch.mask)
-        return new, Learned(loss, q, done.gradient, done.change, jnp.abs(error))
+        return new, Learned(loss, q, done.gradient, jnp.zeros(()), jnp.abs(error))

@@ -49,8 +49,12 @@ class VectorEnv:
             fresh = jax.vmap(self.env.reset)(jax.random.split(resetting, self.num_envs))
             return _where(border, fresh, inner)
 
-        # Most turns no episode has ended: then nothing is reset.
-        inner = jax.lax.cond(border.any(), begin, lambda inner: inner, inner)
+        if jax.default_backend() == "cpu":
+            # Most turns no episode has ended: then nothing is reset.
+            inner = jax.lax.cond(border.any(), begin, lambda inner: inner, inner)
+        else:
+            # On a GPU a branch waits for the host, which costs more than a reset.
+            inner = begin(inner)
         reward = jnp.where(border[:, None], 0, outcome.reward).astype(np.float32).T
         ended = Outcome(reward, outcome.terminated & ~border, outcome.truncated & ~border)
         rows = self._rows(state, action, ended)

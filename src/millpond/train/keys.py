@@ -23,4 +23,6 @@ class Role(IntEnum):
 
 def key_of(seed: int, role: Role, turn: Array = 0) -> jax.Array:
     """The key of one role at one turn: `key_of(seed, Role.ACT, turn)`."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), int(role)), turn)
+    with jax.ensure_compile_time_eval():  # inside jit this part is a constant
+        of_role = jax.random.fold_in(jax.random.key(seed), int(role))
+    return jax.random.fold_in(of_role, turn)
