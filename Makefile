@@ -6,12 +6,13 @@ ONLY ?= replay
 
 .PHONY: help demo test test-full check bench bench-gpu lock clean
 help:
-	@echo "make demo       set up and train a DQN on CartPole, with a curve (about two minutes)"
+	@echo "make demo       set up and train PQN on MinAtar Breakout, with a curve (about a minute)"
 	@echo "make test       set up and run the tests"
 	@echo "make check      ruff and pyright"
 	@echo "make test-full  long property, soak and fault tests"
 	@echo "make bench ONLY=replay      speed against the peers, each in its own environment"
 	@echo "make bench ONLY=lake        the same for replay on disk, with recorded Atari play"
+	@echo "make bench ONLY=pqn         PQN against a bare single-file one"
 	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it"
 
 .venv/ready: requirements.lock pyproject.toml
@@ -22,7 +23,7 @@ help:
 	touch $@
 
 demo: .venv/ready
-	$(BIN)/python examples/dqn_in_your_own_loop.py --run runs/demo
+	$(BIN)/millpond train minatar/breakout --steps 400000 --eval-every 40000
 
 test: .venv/ready
 	$(BIN)/python -m pytest -q -n 2 tests
@@ -41,7 +42,7 @@ bench: .venv/ready
 # On a machine with a CUDA build of jax, which the lock does not hold: GPU_PYTHON names it.
 GPU_PYTHON ?= $(PYTHON)
 bench-gpu:
-	PYTHONPATH=src $(GPU_PYTHON) bench/$(ONLY)_gpu.py
+	PYTHONPATH=src $(GPU_PYTHON) $(firstword $(wildcard bench/$(ONLY)_gpu.py) bench/$(ONLY).py)
 
 # Pin what is installed now. Names and versions only: no index addresses, no local paths.
 lock: .venv/ready

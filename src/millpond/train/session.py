@@ -19,6 +19,7 @@ from .checkpoint import about_file, hash_of, load_tree, save_tree
 from .evaluate import Referee
 from .loop import Loop, open_loop
 from .run import Run
+from .settings import Settings
 from .tally import Sums
 
 # told(line): a progress display, or nothing.
@@ -32,7 +33,11 @@ def train(run: Run, told: Told = lambda line: None) -> str:
     """
     lock = run.lock()
     try:
-        with open_loop(run.settings, run.path) as loop, _stop_asked() as asked:
+        with (
+            _debugging(run.settings),
+            open_loop(run.settings, run.path) as loop,
+            _stop_asked() as asked,
+        ):
             return _Session(run, loop, told, asked).go()
     finally:
         os.close(lock)
@@ -220,6 +225,18 @@ def resume_point(run: Run) -> int:
     if not run.resume_state.exists():
         return 0
     return int(about_file(run.resume_state)["steps"])
+
+
+@contextmanager
+def _debugging(settings: Settings) -> Generator[None]:
+    """Without jit, so that a debugger can step through and an error names its line; NaNs raise."""
+    if not settings.debug:
+        yield
+        return
+    # RAdam itself computes a NaN in its first steps and discards it; there our guard must do.
+    trap = settings.learning.optimizer.kind != "radam"
+    with jax.disable_jit(), jax.debug_nans(trap):
+        yield
 
 
 @contextmanager

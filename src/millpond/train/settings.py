@@ -129,11 +129,11 @@ class Settings:
 
 def tiny(settings: Settings) -> Settings:
     """The same run so small that it ends within a minute even without jit: for `--debug`."""
-    few = dict(steps=48, envs=4, log_every=16, eval_every=48, eval_episodes=4, eval_turns=8)
+    few = dict(steps=24, envs=4, log_every=8, eval_every=24, eval_episodes=4, eval_turns=4)
     rule = dataclasses.replace(settings.dqn.optimizer, accumulate=1)
     dqn = dataclasses.replace(
-        settings.dqn, batch=4, min_fill=16, capacity=64, updates=1, update_every=2, optimizer=rule
+        settings.dqn, batch=4, min_fill=8, capacity=64, updates=1, update_every=2, optimizer=rule
     )
-    pqn = dataclasses.replace(settings.pqn, rollout=4, minibatches=2, epochs=1)
-    every = dict(checkpoint_every=48, resume_every=48)
+    pqn = dataclasses.replace(settings.pqn, rollout=2, minibatches=2, epochs=1)
+    every = dict(checkpoint_every=24, resume_every=24)
     return dataclasses.replace(settings, **few, **every, dqn=dqn, pqn=pqn, debug=True)
