@@ -155,17 +155,26 @@ _EACH = 64  # bytes apart; ballast for all sizes lies over each other, as only i
 
 def lay_ballast(region: np.ndarray) -> None:
     """Write ballast into uint8[up to BALLAST], for results of every size there is room for."""
+    heads = _ballast()
+    region[: len(heads)] = heads
+
+
+@functools.cache
+def _ballast() -> np.ndarray:
+    """The heads of ballast for every size."""
+    heads = np.zeros((BALLAST.bit_length() + 1) * _EACH, np.uint8)
     frame = zstandard.ZstdCompressor().compress(b"x")
     for bits in range(BALLAST.bit_length()):
         at, size = ballast_for(0, 1 << bits)
         head = frame + struct.pack("<II", 0x184D2A50, size - len(frame) - 8)
-        region[at : at + len(head)] = np.frombuffer(head, np.uint8)
+        heads[at : at + len(head)] = np.frombuffer(head, np.uint8)
+    return heads
 
 
 def with_ballast(blob: bytes, size: int) -> np.ndarray:
     """Frames with ballast behind them, for results of at most `size` bytes, all told."""
-    heads = (BALLAST.bit_length() + 1) * _EACH
-    whole = np.empty(len(blob) + max(heads, sum(ballast_for(0, size))), np.uint8)
+    room = max(len(_ballast()), sum(ballast_for(0, size)))
+    whole = np.empty(len(blob) + room, np.uint8)
     whole[: len(blob)] = np.frombuffer(blob, np.uint8)
     lay_ballast(whole[len(blob) :])
     return whole

@@ -15,7 +15,7 @@ from .codec import Codec, Codecs, with_ballast
 from .columns import Column, Columns
 from .files import PAGE, Files, as_bytes, said_plainly
 from .journal import digest
-from .page_sums import PageSums, Tables
+from .page_sums import PageSums, Tables, digests
 from .segment import SEALED, Meta, Region, Stored, path_of, write_meta
 
 _CHUNK = 4 << 20  # bytes read, compressed and written at a time
@@ -76,10 +76,9 @@ def _sum_up(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> 
         for start, stop in extents(meta, column.width):
             touched[start * column.width // PAGE : -(-stop * column.width // PAGE)] = True
         # Beside the rows a page may hold what was never committed: it is summed up as it is.
-        data = as_bytes(rows(column.name, 0, slots))
+        data = rows(column.name, 0, slots).reshape(-1, PAGE)
         pages = np.zeros(region.pages, np.uint64)
-        for page in np.flatnonzero(touched).tolist():
-            pages[page] = digest(data[page * PAGE : (page + 1) * PAGE])
+        pages[touched] = digests(data[page] for page in np.flatnonzero(touched).tolist())
         stored[column.name] = Stored("raw", region._replace(sums=tables.add(pages)))
         end = max(end, region.offset + region.size)
     return _describe(files, fd, meta, stored, tables, end)
