@@ -73,8 +73,8 @@ class Observations:
             parts = self._scratch(path, n, 0), self._scratch(path, n, 1)
         obs, following = (part.reshape(n, -1).view(np.uint8) for part in parts)
         together = _RAW_TOGETHER if number < 0 else _TOGETHER * self.threads
-        if number < 0:
-            self._ready_rows(path, slots[self.rows].ravel())
+        # For all windows at once: the disk is asked for everything before any of it is waited for.
+        self._ready(path, slots[self.rows].ravel(), number)
         for at in range(0, n, together):
             some = slice(at, at + together)
             self._windows(path, slots[:, some], number, obs[some], following[some])
@@ -108,14 +108,10 @@ class Observations:
         rest = self._scratch(path, n * (stack - shared), 2)
         last = slots[ahead + shared : ahead + stack].T.reshape(-1)
         where = np.concatenate([here, last])
-        self._decode(path, where, number, obs.reshape(n * stack, width), rest)
+        outs = obs.reshape(n * stack, width), rest
+        self.reader.decode(path, where, number, self.threads, *outs)
         following[:, : shared * width] = obs[:, (stack - shared) * width :]
         following[:, shared * width :] = rest.reshape(n, -1)
-
-    def _decode(self, path: str, slots: np.ndarray, number: int, *outs: np.ndarray) -> None:
-        if self.reader.must_look(path, slots):
-            self.reader.ready(path, *self.reader.frames(path, slots))
-        self.reader.decode(path, slots, number, self.threads, *outs)
 
     def _scratch(self, path: str, rows: int, number: int) -> np.ndarray:
         """uint8[rows, width or stack * width] to work in, the same memory every time."""
@@ -157,19 +153,25 @@ class Observations:
         numbers = codecs[slots >> self.reader.shift] if codecs is not None else None
         raw = np.arange(len(slots)) if numbers is None else np.flatnonzero(numbers < 0)
         if len(raw):
-            self._ready_rows(path, slots[raw])
+            self._ready(path, slots[raw], -1)
             out[raw] = self._rows_of(path).take(slots[raw], axis=0, mode="clip")
         for number in [] if numbers is None else np.unique(numbers[numbers >= 0]):
             which = np.flatnonzero(numbers == number)
             found = np.empty((len(which), out.shape[1]), np.uint8)
-            self._decode(path, slots[which], int(number), found)
+            self._ready(path, slots[which], int(number))
+            self.reader.decode(path, slots[which], int(number), self.threads, found)
             out[which] = found
         return out
 
     def _rows_of(self, path: str) -> np.ndarray:
         return self.reader.pages[path].sheet.flat.reshape(-1, self.widths[path])
 
-    def _ready_rows(self, path: str, slots: np.ndarray) -> None:
-        width = self.widths[path]
-        if self.reader.must_look(path, slots):
+    def _ready(self, path: str, slots: np.ndarray, number: int) -> None:
+        """See that rows of one codec (-1: raw) are there and are what was written."""
+        if not self.reader.must_look(path, slots):
+            return
+        if number < 0:
+            width = self.widths[path]
             self.reader.ready(path, slots * width, (slots + 1) * width)
+        else:
+            self.reader.ready(path, *self.reader.frames(path, slots))
