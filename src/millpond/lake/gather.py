@@ -65,9 +65,10 @@ class Gather:
         packed = np.zeros(len(fresh), bool) if codecs is None else codecs[seats[fresh]] >= 0
         plain, packed = fresh[~packed], fresh[packed]
         reader.ready(path, slots[plain] * width, (slots[plain] + rows[plain]) * width)
-        start, _ = reader.frames(path, slots[packed])
-        _, stop = reader.frames(path, slots[packed] + rows[packed] - 1)
-        reader.ready(path, start, stop)
+        if len(packed):
+            start, _ = reader.frames(path, slots[packed])
+            _, stop = reader.frames(path, slots[packed] + rows[packed] - 1)
+            reader.ready(path, start, stop)
 
     def _move(self, path: str, slots: np.ndarray, block: np.ndarray) -> None:
         """Stored bytes of one field into block[row, width], shared among the threads.
