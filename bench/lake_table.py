@@ -12,6 +12,7 @@ from rich.table import Table
 Cards = Mapping[str, Mapping[str, Mapping[str, Any]]]  # "worker game" → row key → value, note
 
 LIBRARIES = (  # worker, key of its rows, title
+    ("limits", "write", "limit: a bare write and sync"),
     ("limits", "gather", "limit: gather in memory"),
     ("limits", "disk", "limit: random reads from disk"),
     ("ours", "raw", "millpond Lake, raw"),

@@ -6,7 +6,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,19 @@ def write_rows(recording: Path, path: Path) -> None:
     with open(path, "wb") as file:
         for stream in range(work.STREAMS):
             file.write(np.ascontiguousarray(play.frames[:, stream]).tobytes())
+
+
+class Writes:
+    """The bytes of a segment's frames in one write and one sync: what no store can do without."""
+
+    def append(self, play: work.Play, folder: Path, steps: int) -> Iterator[None]:
+        blocks = [memoryview(block.frames).cast("B") for block in play.blocks(steps)]
+        yield
+        for number, block in enumerate(blocks):
+            fd = os.open(folder / str(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            os.pwrite(fd, block, 0)
+            os.fsync(fd)
+            os.close(fd)
 
 
 def gather(path: Path) -> Callable[[], Any]:
@@ -86,6 +99,9 @@ def read_randomly(path: Path, depth: int) -> float:
 def main() -> None:
     _, recording, folder = task.arguments()
     card = Card("numpy")
+    with card.section("write_blocks"), task.empty_folder(folder):
+        note = "one write and one sync per block of eight steps; frames alone"
+        task.append_rows(card, "write_blocks", Writes(), recording, folder, work.BLOCK, note)
     with card.section("gather_warm", "disk_cold"), task.empty_folder(folder):
         path = folder / "rows"
         task.in_child(lambda: write_rows(recording, path))

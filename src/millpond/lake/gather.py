@@ -63,11 +63,12 @@ class Gather:
         fresh = np.flatnonzero(~reader.pages[path].whole[seats])
         codecs = reader.codec_of.get(path)
         packed = np.zeros(len(fresh), bool) if codecs is None else codecs[seats[fresh]] >= 0
-        plain = fresh[~packed]
+        plain, packed = fresh[~packed], fresh[packed]
         reader.ready(path, slots[plain] * width, (slots[plain] + rows[plain]) * width)
-        for one in fresh[packed]:
-            first, last = reader.frames(path, slots[one] + np.array([0, rows[one] - 1]))
-            reader.ready(path, first[:1], last[1:])
+        if len(packed):
+            start, _ = reader.frames(path, slots[packed])
+            _, stop = reader.frames(path, slots[packed] + rows[packed] - 1)
+            reader.ready(path, start, stop)
 
     def _move(self, path: str, slots: np.ndarray, block: np.ndarray) -> None:
         """Stored bytes of one field into block[row, width], shared among the threads.

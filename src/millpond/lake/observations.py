@@ -12,7 +12,7 @@ from ..rows import Batch, leaf
 from ..window import Verdict, Window
 from .reader import Reader
 
-_TOGETHER = 128  # windows decoded at a time
+_TOGETHER = 64  # windows decoded at a time: what becomes of them still fits in the cache
 _RAW_TOGETHER = 8  # windows gathered at a time
 
 
@@ -72,12 +72,15 @@ class Observations:
         else:
             parts = self._scratch(path, n, 0), self._scratch(path, n, 1)
         obs, following = (part.reshape(n, -1).view(np.uint8) for part in parts)
-        together = _RAW_TOGETHER if number < 0 else _TOGETHER * self.threads
+        # For all windows at once: the disk is asked for everything before any of it is waited for.
+        self._ready(path, slots[self.rows].ravel(), number)
         if number < 0:
-            self._ready_rows(path, slots[self.rows].ravel())
-        for at in range(0, n, together):
-            some = slice(at, at + together)
-            self._windows(path, slots[:, some], number, obs[some], following[some])
+            self._take(path, slots, obs, following)
+        else:
+            together = _TOGETHER * self.threads
+            for at in range(0, n, together):
+                some = slice(at, at + together)
+                self._windows(path, slots[:, some], number, obs[some], following[some])
         if parts is outs:
             return
         for out, part in zip(outs, parts, strict=True):
@@ -89,33 +92,35 @@ class Observations:
                 values = part.view(field.dtype.newbyteorder("<")).reshape(shape)
             out[slice(None) if which is None else which] = values
 
+    def _take(self, path: str, slots: np.ndarray, obs: np.ndarray, following: np.ndarray) -> None:
+        """Stacks of raw windows, uint8[n, stack * width] each, a few while they are in the cache.
+
+        A row that both stacks hold is taken twice: that is one copy of it each, and no third.
+        """
+        stack, ahead, rows = self.window.stack, self.window.n_step, self._rows_of(path)
+        here = slots[:stack].T.reshape(-1)
+        after = slots[ahead : ahead + stack].T.reshape(-1)
+        obs, following = obs.reshape(len(here), -1), following.reshape(len(here), -1)
+        each = _RAW_TOGETHER * stack
+        for at in range(0, len(here), each):
+            rows.take(here[at : at + each], 0, obs[at : at + each], "clip")
+            rows.take(after[at : at + each], 0, following[at : at + each], "clip")
+
     def _windows(
         self, path: str, slots: np.ndarray, number: int, obs: np.ndarray, following: np.ndarray
     ) -> None:
-        """Stacks of a few windows, uint8[n, stack * width] each, while their rows are in the cache.
-
-        A raw row that both stacks hold is taken twice, a compressed one decoded once and copied.
-        """
+        """Stacks of some compressed windows; a row that both hold is decoded once and copied."""
         stack, ahead, n = self.window.stack, self.window.n_step, slots.shape[1]
         width = self.widths[path]
-        here, after = slots[:stack].T.reshape(-1), slots[ahead : ahead + stack].T.reshape(-1)
-        if number < 0:
-            rows = self._rows_of(path)
-            rows.take(here, axis=0, out=obs.reshape(n * stack, width), mode="clip")
-            rows.take(after, axis=0, out=following.reshape(n * stack, width), mode="clip")
-            return
+        here = slots[:stack].T.reshape(-1)
         shared = max(0, stack - ahead)
         rest = self._scratch(path, n * (stack - shared), 2)
         last = slots[ahead + shared : ahead + stack].T.reshape(-1)
         where = np.concatenate([here, last])
-        self._decode(path, where, number, obs.reshape(n * stack, width), rest)
+        outs = obs.reshape(n * stack, width), rest
+        self.reader.decode(path, where, number, self.threads, *outs)
         following[:, : shared * width] = obs[:, (stack - shared) * width :]
         following[:, shared * width :] = rest.reshape(n, -1)
-
-    def _decode(self, path: str, slots: np.ndarray, number: int, *outs: np.ndarray) -> None:
-        if self.reader.must_look(path, slots):
-            self.reader.ready(path, *self.reader.frames(path, slots))
-        self.reader.decode(path, slots, number, self.threads, *outs)
 
     def _scratch(self, path: str, rows: int, number: int) -> np.ndarray:
         """uint8[rows, width or stack * width] to work in, the same memory every time."""
@@ -137,18 +142,22 @@ class Observations:
         window, here = self.window, self.window.before
         depth, steps = verdict.depth[loud], verdict.steps[loud]
         valid = verdict.valid[loud]
-        for out, ahead in zip(outs, (0, steps), strict=True):
+        places: list[np.ndarray] = []  # slots [loud, stack] of both stacks, -1 for zeros
+        for ahead in (np.zeros_like(steps), steps):
             back, padded = window.lookback(depth + ahead, np)
-            place = here + np.asarray(ahead).reshape(-1, 1) - back
-            rows = np.take_along_axis(slots.T, place, axis=1)
-            padded = padded | ~valid[:, None] | (rows < 0)
-            buffer = np.zeros((len(loud), *out.shape[1:]), out.dtype)
-            needed, inverse = np.unique(rows[~padded], return_inverse=True)
-            if len(needed):
-                found = np.empty((len(needed), *out.shape[2:]), out.dtype)
-                self.reader.columns.put_obs(path, self.fetch(path, needed), found)
-                buffer[~padded] = found[inverse]
-            out[loud] = buffer
+            rows = np.take_along_axis(slots.T, here + ahead.reshape(-1, 1) - back, axis=1)
+            blank = np.asarray(padded) | ~valid[:, None]
+            places.append(np.where(blank, -1, rows))
+        both = np.stack(places)
+        stored = both >= 0
+        needed, inverse = np.unique(both[stored], return_inverse=True)
+        filled = np.zeros((*both.shape, *outs[0].shape[2:]), outs[0].dtype)
+        if len(needed):
+            found = np.empty((len(needed), *filled.shape[3:]), filled.dtype)
+            self.reader.columns.put_obs(path, self.fetch(path, needed), found)
+            filled[stored] = found[inverse]
+        for out, values in zip(outs, filled, strict=True):
+            out[loud] = values
 
     def fetch(self, path: str, slots: np.ndarray) -> np.ndarray:
         """Stored bytes uint8[n, width] of rows at any slots."""
@@ -157,19 +166,25 @@ class Observations:
         numbers = codecs[slots >> self.reader.shift] if codecs is not None else None
         raw = np.arange(len(slots)) if numbers is None else np.flatnonzero(numbers < 0)
         if len(raw):
-            self._ready_rows(path, slots[raw])
+            self._ready(path, slots[raw], -1)
             out[raw] = self._rows_of(path).take(slots[raw], axis=0, mode="clip")
         for number in [] if numbers is None else np.unique(numbers[numbers >= 0]):
             which = np.flatnonzero(numbers == number)
             found = np.empty((len(which), out.shape[1]), np.uint8)
-            self._decode(path, slots[which], int(number), found)
+            self._ready(path, slots[which], int(number))
+            self.reader.decode(path, slots[which], int(number), self.threads, found)
             out[which] = found
         return out
 
     def _rows_of(self, path: str) -> np.ndarray:
         return self.reader.pages[path].sheet.flat.reshape(-1, self.widths[path])
 
-    def _ready_rows(self, path: str, slots: np.ndarray) -> None:
-        width = self.widths[path]
-        if self.reader.must_look(path, slots):
+    def _ready(self, path: str, slots: np.ndarray, number: int) -> None:
+        """See that rows of one codec (-1: raw) are there and are what was written."""
+        if not self.reader.must_look(path, slots):
+            return
+        if number < 0:
+            width = self.widths[path]
             self.reader.ready(path, slots * width, (slots + 1) * width)
+        else:
+            self.reader.ready(path, *self.reader.frames(path, slots))

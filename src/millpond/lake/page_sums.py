@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable
+from typing import Any
 
-from .files import PAGE, as_bytes
+import numpy as np
+import xxhash
+
+from .files import PAGE
 from .journal import digest
+
+
+def digests(parts: Iterable[Any]) -> np.ndarray:
+    """uint64[n]: the `digest` of each of `parts`, such as the rows of a uint8[n, PAGE] array.
+
+    Thousands at a time: as bytes, joined, they cost half of what as many Python numbers cost.
+    """
+    each = xxhash.xxh3_64_digest
+    return np.frombuffer(b"".join([each(part) for part in parts]), ">u8").astype(np.uint64)
 
 
 class PageSums:
@@ -28,14 +41,14 @@ class PageSums:
             self._page = page
         head = min(len(data), PAGE - inside)
         self._part = self._part.ljust(inside, b"\0") + data[:head].tobytes()
-        view = as_bytes(np.ascontiguousarray(data[head:]))
-        for start in range(0, len(view), PAGE):
-            self._finish_page()
-            page += 1
-            if start + PAGE <= len(view):
-                self._sums[page] = digest(view[start : start + PAGE])
-            else:
-                self._page, self._part = page, bytes(view[start:])
+        if head == len(data):
+            return
+        self._finish_page()
+        whole, left = divmod(len(data) - head, PAGE)
+        pages = data[head : head + whole * PAGE].reshape(whole, PAGE)
+        self._sums |= dict(enumerate(digests(pages).tolist(), page + 1))
+        if left:
+            self._page, self._part = page + whole + 1, data[-left:].tobytes()
 
     def _finish_page(self) -> None:
         if self._page >= 0:

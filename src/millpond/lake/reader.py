@@ -12,11 +12,12 @@ import numpy as np
 from ..errors import LakeFailed
 from .codec import BALLAST, Codec, lay_ballast
 from .columns import RECORD, Columns
-from .files import PAGE, PAGE_BITS, as_bytes
+from .files import PAGE, PAGE_BITS
 from .index import Index, Part
 from .journal import digest
 from .manifest import GroupInfo, LakeInfo, load_groups
 from .open_segment import verified
+from .pages import Pages
 from .recovery import numbers, read_dictionary, read_journal
 from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
 from .sheet import Sheet
@@ -25,6 +26,7 @@ _ADDRESSES = 1 << 43  # bytes of address space for one column
 _MOST_MAPS = 1 << 16  # what Linux lets a process have, unless told otherwise
 _SEATS = 1 << 14  # segments at least; each takes a few of the 65,530 maps a process may have
 _TRIES = 20  # a file may be sealed or dropped between listing and opening it
+_TOGETHER = 64  # segments whose records and indices are asked for before the first is waited for
 _AHEAD = 64  # batches for which pages are asked for beforehand, after one that had to wait
 
 
@@ -39,17 +41,6 @@ class Seated:
     inode: int
     size: int  # bytes on disk
     records: int = 0  # journal records verified so far, of an open segment
-    sums: np.ndarray | None = None  # checksums of a sealed segment's pages, once read
-
-
-class Pages:
-    """Which pages of one sheet have been checked; a page is checked when it is first read."""
-
-    def __init__(self, sheet: Sheet) -> None:
-        self.sheet = sheet
-        self.good = np.zeros(sheet.seats * sheet.stride // PAGE, bool)  # touched as it is used
-        self.per_seat = sheet.stride // PAGE
-        self.whole = np.zeros(sheet.seats, bool)  # seats of which every page with rows is good
 
 
 class Reader:
@@ -63,9 +54,11 @@ class Reader:
         widest = max(column.width for column in self.columns.all)
         seats = min(self._most_seats(), _MOST_MAPS, _ADDRESSES // (info.slots * widest))
         self._free = list(range(seats - 1, -1, -1))
+        self._tables = Sheet(seats, self._most_sums())
         self.pages = {
             column.name: Pages(
-                Sheet(seats, info.slots * column.width, BALLAST if column.wide else 0)
+                Sheet(seats, info.slots * column.width, BALLAST if column.wide else 0),
+                self._tables,
             )
             for column in self.columns.all
         }
@@ -75,12 +68,12 @@ class Reader:
         wide = [column.name for column in self.columns.all if column.wide]
         # A page more than `slots` offsets: the end of the last frame needs one.
         self._entries = info.slots + PAGE // 8
-        self.offsets = {name: Pages(Sheet(seats, 8 * self._entries)) for name in wide}
-        self._tables = Sheet(seats, self._most_sums())
+        self.offsets = {name: Pages(Sheet(seats, 8 * self._entries), self._tables) for name in wide}
         self.codec_of = {name: np.full(seats, -1) for name in wide}  # per seat; -1: raw
         self.codecs: dict[str, list[Codec]] = {name: [] for name in wide}
         self.seated: dict[tuple[int, int], Seated] = {}
         self._by_seat: dict[int, Seated] = {}
+        self._summed = np.zeros(seats, bool)  # a sealed segment's checksums are checked themselves
         self._checked = np.zeros(seats, bool)  # record column and offsets are checked whole
         self._ahead = 0
         self._changed = False
@@ -173,18 +166,12 @@ class Reader:
         meta, seat = segment.meta, segment.seat
         for column in self.columns.all:
             stored = meta.columns[column.name]
-            self._map(self.pages[column.name], seat, fd, stored.data)
+            self.pages[column.name].seat(seat, fd, stored.data, stored.offsets is not None)
             if stored.offsets is not None:
-                self._map(self.offsets[column.name], seat, fd, stored.offsets)
+                self.offsets[column.name].seat(seat, fd, stored.offsets)
                 self.codec_of[column.name][seat] = self._codec(segment.path, meta, column.name)
         if meta.sums.size:
             self._tables.seat(seat, fd, meta.sums.offset, meta.sums.size)
-
-    def _map(self, pages: Pages, seat: int, fd: int, region: Region) -> None:
-        if region.size:
-            pages.sheet.seat(seat, fd, region.offset, region.size)
-        pages.good[seat * pages.per_seat : (seat + 1) * pages.per_seat] = False
-        pages.whole[seat] = False
 
     def _codec(self, path: Path, meta: Meta, name: str) -> int:
         codecs, identity = self.codecs[name], meta.columns[name].dictionary_sum
@@ -209,7 +196,7 @@ class Reader:
         self._tables.clear(old.seat)
         for codecs in self.codec_of.values():
             codecs[old.seat] = -1
-        self._checked[old.seat] = False
+        self._checked[old.seat] = self._summed[old.seat] = False
         self._free.append(old.seat)
 
     def _advance(self, segment: Seated, journal_path: Path) -> None:
@@ -229,8 +216,7 @@ class Reader:
         segment.records = len(blocks)
         segment.meta = replace(meta, count=blocks[-1].end)
         for pages in self.pages.values():
-            pages.good[seat * pages.per_seat : (seat + 1) * pages.per_seat] = True
-            pages.whole[seat] = True
+            pages.accept(seat)
         self._checked[seat] = True
 
     def _build(self) -> None:
@@ -265,17 +251,35 @@ class Reader:
     def check_records(self, slots: np.ndarray) -> None:
         """See that the records and frame offsets at these slots are what was written."""
         seats = slots >> self.shift
-        if not self._checked[seats].all():
-            for seat in np.unique(seats[~self._checked[seats]]):
-                self._check_small(self._by_seat[int(seat)])
+        if self._checked[seats].all():
+            return
+        new = [self._by_seat[int(s)] for s in np.unique(seats[~self._checked[seats]])]
+        for at in range(0, len(new), _TOGETHER):
+            for segment in new[at : at + _TOGETHER]:
+                self._ask_small(segment)
+            for segment in new[at : at + _TOGETHER]:
+                self._check_small(segment)
+
+    def _small(self, segment: Seated) -> list[tuple[Pages, Region]]:
+        """The parts of a segment that are read whole: its records and its indices."""
+        columns = segment.meta.columns
+        parts = [(self.pages[RECORD], columns[RECORD].data)]
+        indices = ((pages, columns[name].offsets) for name, pages in self.offsets.items())
+        return parts + [(pages, region) for pages, region in indices if region is not None]
+
+    def _ask_small(self, segment: Seated) -> None:
+        """Start reading what `_check_small` needs, which else would wait for page after page."""
+        self._tables.want_all(segment.seat, segment.meta.sums.size)
+        for pages, region in self._small(segment):
+            pages.sheet.want_all(segment.seat, region.size)
 
     def _check_small(self, segment: Seated) -> None:
-        """Check the parts of a segment that are read whole: its records and its indices."""
-        self._check_pages(segment, self.pages[RECORD], segment.meta.columns[RECORD].data, None)
-        for name, pages in self.offsets.items():
+        self._check_sums(segment)
+        for pages, _ in self._small(segment):
+            self._check_pages(pages, pages.new(segment.seat))
+        for name in self.offsets:
             region = segment.meta.columns[name].offsets
             if region is not None:
-                self._check_pages(segment, pages, region, None)
                 self._check_offsets(segment, name, region)
         self._checked[segment.seat] = True
 
@@ -287,36 +291,23 @@ class Reader:
             end = region.offset + region.size
             raise damaged(segment.path, region.offset, end, "frames lie outside their region")
 
-    def _check_pages(
-        self, segment: Seated, pages: Pages, region: Region, which: np.ndarray | None
-    ) -> None:
-        """Compare pages of a region (default: all) with their checksums, or raise LakeDamaged."""
-        sums = self._sums(segment)[region.sums // 8 : region.sums // 8 + region.pages]
-        data = as_bytes(pages.sheet.bytes(segment.seat, 0, region.size))
-        for page in np.flatnonzero(sums) if which is None else which:
-            start, stop = int(page) * PAGE, min((int(page) + 1) * PAGE, region.size)
-            if digest(data[start:stop]) != sums[page]:
-                raise damaged(
-                    segment.path, region.offset + start, region.offset + stop, "checksum differs"
-                )
-        base = segment.seat * pages.per_seat
-        if which is None:
-            pages.good[base : base + region.pages] = True
-        else:
-            pages.good[base + which] = True
-        good = pages.good[base : base + region.pages]
-        pages.whole[segment.seat] = bool((good | (sums == 0)).all())
+    def _check_sums(self, segment: Seated) -> None:
+        """Compare the checksums of a sealed segment with theirs, before any of them is used."""
+        meta, seat = segment.meta, segment.seat
+        if digest(self._tables.bytes(seat, 0, meta.sums.size)) != meta.sums_sum:
+            end = meta.sums.offset + meta.sums.size
+            raise damaged(segment.path, meta.sums.offset, end, "the sums' checksum differs")
+        self._summed[seat] = True
 
-    def _sums(self, segment: Seated) -> np.ndarray:
-        """The checksums of a sealed segment's pages, themselves checked once."""
-        if segment.sums is None:
-            meta = segment.meta
-            table = self._tables.bytes(segment.seat, 0, meta.sums.size)
-            if digest(table) != meta.sums_sum:
-                end = meta.sums.offset + meta.sums.size
-                raise damaged(segment.path, meta.sums.offset, end, "the sums' checksum differs")
-            segment.sums = table.view("<u8")
-        return segment.sums
+    def _check_pages(self, pages: Pages, new: np.ndarray) -> None:
+        """Compare pages of a sheet with their checksums, or raise LakeDamaged."""
+        seats = new // pages.per_seat
+        for seat in np.unique(seats[~self._summed[seats]]):
+            self._check_sums(self._by_seat[int(seat)])
+        wrong = pages.check(new)
+        if wrong >= 0:
+            seat, start, stop = pages.place(wrong)
+            raise damaged(self._by_seat[seat].path, start, stop, "checksum differs")
 
     def must_look(self, name: str, slots: np.ndarray) -> bool:
         """Whether `ready` has anything to do for these rows of a column."""
@@ -334,15 +325,14 @@ class Reader:
         touched = [first if k == 0 else np.minimum(first + k, last) for k in range(span)]
         if self._ahead:
             self._ahead -= 1
-            pages.sheet.want(np.unique(np.concatenate(touched)))
-        if all(pages.good[page].all() for page in touched):
+            pages.ask(np.unique(np.concatenate(touched)))
+        new = np.concatenate([page[~pages.good[page]] for page in touched])
+        if not len(new):
             return
-        new = np.unique(np.concatenate([page[~pages.good[page]] for page in touched]))
+        new = np.unique(new)
         if not self._ahead:
-            pages.sheet.want(new)
-        for seat, which in _by_seat(new, pages.per_seat):
-            segment = self._by_seat[seat]
-            self._check_pages(segment, pages, segment.meta.columns[name].data, which)
+            pages.ask(new)
+        self._check_pages(pages, new)
 
     def waited(self, faults_before: int) -> None:
         """After a batch: if pages had to be waited for one by one, ask beforehand from now on."""
@@ -367,11 +357,6 @@ class Reader:
         self.codecs[name][number].decode(
             sheet.all, *self.frames(name, slots), threads, *outs, ballast=len(sheet.flat)
         )
-
-
-def _by_seat(pages: np.ndarray, per_seat: int) -> list[tuple[int, np.ndarray]]:
-    seats = pages // per_seat
-    return [(int(s), pages[seats == s] - s * per_seat) for s in np.unique(seats)]
 
 
 def major_faults() -> int:

@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LakeFailed
-from .codec import Codec, Codecs
+from .codec import Codec, Codecs, with_ballast
 from .columns import Column, Columns
 from .files import PAGE, Files, as_bytes, said_plainly
 from .journal import digest
-from .page_sums import PageSums, Tables
+from .page_sums import PageSums, Tables, digests
 from .segment import SEALED, Meta, Region, Stored, path_of, write_meta
 
 _CHUNK = 4 << 20  # bytes read, compressed and written at a time
+_CACHED = 1 << 20  # bytes decoded at a time, to be compared while they are in the cache
 
 Rows = Callable[[str, int, int], np.ndarray]  # (column, start slot, stop slot) → uint8[n, width]
 
@@ -75,10 +76,9 @@ def _sum_up(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> 
         for start, stop in extents(meta, column.width):
             touched[start * column.width // PAGE : -(-stop * column.width // PAGE)] = True
         # Beside the rows a page may hold what was never committed: it is summed up as it is.
-        data = as_bytes(rows(column.name, 0, slots))
+        data = rows(column.name, 0, slots).reshape(-1, PAGE)
         pages = np.zeros(region.pages, np.uint64)
-        for page in np.flatnonzero(touched).tolist():
-            pages[page] = digest(data[page * PAGE : (page + 1) * PAGE])
+        pages[touched] = digests(data[page] for page in np.flatnonzero(touched).tolist())
         stored[column.name] = Stored("raw", region._replace(sums=tables.add(pages)))
         end = max(end, region.offset + region.size)
     return _describe(files, fd, meta, stored, tables, end)
@@ -219,14 +219,20 @@ def _read_back(
     codec: Codec, blob: bytes, lengths: np.ndarray, frames: np.ndarray, threads: int
 ) -> None:
     """The raw rows are about to be deleted: see that the compressed ones give them back."""
+    number, width = frames.shape
+    together = min(number, max(1, _CACHED // width) * threads)
     ends = np.cumsum(lengths)
-    found = np.empty_like(frames)
-    codec.decode(np.frombuffer(blob, np.uint8), ends - lengths, ends, threads, found)
-    if not np.array_equal(found, frames):
-        raise LakeFailed(
-            "Lake: a compressed frame did not decode to what it was made of; the raw rows are "
-            "kept. Test this machine's memory"
-        )
+    packed = with_ballast(blob, together * width)
+    found = np.empty((together, width), np.uint8)
+    for at in range(0, number, together):
+        some = slice(at, min(at + together, number))
+        out = found[: some.stop - at]
+        codec.decode(packed, (ends - lengths)[some], ends[some], threads, out, ballast=len(blob))
+        if not np.array_equal(out, frames[some]):
+            raise LakeFailed(
+                "Lake: a compressed frame did not decode to what it was made of; the raw rows "
+                "are kept. Test this machine's memory"
+            )
 
 
 def _next_page(offset: int) -> int:

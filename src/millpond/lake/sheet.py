@@ -66,6 +66,10 @@ class Sheet:
         """uint8[stop - start] of one seat, as a view."""
         return self.flat[seat * self.stride + start : seat * self.stride + stop]
 
+    def want_all(self, seat: int, size: int) -> None:
+        """Start reading the first `size` bytes of a seat from disk."""
+        _libc.madvise(self._base + seat * self.stride, size, mmap.MADV_WILLNEED)
+
     def want(self, pages: np.ndarray) -> None:
         """Start reading the (sorted) pages from disk, all at once, without waiting for any."""
         ends = np.flatnonzero(np.diff(pages) > _GAP)

@@ -1,0 +1,91 @@
+"""`Pages`: one sheet's pages, asked for from disk together and compared with their checksums once.
+
+A cold batch needs thousands of pages from dozens of segments. So pages are looked after as one
+array over all seats: a Python object per segment would cost more than the checksums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .files import PAGE, as_bytes
+from .page_sums import digests
+from .segment import Region
+from .sheet import Sheet
+
+# Pages read where one is needed of compressed frames. A disk gives eight at a random place nearly
+# as fast as one, and they hold what dozens of other windows need: about what a raw window takes.
+_BLOCK = 8
+
+
+class Pages:
+    """Which pages of a sheet were checked, and against what; `tables` holds all checksums."""
+
+    def __init__(self, sheet: Sheet, tables: Sheet) -> None:
+        self.sheet = sheet
+        self.per_seat = sheet.stride // PAGE
+        self.good = np.zeros(sheet.seats * self.per_seat, bool)  # touched as it is used
+        self.whole = np.zeros(sheet.seats, bool)  # seats of which every page with rows is good
+        self._bytes = as_bytes(sheet.flat)
+        self._tables = tables.flat.view("<u8")
+        self._sums = np.zeros(sheet.seats, np.int64)  # where in the tables a seat's begin
+        self._offset = np.zeros(sheet.seats, np.int64)  # where in its file a seat's region begins
+        self._size = np.zeros(sheet.seats, np.int64)  # and its bytes
+        self._left = np.full(sheet.seats, -1)  # pages of a seat to be checked; -1: not counted
+        self._packed = np.zeros(sheet.seats, bool)
+        self._table_stride = tables.stride // 8
+
+    def seat(self, seat: int, fd: int, region: Region, packed: bool = False) -> None:
+        """Map a region of a file onto a seat; nothing of it is checked."""
+        if region.size:
+            self.sheet.seat(seat, fd, region.offset, region.size)
+        self._sums[seat] = seat * self._table_stride + region.sums // 8
+        self._offset[seat], self._size[seat] = region.offset, region.size
+        self._packed[seat] = packed
+        self.good[seat * self.per_seat : (seat + 1) * self.per_seat] = False
+        self.whole[seat], self._left[seat] = False, -1
+
+    def accept(self, seat: int) -> None:
+        """All of a seat was checked in another way."""
+        self.good[seat * self.per_seat : (seat + 1) * self.per_seat] = True
+        self.whole[seat] = True
+
+    def new(self, seat: int) -> np.ndarray:
+        """The pages of a seat that hold rows and were not checked yet, as numbers of the sheet."""
+        number = -(-int(self._size[seat]) // PAGE)
+        begin, sums = seat * self.per_seat, int(self._sums[seat])
+        held = self._tables[sums : sums + number] != 0
+        return begin + np.flatnonzero(held & ~self.good[begin : begin + number])
+
+    def ask(self, pages: np.ndarray) -> None:
+        """Start reading the (sorted) pages from disk; of compressed ones, their neighbours too."""
+        packed = self._packed[pages // self.per_seat]
+        if packed.any():
+            blocks = np.unique(pages[packed] // _BLOCK)
+            more = (blocks[:, None] * _BLOCK + np.arange(_BLOCK)).reshape(-1)
+            pages = more if packed.all() else np.union1d(pages[~packed], more)
+        self.sheet.want(pages)
+
+    def check(self, pages: np.ndarray) -> int:
+        """Compare pages (each once) with their checksums; the first that differs, or -1."""
+        seats = pages // self.per_seat
+        for seat in np.unique(seats[self._left[seats] < 0]).tolist():
+            self._left[seat] = len(self.new(seat))
+        begin = pages * PAGE
+        end = np.minimum(begin + PAGE, seats * self.sheet.stride + self._size[seats])
+        data = self._bytes
+        found = digests(data[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True))
+        wrong = found != self._tables[self._sums[seats] + pages - seats * self.per_seat]
+        if wrong.any():
+            return int(pages[np.argmax(wrong)])
+        self.good[pages] = True
+        which, number = np.unique(seats, return_counts=True)
+        self._left[which] -= number
+        self.whole[which] = self._left[which] == 0
+        return -1
+
+    def place(self, page: int) -> tuple[int, int, int]:
+        """The seat of a page, and the bytes of that seat's file where it begins and ends."""
+        seat, inside = divmod(page, self.per_seat)
+        offset, size = int(self._offset[seat]), int(self._size[seat])
+        return seat, offset + inside * PAGE, offset + min((inside + 1) * PAGE, size)
