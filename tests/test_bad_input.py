@@ -14,6 +14,7 @@ from millpond import (
     Field,
     Flag,
     HostPond,
+    Lake,
     NotEnoughData,
     Pond,
     Rows,
@@ -262,3 +263,30 @@ def test_64_bit_fields_are_refused_on_a_device():
 def test_device_capacity_beyond_32_bits_is_refused():
     with pytest.raises(BadConfig, match="64-bit positions"):
         Pond(SPEC, 2**31)
+
+
+@pytest.mark.parametrize("layout", ["stream", "per_env"])
+def test_no_rows_at_all_change_nothing(layout):
+    good = rows()
+    none = jax.tree.map(lambda leaf: leaf[None][:0], good)  # [0, env]
+    host, device = (cls(SPEC, 30, 3, layout=layout) for cls in (HostPond, Pond))
+    host.add(good)
+    state = device.add(device.init(), good)
+    before, kept = host.export(), device.export(state)
+    host.add(none)
+    state = device.add(state, none)
+    for name, array in host.export().items():
+        np.testing.assert_array_equal(array, before[name])
+    for name, array in device.export(state).items():
+        np.testing.assert_array_equal(array, kept[name])
+
+
+def test_no_rows_at_all_change_no_lake(tmp_path):
+    lake = Lake.create(tmp_path / "lake", SPEC, 100_000)
+    with lake.writer("a", 3) as writer:
+        writer.append(jax.tree.map(lambda leaf: leaf[None][:0], rows()))
+        writer.append(rows())
+        writer.append(jax.tree.map(lambda leaf: leaf[None][:0], rows()))
+        writer.commit()
+    lake.refresh()
+    assert len(lake) == 3

@@ -141,11 +141,15 @@ def pack_values(values: Mapping[str, Array]) -> Array:
 
 
 def _all_above(value: Array, low: Any) -> bool:
-    return bool((value >= low).all()) if isinstance(low, np.ndarray) else value.min() >= low
+    if isinstance(low, np.ndarray) or not value.size:
+        return bool((value >= low).all())
+    return value.min() >= low
 
 
 def _all_below(value: Array, high: Any) -> bool:
-    return bool((value <= high).all()) if isinstance(high, np.ndarray) else value.max() <= high
+    if isinstance(high, np.ndarray) or not value.size:
+        return bool((value <= high).all())
+    return value.max() <= high
 
 
 _NAN = "find the env that gave it; rewards must be numbers"

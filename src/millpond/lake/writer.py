@@ -106,17 +106,18 @@ class Writer:
         self._check()
         values, flags, which = self._arrange(rows, env)
         self._intake.check_values(values)
+        if not len(flags):
+            return  # no rows: nothing to append
         last = self._check_episodes(flags, which)
         lost = self._lost[which]
-        if lost.any() and len(flags):
+        if lost.any():
             flags = flags.copy()
             flags[0] |= np.where(lost, np.uint8(LOST), np.uint8(0))
         encoded = self._columns.encode(values, flags)
         turned = {name: block.swapaxes(0, 1) for name, block in encoded.items()}
         self._take(turned, which, len(flags))
-        if len(flags):
-            self._last[which] = last
-            self._lost[which] = False
+        self._last[which] = last
+        self._lost[which] = False
 
     def cut(self, env: int | None = None) -> None:
         """Declare continuity lost after the newest row of a stream (default: of every stream)."""

@@ -112,6 +112,8 @@ class HostPond:
         values, keep = self._arrange(rows, next_obs, env, mask)
         self._intake.check_values(values)
         flags = pack_values(values)
+        if not flags.size:
+            return  # no rows: nothing to add
         if not self.layout.whole:
             self._check_episodes(flags, env, keep)
         before = ring.added.copy() if self._tree else None

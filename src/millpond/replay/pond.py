@@ -107,6 +107,8 @@ class Pond:
         stored as CUT, so that no sample touches it, and counted in `state.faults`: see `check`.
         """
         values, keep = self.layout.blocks(self._intake, rows, next_obs, mask)
+        if not values["flags"].size:
+            return state  # no rows: nothing to add
         bad = self._intake.bad_values(values, rank=2, xp=jnp)
         values["reward"] = jnp.where(jnp.isfinite(values["reward"]), values["reward"], 0)
         values["flags"] = values["flags"] & np.uint8(KNOWN_FLAGS)
