@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ..errors import Diverged
 from ..train import Run, train
@@ -20,7 +22,6 @@ def train_and_show(run: Run) -> int:
     begin = resume_point(run)
     where = f" from step {begin:,}" if begin else ""
     console.print(f"{settings.env}, {settings.agent}, {settings.steps:,} steps{where}: {run.path}")
-    console.print("compiling ...", end="\r" if console.is_terminal else "\n")
     try:
         with ProgressLine(console, settings.steps, begin) as line:
             digest = train(run, line)
@@ -37,29 +38,30 @@ def train_and_show(run: Run) -> int:
 
 
 class ProgressLine:
-    """`told` of a training session: a live line in a terminal, plain lines elsewhere."""
+    """`told` of a training session: two live lines in a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console, steps: int, begin: int) -> None:
-        self.console, self.steps, self.begin = console, steps, begin
+        self.console = console
         self.progress = Progress(
             TextColumn("{task.percentage:3.0f}%"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[text]}"),
+            BarColumn(bar_width=None),
             TimeRemainingColumn(),
             console=console,
-            transient=True,
-            disable=not console.is_terminal,
+            expand=True,
         )
-        self.task: Any = None
+        self.task = self.progress.add_task("", total=steps, completed=begin)
+        self.text = Text("compiling ...")
+        lines = Group(self.progress, self.text)
+        self.live = Live(lines, console=console, transient=True, refresh_per_second=4)
         self.greedy = ""
 
     def __enter__(self) -> ProgressLine:
-        self.progress.start()
-        self.task = self.progress.add_task("", total=self.steps, completed=self.begin, text="")
+        if self.console.is_terminal:
+            self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        self.live.stop()
 
     def __call__(self, line: dict[str, Any]) -> None:
         if line["kind"] == "eval":
@@ -69,18 +71,19 @@ class ProgressLine:
             if not self.console.is_terminal:
                 self.console.print(f"{line['steps']:>11,} steps   {self.greedy}")
         elif line["kind"] == "train":
-            self.progress.update(self.task, completed=line["steps"], text=self._text(line))
+            self.progress.update(self.task, completed=line["steps"])
+            self.text.plain = self._text(line)
 
     def _text(self, line: dict[str, Any]) -> str:
-        parts = [f"{_short(line['steps'])} steps", f"{_short(line['steps_per_second'])}/s"]
+        parts = [f"{_short(line['steps'])} steps, {_short(line['steps_per_second'])}/s"]
         if line["return"] is not None:
             parts.append(f"return {line['return']:.2f}")
         if self.greedy:
             parts.append(self.greedy)
         parts.append(f"eps {max(line['epsilon']):.3f}")
         if "loss" in line:
-            parts.append(f"Q {line['q']:.2f} loss {line['loss']:.3g}")
             parts.append(f"{_short(line['updates_per_second'])} updates/s")
+            parts.append(f"Q {line['q']:.2f}  loss {line['loss']:.3g}")
         return "  ".join(parts)
 
 

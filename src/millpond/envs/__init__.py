@@ -1,18 +1,33 @@
 """Environments: each is a frozen dataclass of its settings that speaks the one row format."""
 
+from .adapters import GridGymnasium, GridPettingZoo
+from .atari import Atari
 from .env import AnyEnv, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
+from .gym import GymEnv
+from .hosted import HostedVector
+from .minatar import MinAtar
 from .registry import env_names, make_env
+from .staghunt import Staghunt
+from .treasurehunt import Treasurehunt
 from .vector import EnvState, VectorEnv
 
 __all__ = [
     "AnyEnv",
+    "Atari",
     "Env",
     "EnvState",
     "Facts",
+    "GridGymnasium",
+    "GridPettingZoo",
+    "GymEnv",
     "HostEnv",
     "HostVector",
+    "HostedVector",
+    "MinAtar",
     "Outcome",
     "Policy",
+    "Staghunt",
+    "Treasurehunt",
     "VectorEnv",
     "env_names",
     "make_env",
