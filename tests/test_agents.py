@@ -265,16 +265,22 @@ def test_pqn_shows_the_minibatch_that_went_wrong():
     assert np.isnan(np.asarray(evidence.goal)).any()
 
 
-def test_patches_are_a_convolution():
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (4, 2), (8, 4)])
+def test_patches_are_a_convolution(size, stride):
     rng = np.random.default_rng(0)
-    x, kernel = rng.normal(size=(2, 6, 5, 3)), rng.normal(size=(3, 3, 3, 4))
-    expected = np.zeros((2, 4, 3, 4))
-    for i in range(4):
-        for j in range(3):
-            block = x[:, i : i + 3, j : j + 3]
+    x, kernel = rng.normal(size=(2, 13, 16, 3)), rng.normal(size=(size, size, 3, 4))
+    high, wide = (13 // stride * stride - size) // stride + 1, (16 - size) // stride + 1
+    expected = np.zeros((2, high, wide, 4))
+    for i in range(high):
+        for j in range(wide):
+            top, left = i * stride, j * stride
+            block = x[:, top : top + size, left : left + size]
             expected[:, i, j] = np.einsum("bhwc,hwcf->bf", block, kernel)
-    got = patches(jnp.asarray(x, jnp.float32)) @ kernel.reshape(27, 4)
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    # The order of a patch: squares of stride x stride, then the pixels inside each.
+    squares = kernel.reshape(size // stride, stride, size // stride, stride, 3, 4)
+    flat = squares.transpose(0, 2, 1, 3, 4, 5).reshape(-1, 4)
+    got = patches(jnp.asarray(x, jnp.float32), size, stride) @ flat
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dueling", [False, True])
