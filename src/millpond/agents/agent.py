@@ -29,13 +29,13 @@ class AgentState(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What one update found: float32 each, and the error of every entry of its batch."""
+    """What one update found: float32 each."""
 
     loss: Array
     q: Array
     gradient: Array
     change: Array  # how far the parameters moved, as a share of their size
-    error: Array  # float32[batch]
+    error: Array  # float32[batch]: DQN's priorities; PQN has none
 
 
 def explore(values: Array, key: jax.Array, epsilon: Array) -> Array:

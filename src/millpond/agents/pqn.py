@@ -117,16 +117,12 @@ class PQN:
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(number, *leaf.shape[2:]), rows)
         keys = jax.random.split(key, self.settings.epochs)
 
-        def minibatch(order: Array, part: Array) -> Minibatch:
-            return jax.tree.map(lambda leaf: leaf[order[part]], flat)
+        def shuffled(key: jax.Array) -> Minibatch:
+            order = jax.random.permutation(key, number).reshape(parts, -1)
+            return jax.tree.map(lambda leaf: leaf[order], flat)
 
         def epoch(state: AgentState, key: jax.Array) -> tuple[AgentState, Learned]:
-            order = jax.random.permutation(key, number).reshape(parts, -1)
-
-            def one(state: AgentState, part: Array) -> tuple[AgentState, Learned]:
-                return self.update(state, minibatch(order, part), rate)
-
-            return jax.lax.scan(one, state, np.arange(parts))
+            return jax.lax.scan(lambda s, b: self.update(s, b, rate), state, shuffled(key))
 
         new, learned = jax.lax.scan(epoch, state, keys)
         learned = jax.tree.map(lambda leaf: leaf.mean((0, 1)), learned)
@@ -134,20 +130,19 @@ class PQN:
         # A bad update was not counted, so the count tells which it was.
         last = jnp.minimum(new.updates - state.updates, parts * len(keys) - 1)
         order = jax.random.permutation(keys[last // parts], number).reshape(parts, -1)
-        return new, learned, minibatch(order, last % parts)
+        return new, learned, jax.tree.map(lambda leaf: leaf[order[last % parts]], flat)
 
     def update(
         self, state: AgentState, batch: Minibatch, rate: Array
     ) -> tuple[AgentState, Learned]:
         """One gradient towards the goals of one minibatch."""
 
-        def loss_of(params: Any) -> tuple[Array, tuple[Array, Array]]:
+        def loss_of(params: Any) -> tuple[Array, Array]:
             q = chosen(self.values(params, batch.obs), batch.action)
-            error = q - batch.goal
-            return masked_mean(squared(error), batch.mask), (q, error)
+            return masked_mean(squared(q - batch.goal), batch.mask), q
 
-        (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        (loss, q), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
         done = step(self.settings.optimizer, state, loss, gradient, rate)
         new = AgentState(done.params, None, done.optimizer, done.updates, state.synced, ~done.good)
         q = masked_mean(q, batch.mask)
-        return new, Learned(loss, q, done.gradient, jnp.zeros(()), jnp.abs(error))
+        return new, Learned(loss, q, done.gradient, jnp.zeros(()), jnp.zeros(()))
