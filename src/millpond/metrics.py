@@ -6,10 +6,11 @@ same lines; speed is written beside it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,33 +37,42 @@ class Metrics:
 
     def __init__(self, path: Path, sinks: list[Sink] | None = None) -> None:
         self.path, self.sinks = path, sinks or []
-        self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
+        with self._told_plainly():
+            self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
 
     def write(self, kind: str, steps: int, frames: int, values: Mapping[str, Any]) -> None:
         """One line; on disk before this returns, as far as the kernel is concerned."""
         line = {"kind": kind, "steps": steps, "frames": frames, **_finite(values)}
-        try:
+        with self._told_plainly():
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
-        except OSError as error:
-            raise RunFailed(
-                f"could not write to {self.path}: {error.strerror}; free some space and resume"
-            ) from error
         numbers = {f"{kind}/{name}": value for name, value in values.items() if _is_number(value)}
         for sink in self.sinks:
             sink.log(steps, numbers)
 
     def position(self) -> int:
         """Bytes written so far, safe on disk: what a resume state remembers."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._told_plainly():
+            self._file.flush()
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
         """Close the file and the sinks."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # of a write that has failed already, and said so
+            self._file.close()
         for sink in self.sinks:
             sink.close()
+
+    @contextlib.contextmanager
+    def _told_plainly(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunFailed(
+                f"could not write to {self.path}: {error.strerror}; what was saved before is "
+                "untouched; free some space or make the folder writable, and resume"
+            ) from error
 
 
 def read_metrics(path: Path, kind: str | None = None) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import tyro
 
-from ..envs import env_names
+from ..envs import env_names, spec_of
 from ..train import Run, Settings
 from ..train.presets import settings_for
 from ..train.settings import tiny
@@ -43,6 +43,7 @@ def main(args: Sequence[str]) -> int:
         print(parser.format_help())
         return 0 if wanted else 2
     settings = parse_settings(settings_for(known.env, known.preset), rest)
+    spec_of(settings.world)  # a missing package or game is told before there is a folder
     run = Run.create(known.run or free_folder(settings), settings)
     return train_and_show(run)
 
