@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..config import from_plain
+from ..config import from_plain, nearest
 from ..envs import make_env
 from ..errors import BadConfig
 from .settings import Settings
@@ -23,7 +23,7 @@ def preset_names() -> list[str]:
 def preset_text(name: str) -> str:
     """A preset's file as it is."""
     if name not in preset_names():
-        raise BadConfig(f"there is no preset '{name}'; there are {', '.join(preset_names())}")
+        raise BadConfig(f"there is no preset '{name}'; {nearest(name, preset_names())}")
     return (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -46,10 +46,12 @@ def settings_for(env: str, file: Path | None = None) -> Settings:
         plain: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise BadConfig(f"{where} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{where} is not TOML: {error}") from error
-    if plain.pop("env", env) != env:
-        raise BadConfig(f"{where} is for another env than {env}")
+    if (other := plain.pop("env", env)) != env:
+        raise BadConfig(f"{where} is for env {other}, not {env}; name that env instead")
     try:
         return from_plain(Settings, plain, base)
     except BadConfig as error:
