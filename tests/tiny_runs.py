@@ -89,15 +89,16 @@ class ArmsState(NamedTuple):
 
 @dataclass(frozen=True)
 class Arms:
-    """Each agent pulls arms for `turns` turns; arm i pays `pay[i]`, doubled for the last agent.
+    """Each agent pulls arms for `turns` turns; arm i pays `pay[i]`.
 
-    With `uneven` an episode lasts 1 ... turns turns by chance. Its only reference, `best`, always
+    The last agent gets `boost` times that. With `uneven` an episode lasts 1 ... turns turns by chance. Its only reference, `best`, always
     pulls the last arm.
     """
 
     pay: tuple[float, ...] = (0.25, 1.0)
     agents: int = 1
     turns: int = 1
+    boost: float = 2.0
     uneven: bool = False
     terminates: bool = True
 
@@ -126,7 +127,7 @@ class Arms:
         return ArmsState(jnp.int32(0), jnp.int32(length))
 
     def step(self, state: ArmsState, action: Any, key: jax.Array) -> tuple[ArmsState, Outcome]:
-        factor = jnp.where(jnp.arange(self.agents) == self.agents - 1, 2, 1)
+        factor = jnp.where(jnp.arange(self.agents) == self.agents - 1, self.boost, 1)
         reward = jnp.asarray(self.pay, np.float32)[action] * factor
         ended, never = state.turn + 1 >= state.length, jnp.zeros((), bool)
         terminated, truncated = (ended, never) if self.terminates else (never, ended)
