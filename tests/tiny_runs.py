@@ -91,8 +91,8 @@ class ArmsState(NamedTuple):
 class Arms:
     """Each agent pulls arms for `turns` turns; arm i pays `pay[i]`.
 
-    The last agent gets `boost` times that. With `uneven` an episode lasts 1 ... turns turns by chance. Its only reference, `best`, always
-    pulls the last arm.
+    The last agent gets `boost` times that. With `uneven` an episode lasts 1 ... turns turns by
+    chance. The only reference, `best`, always pulls the last arm.
     """
 
     pay: tuple[float, ...] = (0.25, 1.0)

@@ -7,6 +7,7 @@ same lines; speed is written beside it.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import os
@@ -101,11 +102,7 @@ class TensorBoard:
     """Event files that TensorBoard reads, in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise _missing("tensorboard", "tensorboardX") from error
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+        self._writer = import_tracker("tensorboard").SummaryWriter(str(folder / "tensorboard"))
 
     def log(self, steps: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -119,10 +116,7 @@ class Wandb:
     """A run of Weights & Biases; env steps are the x of every plot."""
 
     def __init__(self, folder: Path, title: str) -> None:
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise _missing("wandb", "wandb") from error
+        wandb = import_tracker("wandb")
         self._run: Any = wandb.init(project="millpond", name=title, dir=str(folder))
         self._run.define_metric("steps")
         self._run.define_metric("*", step_metric="steps")
@@ -134,11 +128,16 @@ class Wandb:
         self._run.finish()
 
 
-def _missing(name: str, package: str) -> BadConfig:
-    return BadConfig(
-        f"--track {name} needs the package {package}, which is not installed; "
-        "pip install 'millpond[trackers]'"
-    )
+def import_tracker(name: str) -> Any:
+    """The package behind a tracker; BadConfig says how to install it."""
+    package = {"tensorboard": "tensorboardX"}.get(name, name)
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise BadConfig(
+            f"--track {name} needs the package {package}, which is not installed; "
+            "pip install 'millpond[trackers]'"
+        ) from error
 
 
 def _is_number(value: Any) -> bool:

@@ -35,9 +35,11 @@ def preset_for(env: str) -> str | None:
 
 
 def settings_for(env: str, file: Path | None = None) -> Settings:
-    """The settings of an env by its preset, or by a file of the same form."""
+    """The settings of an env by its preset, by another one's name, or by a file of that form."""
     base = Settings(env, make_env(env))
     name = preset_for(env)
+    if file and file.suffix != ".toml" and not file.exists():
+        name, file = str(file), None
     where = str(file) if file else f"preset '{name}'"
     if file is None and name is None:
         return base
