@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from tiny_runs import Arms, HostArms, programs_kept, settings
 
 from millpond.train import Referee, Scores
 from millpond.train.device_loop import make_agent
+from millpond.train.film import play
 
 ARMS = Arms(pay=(0.25, 1.0, -0.5), agents=2, turns=3)
 OF = settings("arms", ARMS, members=2, stack=1)
@@ -101,3 +103,21 @@ def test_uneven_episodes_count_once_each():
     np.testing.assert_array_equal(host.returns, [host.lengths[0], 2 * host.lengths[0]])
     both = np.hypot(error[0], host.error()[0])
     assert abs(host.mean()[0] - scores.mean()[0]) < 5 * both
+
+
+@dataclass(frozen=True)
+class FilmArms(HostArms):
+    """Can be rendered only if it was built for that, as Gymnasium's envs."""
+
+    film: bool = False
+
+    def vector(self, num_envs: int, seed: int):
+        assert self.film
+        return super().vector(num_envs, seed)
+
+
+def test_a_film_shows_every_turn_of_one_episode():
+    of = settings("arms", FilmArms(ARMS), members=2, stack=1)
+    pictures = play(of, always(of, (1, 0, 2, 1)), turns=10)
+    assert [picture.max() for picture in pictures] == [0, 1, 2, 3]
+    assert len(play(of, always(of, (1, 0, 2, 1)), turns=1)) == 2

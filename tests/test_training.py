@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
-from tiny_runs import Arms, programs_kept, settings
+from tiny_runs import Arms, HostArms, programs_kept, settings
 
 from millpond.agents import DQNSettings, PQNSettings
 from millpond.agents.optimizer import Optimizer
@@ -207,6 +207,20 @@ def test_a_run_that_diverges_stops_and_keeps_the_evidence(replay, tmp_path, caps
     assert run.resume_state.exists()
     for array in floats_of(run.resume_state):
         assert np.isfinite(array).all()
+
+
+@pytest.mark.parametrize("world", [Arms, HostArms])
+def test_a_rollout_that_diverges_is_the_evidence(world, tmp_path):
+    arms = Arms(agents=2, boost=1e30)
+    of = settings("arms", arms if world is Arms else HostArms(arms), agent="pqn", stack=1)
+    run = Run.create(tmp_path / "run", of)
+    with pytest.raises(Diverged, match="update 1 of policy 1, between 0 and "):
+        train(run)
+    saved = load_file(run.path / "diverged.safetensors")
+    assert (saved["['batch'].goal"][1] > 1e29).any()
+    assert (saved["['batch'].goal"][0] < 2).all()
+    assert sorted(path.name for path in run.path.glob("*.safetensors")) == ["diverged.safetensors"]
+    assert run.checkpoints() == []
 
 
 def test_parameters_that_overflow_are_not_saved(tmp_path):
