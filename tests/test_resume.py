@@ -25,8 +25,8 @@ from millpond.train.checkpoint import about_file, load_tree, save_tree
 from millpond.train.device_loop import DeviceLoop
 from millpond.train.session import resume_point
 
-RANKED = dqn(settings(steps=2_400), sampler="prioritized", capacity=256)
-RANKED = dataclasses.replace(RANKED, eval_every=800, checkpoint_every=800)
+RANKED = dqn(settings(steps=3_600), sampler="prioritized", capacity=256)
+RANKED = dataclasses.replace(RANKED, eval_every=1_200, checkpoint_every=1_200)
 ALONE = dataclasses.replace(WORLD, agents=1)
 
 
@@ -50,10 +50,11 @@ def finish(run: Path) -> None:
 
 def signal_after_save(run: Path, number: int) -> tuple[int, str]:
     """Send a signal as soon as a resume state later than the present one is there."""
-    before = resume_point(Run.open(run))
+    opened = Run.open(run)
+    before = resume_point(opened)
     process = start(run)
     try:
-        while resume_point(Run.open(run)) == before:
+        while resume_point(opened) == before:
             assert process.poll() is None, process.stderr.read()
             try:
                 process.wait(timeout=0.01)
@@ -102,7 +103,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path):
     assert began < resume_point(Run.open(killed)) < RANKED.steps
     finish(killed)
     assert files_of(killed) == files_of(whole)
-    assert Run.open(killed).status() == {"state": "finished", "steps": 2_400}
+    assert Run.open(killed).status() == {"state": "finished", "steps": 3_600}
     assert len(Run.open(killed).checkpoints()) == 3
 
 
