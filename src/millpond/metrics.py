@@ -6,10 +6,12 @@ same lines; speed is written beside it.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,33 +38,42 @@ class Metrics:
 
     def __init__(self, path: Path, sinks: list[Sink] | None = None) -> None:
         self.path, self.sinks = path, sinks or []
-        self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
+        with self._told_plainly():
+            self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
 
     def write(self, kind: str, steps: int, frames: int, values: Mapping[str, Any]) -> None:
         """One line; on disk before this returns, as far as the kernel is concerned."""
         line = {"kind": kind, "steps": steps, "frames": frames, **_finite(values)}
-        try:
+        with self._told_plainly():
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
-        except OSError as error:
-            raise RunFailed(
-                f"could not write to {self.path}: {error.strerror}; free some space and resume"
-            ) from error
         numbers = {f"{kind}/{name}": value for name, value in values.items() if _is_number(value)}
         for sink in self.sinks:
             sink.log(steps, numbers)
 
     def position(self) -> int:
         """Bytes written so far, safe on disk: what a resume state remembers."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._told_plainly():
+            self._file.flush()
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
         """Close the file and the sinks."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # of a write that has failed already, and said so
+            self._file.close()
         for sink in self.sinks:
             sink.close()
+
+    @contextlib.contextmanager
+    def _told_plainly(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunFailed(
+                f"could not write to {self.path}: {error.strerror}; what was saved before is "
+                "untouched; free some space or make the folder writable, and resume"
+            ) from error
 
 
 def read_metrics(path: Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
@@ -91,11 +102,7 @@ class TensorBoard:
     """Event files that TensorBoard reads, in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise _missing("tensorboard", "tensorboardX") from error
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+        self._writer = import_tracker("tensorboard").SummaryWriter(str(folder / "tensorboard"))
 
     def log(self, steps: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -109,10 +116,7 @@ class Wandb:
     """A run of Weights & Biases; env steps are the x of every plot."""
 
     def __init__(self, folder: Path, title: str) -> None:
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise _missing("wandb", "wandb") from error
+        wandb = import_tracker("wandb")
         self._run: Any = wandb.init(project="millpond", name=title, dir=str(folder))
         self._run.define_metric("steps")
         self._run.define_metric("*", step_metric="steps")
@@ -124,11 +128,16 @@ class Wandb:
         self._run.finish()
 
 
-def _missing(name: str, package: str) -> BadConfig:
-    return BadConfig(
-        f"--track {name} needs the package {package}, which is not installed; "
-        "pip install 'millpond[trackers]'"
-    )
+def import_tracker(name: str) -> Any:
+    """The package behind a tracker; BadConfig says how to install it."""
+    package = {"tensorboard": "tensorboardX"}.get(name, name)
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise BadConfig(
+            f"--track {name} needs the package {package}, which is not installed; "
+            "pip install 'millpond[trackers]'"
+        ) from error
 
 
 def _is_number(value: Any) -> bool:

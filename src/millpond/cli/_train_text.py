@@ -21,12 +21,14 @@ def train_and_show(run: Run) -> int:
     settings = run.settings
     begin = resume_point(run)
     where = f" from step {begin:,}" if begin else ""
-    console.print(f"{settings.env}, {settings.agent}, {settings.steps:,} steps{where}: {run.path}")
+    title = f"{settings.env}, {settings.agent}, {settings.steps:,} steps{where}: {run.path}"
+    console.print(title, soft_wrap=True)  # a path broken in two could not be copied
     try:
         with ProgressLine(console, settings.steps, begin) as line:
             digest = train(run, line)
     except KeyboardInterrupt:
-        console.print(f"stopped and saved; millpond resume {run.path} goes on")
+        again = f"millpond resume {run.path} goes on from step {resume_point(run):,}"
+        console.print(f"stopped; {again}", soft_wrap=True)
         return 130
     except Diverged as error:
         console.print(f"diverged: {error}", style="red", soft_wrap=True)

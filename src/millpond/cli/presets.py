@@ -8,6 +8,7 @@ millpond train minatar/asterix --preset mine.toml
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Sequence
 
 from ..train.presets import preset_names, preset_text
@@ -27,6 +28,12 @@ def main(args: Sequence[str]) -> int:
         return 0
     width = max(len(name) for name in preset_names())
     for name in preset_names():
-        comment = preset_text(name).partition("\n")[0].removeprefix("# ")
-        print(f"{name:{width}}  {comment}")
+        print(f"{name:{width}}  {first_sentence(preset_text(name))}")
     return 0
+
+
+def first_sentence(text: str) -> str:
+    """Of the comment at the top of a preset, which may be several lines long."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    comment = " ".join(line.removeprefix("#").strip() for line in lines)
+    return comment.partition(". ")[0].removesuffix(".") + "."

@@ -46,7 +46,8 @@ def main(args: Sequence[str]) -> int:
 
 def about(run: Run) -> dict[str, Any]:
     """How a run stands."""
-    returns = [line["return"] for line in read_metrics(run.metrics, "eval")]
+    lines = read_metrics(run.metrics, "eval")
+    returns = [line["return"] for line in lines if line["return"] is not None]
     status, settings = run.status(), run.settings
     return {
         "run": str(run.path),

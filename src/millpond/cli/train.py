@@ -17,7 +17,9 @@ from typing import Any
 
 import tyro
 
-from ..envs import env_names
+from ..envs import env_names, spec_of
+from ..errors import BadConfig
+from ..metrics import import_tracker
 from ..train import Run, Settings
 from ..train.presets import settings_for
 from ..train.settings import tiny
@@ -36,13 +38,23 @@ def main(args: Sequence[str]) -> int:
     )
     parser.add_argument("env", nargs="?", help=f"one of {', '.join(env_names())}")
     parser.add_argument("--run", type=Path, help="a new folder for the run")
-    parser.add_argument("--preset", type=Path, help="a TOML file instead of the env's own preset")
+    parser.add_argument(
+        "--preset", type=Path, help="a TOML file, or a preset's name, instead of the env's own"
+    )
     known, rest = parser.parse_known_args(args)
-    if known.env is None or (known.env.startswith("-")):
+    first = args[0].partition("=")[0] if args else ""
+    if first.startswith("-") and first not in ("--run", "--preset", "-h", "--help"):
+        # Only the env knows which of its options take a value, so it has to be known first.
+        raise BadConfig(f"name the env before its options: millpond train ENV {first} ...")
+    if known.env is None:
         wanted = {"-h", "--help"} & set(args)
         print(parser.format_help())
         return 0 if wanted else 2
     settings = parse_settings(settings_for(known.env, known.preset), rest)
+    # What is not installed is told before there is a folder.
+    spec_of(settings.world)
+    if settings.track:
+        import_tracker(settings.track)
     run = Run.create(known.run or free_folder(settings), settings)
     return train_and_show(run)
 

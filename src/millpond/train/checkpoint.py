@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -22,16 +24,17 @@ def save_tree(path: Path, tree: Any, about: Mapping[str, Any]) -> None:
 
     A full disk raises RunFailed and leaves the old file.
     """
-    arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(tree)}
+    # safetensors writes memory as it lies: an array in another order would come back shuffled.
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in named_leaves(tree)}
     data = save(arrays, metadata={"about": json.dumps(about, sort_keys=True)})
     write_whole(path, data)
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file's content so that even a power loss leaves the old or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(draft, "wb") as file:
             file.write(data)
             file.flush()
@@ -43,11 +46,19 @@ def write_whole(path: Path, data: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise RunFailed(
             f"could not write {path.name} ({len(data):,} bytes) in {path.parent}: "
-            f"{error.strerror}; what was there before is untouched; free some space and resume"
+            f"{error.strerror}; what was there before is untouched; {remedy(error)}"
         ) from error
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a file that could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space and resume"
+    return "make the folder writable, or choose another one with --run"
 
 
 def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
@@ -64,7 +75,7 @@ def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
         if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
             got = "nothing" if found is None else f"{found.dtype} {found.shape}"
             raise BadState(
-                f"{path}: '{name}' should be {leaf.dtype} {leaf.shape}, got {got}; "
+                f"{path}: {name} should be {leaf.dtype} {leaf.shape}, got {got}; "
                 "the settings of this run do not fit the file"
             )
     tree = jax.tree.structure(like)

@@ -69,7 +69,12 @@ class Referee:
     def _make(self, choose: Choose) -> Callable[[Any], Scores]:
         if isinstance(self.settings.world, Env):
             run = jax.jit(lambda params: self._on_device(params, choose))
-            return lambda params: Scores(*jax.device_get(run(params)))
+
+            def play(params: Any) -> Scores:
+                returns, lengths, unfinished = jax.device_get(run(params))
+                return Scores(returns, lengths, int(unfinished))
+
+            return play
         move = jax.jit(choose)
         return lambda params: self._on_host(params, move)
 
@@ -118,9 +123,9 @@ class Referee:
         alive = np.ones(shape, bool)
         try:
             for time in range(self.settings.eval_turns):
-                flags = np.broadcast_to(vector.flags, shape)
-                obs = vector.obs.reshape(*shape, *vector.obs.shape[2:])
-                history, stacks = look(history, obs, flags)
+                flags = np.broadcast_to(vector.flags, vector.obs.shape[:2])
+                seen = self.population.by_policy((vector.obs, flags))
+                history, stacks = look(history, *seen)
                 action = choose(params, stacks, key_of(EVALUATION_SEED, Role.EVALUATE, time))
                 rows = vector.step(np.asarray(self.population.by_env(action)))
                 rows = jax.device_get(self.population.by_policy(rows))

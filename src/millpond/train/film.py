@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -54,6 +55,8 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
     if isinstance(world, Env):
         vector = HostedVector(world, 1, EVALUATION_SEED)
     else:
+        if any(field.name == "film" for field in dataclasses.fields(world)):
+            world = dataclasses.replace(world, film=True)  # built so that it can be rendered
         vector = world.vector(1, EVALUATION_SEED)
     history: Any = player.init()
     pictures = [vector.render()]

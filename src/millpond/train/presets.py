@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..config import from_plain
+from ..config import from_plain, nearest
 from ..envs import make_env
 from ..errors import BadConfig
 from .settings import Settings
@@ -23,7 +23,7 @@ def preset_names() -> list[str]:
 def preset_text(name: str) -> str:
     """A preset's file as it is."""
     if name not in preset_names():
-        raise BadConfig(f"there is no preset '{name}'; there are {', '.join(preset_names())}")
+        raise BadConfig(f"there is no preset '{name}'; {nearest(name, preset_names())}")
     return (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -35,9 +35,11 @@ def preset_for(env: str) -> str | None:
 
 
 def settings_for(env: str, file: Path | None = None) -> Settings:
-    """The settings of an env by its preset, or by a file of the same form."""
+    """The settings of an env by its preset, by another one's name, or by a file of that form."""
     base = Settings(env, make_env(env))
     name = preset_for(env)
+    if file and file.suffix != ".toml" and not file.exists():
+        name, file = str(file), None
     where = str(file) if file else f"preset '{name}'"
     if file is None and name is None:
         return base
@@ -46,10 +48,12 @@ def settings_for(env: str, file: Path | None = None) -> Settings:
         plain: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise BadConfig(f"{where} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{where} is not TOML: {error}") from error
-    if plain.pop("env", env) != env:
-        raise BadConfig(f"{where} is for another env than {env}")
+    if (other := plain.pop("env", env)) != env:
+        raise BadConfig(f"{where} is for env {other}, not {env}; name that env instead")
     try:
         return from_plain(Settings, plain, base)
     except BadConfig as error:

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from ..errors import BadConfig
 from ..lake import Lake
 from ..replay import HostPond, Pond
 from ..rows import Batch, Draw, Rows
@@ -159,11 +158,6 @@ class LakeReplay:
     @contextlib.contextmanager
     def opened(settings: Settings, spec: Spec, folder: Path) -> Generator[LakeReplay]:
         """Open or create the Lakes, and close them at the end."""
-        if settings.dqn.sampler == "prioritized":
-            raise BadConfig(
-                "a Lake keeps no priorities; use --replay pond or host with dqn.sampler "
-                "prioritized, or --dqn.sampler uniform, stratified or recent"
-            )
         with contextlib.ExitStack() as stack:
             lakes: list[Lake] = []
             writers: list[Any] = []
@@ -195,7 +189,7 @@ class LakeReplay:
         return _together(found)
 
     def rank(self, draw: Draw, errors: np.ndarray) -> None:
-        raise AssertionError("refused when opened")
+        raise AssertionError("Settings refuses priorities in a Lake")
 
     def cut(self) -> None:
         for writer in self.writers:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import BadConfig, RunRefused
-from .checkpoint import about_file, write_whole
+from .checkpoint import write_whole
 from .settings import Settings
 
 VERSION = 1
@@ -41,7 +41,9 @@ class Run:
     @staticmethod
     def create(path: Path, settings: Settings) -> Run:
         """A new run in a folder that is empty or does not exist yet."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and not path.is_dir():
+            raise RunRefused(f"{path} is a file; choose a new folder with --run")
+        if path.exists() and any(path.iterdir()):
             ours = (path / "config.json").exists()
             remedy = f"millpond resume {path} goes on with it, or " if ours else ""
             raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
@@ -91,9 +93,9 @@ class Run:
         return self.path / "checkpoints" / f"{steps:012d}.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Every kept checkpoint, oldest first."""
+        """Every kept checkpoint, oldest first. Their names tell; none is opened."""
         files = sorted((self.path / "checkpoints").glob("*.safetensors"))
-        return [Checkpoint(file, int(about_file(file)["steps"])) for file in files]
+        return [Checkpoint(file, int(file.stem)) for file in files if file.stem.isdigit()]
 
     def checkpoint(self, steps: int | None = None) -> Checkpoint:
         """The newest checkpoint, or the one after so many env steps."""
@@ -112,11 +114,12 @@ class Run:
         """What the run said last of itself."""
         try:
             status = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            state, steps = str(status["state"]), int(status["steps"])
+        except (OSError, ValueError, KeyError, TypeError):
             return {"state": "new", "steps": 0}
-        if status["state"] == "running" and not self._in_use():
-            status["state"] = "killed"
-        return status
+        if state == "running" and not self._in_use():
+            state = "killed"
+        return {"state": state, "steps": steps}
 
     def say(self, state: str, steps: int) -> None:
         """Tell others how the run stands."""

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import Diverged
-from ..metrics import Metrics, make_sink
+from ..metrics import Metrics, make_sink, read_metrics
+from ..rows import Array
 from .checkpoint import about_file, hash_of, load_tree, save_tree
 from .evaluate import Referee
 from .loop import Loop, open_loop
@@ -171,10 +173,12 @@ class _Session:
     def _guard(self, before: int) -> None:
         """Stop before anything bad is logged, evaluated or saved."""
         bad = self.loop.bad(self.state)
-        if not bad.any():
+        wrong = bad | np.asarray(_not_finite(self.state.agent.params))
+        if not wrong.any():
             return
-        policy = int(np.argmax(bad))
-        update = int(np.asarray(self.state.agent.updates)[policy]) + 1
+        policy = int(np.argmax(wrong))
+        # A bad update is not counted. One that overflows the parameters is: nothing stopped it.
+        update = int(np.asarray(self.state.agent.updates)[policy]) + int(bad[policy])
         path = self.run.path / "diverged.safetensors"
         tree = {"agent": self.state.agent, "batch": self.state.evidence}
         about = {**self._about(), "policy": policy, "update": update}
@@ -185,8 +189,8 @@ class _Session:
         self.run.say("diverged", self.steps)
         raise Diverged(
             f"update {update} of policy {policy}, between {before:,} and {self.steps:,} steps, had "
-            "a loss, gradient or parameter that is no finite number. The parameters from before it "
-            f"and its batch are in {path}; nothing after it was kept. Lower the learning rate "
+            "a loss, gradient or parameter that is no finite number. The agent and the batch of it "
+            f"are in {path}; nothing after it was kept. Lower the learning rate "
             "(--dqn.optimizer.rate, --pqn.optimizer.rate), scale or clip rewards, or look at the "
             "batch"
         )
@@ -214,9 +218,16 @@ def summary(sums: Sums) -> dict[str, Any]:
     return line
 
 
+@jax.jit
+def _not_finite(params: Any) -> Array:
+    """Which policies have a parameter that is no finite number: bool[policies]."""
+    leaves = [~jnp.isfinite(p).reshape(len(p), -1).all(1) for p in jax.tree.leaves(params)]
+    return jnp.stack(leaves).any(0)
+
+
 def cut_file(path: Path, length: int) -> None:
     """Forget what was written beyond `length`: it will be written again, the same."""
-    if path.exists():
+    if path.exists() and path.stat().st_size > length:
         os.truncate(path, length)
 
 
@@ -263,8 +274,6 @@ def _stop_asked() -> Generator[list[int]]:
 
 def curve(run: Run) -> tuple[list[int], list[float]]:
     """Env steps and greedy returns of every evaluation so far."""
-    from ..metrics import read_metrics
-
     lines = list(read_metrics(run.metrics, "eval"))
     return [line["steps"] for line in lines], [line["return"] for line in lines]
 

@@ -72,6 +72,12 @@ class Settings:
                 f"dqn: capacity {self.dqn.capacity} is no multiple of {self.envs} envs; "
                 f"use {self.dqn.capacity // self.envs * self.envs or self.envs}"
             )
+        from_disk = self.agent == "dqn" and (self.replay == "lake" or self.from_lake)
+        if from_disk and self.dqn.sampler == "prioritized":
+            raise BadConfig(
+                "dqn.sampler: a Lake keeps no priorities; use uniform, stratified or recent, or "
+                "--replay pond or host"
+            )
         if self.from_lake and self.policies != 1:
             raise BadConfig(
                 f"from_lake: a Lake feeds one policy, this run has {self.policies}; "
@@ -120,8 +126,10 @@ class Settings:
         return to_plain(self)
 
     @staticmethod
-    def from_json(plain: dict[str, Any]) -> Settings:
+    def from_json(plain: Any) -> Settings:
         """The settings that `to_json` described."""
+        if not isinstance(plain, dict):
+            raise BadConfig(f"settings: expected a table of settings, got {plain!r}")
         if not isinstance(plain.get("env"), str):
             raise BadConfig(f"setting 'env': expected a name, got {plain.get('env')!r}")
         return from_plain(Settings, plain, Settings(plain["env"], make_env(plain["env"])))

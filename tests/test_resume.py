@@ -1,0 +1,215 @@
+"""Exact resume: killed, stopped or crashed anywhere, a run ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tiny_runs import WORLD, crash_at, dqn, files_of, programs_kept, settings
+
+from millpond import Lake
+from millpond.envs import spec_of
+from millpond.envs.hosted import HostedVector
+from millpond.metrics import read_metrics
+from millpond.rows import BORDER, CUT, ENDED, FIRST
+from millpond.train import Run, train
+from millpond.train.checkpoint import about_file, load_tree, save_tree
+from millpond.train.device_loop import DeviceLoop
+from millpond.train.session import resume_point
+
+RANKED = dqn(settings(steps=3_600), sampler="prioritized", capacity=256)
+RANKED = dataclasses.replace(RANKED, eval_every=1_200, checkpoint_every=1_200)
+ALONE = dataclasses.replace(WORLD, agents=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs(tmp_path_factory):
+    with programs_kept(tmp_path_factory.getbasetemp() / "programs"):
+        yield
+
+
+def start(run: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "millpond", "resume", str(run)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(run: Path) -> None:
+    process = start(run)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "parameters " in out
+
+
+def signal_after_save(run: Path, number: int) -> tuple[int, str]:
+    """Send a signal as soon as a resume state later than the present one is there."""
+    opened = Run.open(run)
+    before = resume_point(opened)
+    process = start(run)
+    try:
+        while resume_point(opened) == before:
+            assert process.poll() is None, process.stderr.read()
+            try:
+                process.wait(timeout=0.01)
+            except subprocess.TimeoutExpired:
+                continue
+        os.kill(process.pid, number)
+        _, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate(timeout=30)
+    return process.returncode, err
+
+
+def cut_in_mid_episode(run: Run) -> None:
+    """Declare continuity lost after the newest rows of the saved replay."""
+    loop = DeviceLoop(run.settings)
+    state, about = load_tree(run.resume_state, loop.like())
+    axes = loop.pond.axes
+    cut = jax.jit(jax.vmap(loop.pond.cut, in_axes=(axes,), out_axes=axes))
+    state = state._replace(replay=jax.device_get(cut(state.replay)))
+    rows = run.settings.envs * int(state.turn)
+    assert rows > run.settings.dqn.capacity, "the ring has not wrapped"
+    assert not (state.envs.flags & (FIRST | BORDER)).any(), "no env is in mid-episode"
+    flags = np.asarray(state.replay.flags)
+    cuts = flags[(flags & CUT) != 0]
+    assert cuts.size >= run.settings.policies * run.settings.envs
+    assert not (cuts & (BORDER | ENDED)).any(), "the cut is not in mid-episode"
+    save_tree(run.resume_state, state, about)
+
+
+def test_killed_and_resumed_equals_uninterrupted(tmp_path):
+    """Prioritised replay in a ring that has wrapped, with a cut, saved in mid-episode."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run = Run.create(whole, RANKED)
+    crash_at(run, 600)
+    cut_in_mid_episode(run)
+    shutil.copytree(whole, killed)
+    finish(whole)
+
+    began = resume_point(Run.open(killed))
+    code, _ = signal_after_save(killed, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    status = Run.open(killed).status()
+    assert status["state"] == "killed"
+    assert began < resume_point(Run.open(killed)) < RANKED.steps
+    finish(killed)
+    assert files_of(killed) == files_of(whole)
+    assert Run.open(killed).status() == {"state": "finished", "steps": 3_600}
+    assert len(Run.open(killed).checkpoints()) == 3
+
+
+def test_stopped_by_ctrl_c_and_resumed_equals_uninterrupted(tmp_path):
+    whole, stopped = Run.create(tmp_path / "whole", RANKED), Run.create(tmp_path / "s", RANKED)
+    code, err = signal_after_save(stopped.path, signal.SIGINT)
+    assert code == 130
+    again = f"millpond resume {stopped.path} goes on from step {resume_point(stopped):,}"
+    assert f"stopped; {again}\n" in err
+    assert "Traceback" not in err
+    lines = list(read_metrics(stopped.metrics, "train"))
+    reached = {"state": "stopped", "steps": lines[-1]["steps"]}
+    assert stopped.status() == reached, "the last round was not saved"
+    assert resume_point(stopped) == reached["steps"]
+    assert train(stopped) == train(whole)
+    assert files_of(stopped.path) == files_of(whole.path)
+
+
+def some_lake(path: Path) -> Path:
+    """200 turns of 4 envs with one agent that acts by chance."""
+    lake, rng = Lake.create(path, spec_of(ALONE), 10_000), np.random.default_rng(0)
+    envs = HostedVector(ALONE, 4, seed=1)
+    with lake.writer("play", 4) as writer:
+        for _ in range(200):
+            rows = envs.step(rng.integers(0, 4, (1, 4)))
+            writer.append(jax.tree.map(lambda leaf: np.asarray(leaf[0]), rows))
+    return path
+
+
+def chosen(kind: str, folder: Path):
+    if kind == "pqn":
+        return settings(agent="pqn")
+    if kind == "host":
+        return dqn(settings(replay="host"), sampler="prioritized")
+    return settings(world=ALONE, from_lake=str(some_lake(folder / "from")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "crashes"), [("pqn", (240,)), ("host", (10, 240)), ("offline", (240,))]
+)
+def test_crashed_and_resumed_equals_uninterrupted(kind, crashes, tmp_path):
+    """Also where the first crash comes before anything was saved: then it begins anew."""
+    of = chosen(kind, tmp_path)
+    whole, crashed = Run.create(tmp_path / "whole", of), Run.create(tmp_path / "crashed", of)
+    digest = train(whole)
+    for steps in crashes:
+        assert not crashed.resume_state.exists()
+        crash_at(crashed, steps)
+    assert crashed.status()["state"] == "killed"
+    told = list(read_metrics(crashed.metrics, "train"))
+    assert told[-1]["steps"] > resume_point(crashed) > 0, "nothing is to be done again"
+    assert train(crashed) == digest
+    assert files_of(crashed.path) == files_of(whole.path)
+    steps = [line["steps"] for line in read_metrics(crashed.metrics, "train")]
+    assert steps == sorted(set(steps)), "a line was written twice"
+
+
+def test_an_env_that_cannot_be_saved_goes_on_after_a_cut(tmp_path):
+    from millpond.envs.gym import GymEnv
+
+    of = dqn(settings("gym:CartPole-v1", GymEnv("CartPole-v1"), replay="host"), capacity=2_000)
+    run = Run.create(tmp_path / "run", of)
+    crash_at(run, 240)
+    resumed = resume_point(run)
+    tree = saved(run)
+    rows = int(tree["replay/0/added"][0])
+    assert not (tree["replay/0/flags"][:rows] & CUT).any()
+    train(run)
+    tree = saved(run)
+    assert run.status() == {"state": "finished", "steps": about_file(run.resume_state)["steps"]}
+    flags = tree["replay/0/flags"][: int(tree["replay/0/added"][0])]  # [row, env]
+    assert np.argwhere(flags & CUT).tolist() == [[rows - 1, env] for env in range(4)]
+    assert (flags[rows] & FIRST).all(), "the new envs' first rows begin an episode"
+    steps = [line["steps"] for line in read_metrics(run.metrics, "train")]
+    assert resumed in steps
+    assert steps == sorted(set(steps))
+
+
+def saved(run: Run) -> dict[str, np.ndarray]:
+    """Arrays of a resume state by their path, such as `replay/0/flags`."""
+    from safetensors.numpy import load_file
+
+    found = load_file(run.resume_state)
+    return {name.replace("']['", "/").strip("[]'"): array for name, array in found.items()}
+
+
+def test_replay_in_a_lake_goes_on_behind_what_it_finds(tmp_path):
+    run = Run.create(tmp_path / "run", dqn(settings(replay="lake"), capacity=10_000))
+    crash_at(run, 240)
+    before = {policy: lake_of(run, policy) for policy in (0, 1)}
+    done_again = saved(run)["loop'].turn"]
+    train(run)
+    assert run.status()["state"] == "finished"
+    turns = int(saved(run)["loop'].turn"])
+    for policy, (rows, there) in before.items():
+        assert there > done_again
+        after, total = lake_of(run, policy)
+        assert total == there + turns - done_again
+        assert np.flatnonzero(after.flags & CUT).tolist() == [there - 1]
+        rows.flags[-1] |= CUT
+        for old, new in zip(jax.tree.leaves(rows), jax.tree.leaves(after), strict=True):
+            np.testing.assert_array_equal(old, new[:there])
+
+
+def lake_of(run: Run, policy: int):
+    """Rows of the first env, and how many."""
+    lake = Lake.open(run.path / "lake" / f"policy-{policy}", "r")
+    rows = lake.read(0, 0, lake.streams[0].stop)
+    return rows, lake.streams[0].stop

@@ -1,0 +1,262 @@
+"""Settings: every preset, JSON there and back, and a refusal with a remedy for what cannot work."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_runs import WORLD, settings
+
+from millpond.agents import DQNSettings, PQNSettings
+from millpond.config import from_plain, nearest, to_plain
+from millpond.envs import make_env
+from millpond.envs.gym import GymEnv
+from millpond.errors import BadConfig
+from millpond.samplers import prioritized, recent, stratified, uniform
+from millpond.train import Settings
+from millpond.train.presets import preset_for, preset_names, preset_text, settings_for
+from millpond.train.settings import tiny
+
+ENVS = {
+    "minatar/breakout": "minatar",
+    "minatar/space_invaders": "minatar",
+    "atari/gravitar": "atari",
+    "gym:CartPole-v1": "gym-CartPole-v1",
+    "gym:Acrobot-v1": "gym",
+    "staghunt": "staghunt",
+    "treasurehunt": "treasurehunt",
+    "treasurehunt-small": "treasurehunt-small",
+}
+PRESETS = ["atari", "gym", "gym-CartPole-v1", "minatar", "staghunt"]
+PRESETS += ["treasurehunt", "treasurehunt-small"]
+
+
+# --- presets -----------------------------------------------------------------------------------
+
+
+def test_presets_are_listed_and_each_has_an_env_here():
+    assert preset_names() == PRESETS
+    assert set(ENVS.values()) == set(PRESETS)
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_a_preset_loads_for_its_env_and_survives_json(env):
+    assert preset_for(env) == ENVS[env]
+    of = settings_for(env)
+    assert of != Settings(env, make_env(env)), "the preset changes nothing"
+    assert of.env == env
+    text = json.dumps(of.to_json(), allow_nan=False)
+    assert Settings.from_json(json.loads(text)) == of
+    small = tiny(of)
+    assert small.steps <= 48
+    assert Settings.from_json(json.loads(json.dumps(small.to_json()))) == small
+
+
+def test_presets_begin_with_a_line_that_says_what_they_are():
+    for name in preset_names():
+        assert preset_text(name).startswith("# "), name
+    with pytest.raises(BadConfig, match=r"no preset 'minatr'; did you mean 'minatar'\?"):
+        preset_text("minatr")
+
+
+def test_a_file_serves_as_preset(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('steps = 77\n[world]\nsize = 6\n[dqn]\nsampler = "recent"\n')
+    of = settings_for("treasurehunt-small", file)
+    assert (of.steps, of.world.size, of.dqn.sampler) == (77, 6, "recent")
+    assert of.world.agents == 5, "what the file leaves out stays as the env has it"
+    assert of.envs == Settings("staghunt", WORLD).envs, "the env's own preset is not used"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("steps = ", r"mine.toml is not TOML: Invalid value \(at "),
+        ("\udcff", r"mine.toml is not TOML: it holds bytes that are no UTF-8"),
+        ("stepz = 3", r"mine.toml: there is no setting 'stepz'; did you mean 'steps'\?"),
+        ('env = "staghunt"', r"mine.toml is for env staghunt, not treasurehunt"),
+        ("[dqn]\nbatch = 0", r"mine.toml: DQN: batch must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_file_is_refused(text, said, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(BadConfig, match=said):
+        settings_for("treasurehunt", file)
+
+
+def test_a_file_that_is_gone_is_refused(tmp_path):
+    with pytest.raises(BadConfig, match=r"gone.toml cannot be read: No such file or directory"):
+        settings_for("treasurehunt", tmp_path / "gone.toml")
+
+
+# --- names and types ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plain", "said"),
+    [
+        ({"env": "staghunt", "stpes": 3}, r"no setting 'stpes'; did you mean 'steps'\?"),
+        ({"env": "staghunt", "qqq": 3}, r"no setting 'qqq'; known are agent, checkpoint_every, d"),
+        ({"env": "staghunt", "dqn": {"gama": 1}}, r"'dqn.gama'; did you mean 'gamma'\?"),
+        ({"env": "staghunt", "world": {"haers": 1}}, r"'world.haers'; did you mean 'hares'\?"),
+        ({"env": "staghunt", "steps": 3.5}, r"setting 'steps': expected int, got 3.5"),
+        ({"env": "staghunt", "steps": True}, r"setting 'steps': expected int, got True"),
+        ({"env": "staghunt", "steps": "3"}, r"setting 'steps': expected int, got '3'"),
+        ({"env": "staghunt", "debug": 1}, r"setting 'debug': expected bool, got 1"),
+        ({"env": "staghunt", "agent": "ppo"}, r"'agent': expected one of dqn, pqn, got 'ppo'"),
+        ({"env": "staghunt", "agent": ["dqn"]}, r"'agent': expected one of dqn, pqn, got \['dqn"),
+        ({"env": "staghunt", "dqn": 3}, r"setting 'dqn': expected a table of settings, got 3"),
+        ({"env": "staghunt", "world": []}, r"'world': expected a table of settings, got \[\]"),
+        ({"env": "staghunt", "network": {"norm": None}}, r"'network.norm': expected bool, got No"),
+        ({"env": "treasurehunt", "world": {"items": "gem"}}, r"'world.items': expected a list"),
+        ({"env": "treasurehunt", "world": {"items": ["gen"]}}, r"'world.items\[0\]': expected one"),
+        ({"env": "treasurhunt"}, r"there is no env 'treasurhunt'; did you mean 'treasurehunt'\?"),
+        ({"env": None}, r"setting 'env': expected a name, got None"),
+        ({}, r"setting 'env': expected a name, got None"),
+        ([], r"settings: expected a table of settings, got \[\]"),
+    ],
+)
+def test_wrong_names_and_types_are_refused(plain, said):
+    with pytest.raises(BadConfig, match=said):
+        Settings.from_json(plain)
+
+
+def test_the_nearest_name_or_all():
+    assert nearest("steps", ["stack", "steps"]) == "did you mean 'steps'?"
+    assert nearest("zzz", ["b", "a"]) == "known are a, b"
+
+
+# --- what cannot work together -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": 0}, r"steps must be at least 1, got 0"),
+        ({"envs": -1}, r"envs must be at least 1, got -1"),
+        ({"eval_turns": 0}, r"eval_turns must be at least 1, got 0"),
+        ({"steps": 2**32}, r"steps must be below 2\^32"),
+        ({"seed": -1}, r"seed must lie in \[0, 2\^31\), got -1"),
+        ({"seed": 2**31}, r"seed must lie in"),
+        ({"envs": 5}, r"dqn: capacity 32 is no multiple of 5 envs; use 30"),
+        ({"envs": 33}, r"dqn: capacity 32 is no multiple of 33 envs; use 33"),
+        (
+            {"agent": "pqn", "envs": 5, "pqn": PQNSettings(rollout=3, minibatches=4)},
+            r"3 turns x 5 envs = 15 rows cannot be cut into 4 equal minibatches; change envs, pq",
+        ),
+        ({"agent": "pqn", "from_lake": "x"}, r"PQN learns from its own play only; use --agent dqn"),
+        ({"from_lake": "x"}, r"a Lake feeds one policy, this run has 2; use an env with one agent"),
+        (
+            {"replay": "lake", "dqn": DQNSettings(sampler="prioritized")},
+            r"dqn.sampler: a Lake keeps no priorities; use uniform, stratified or recent, or --rep",
+        ),
+    ],
+)
+def test_impossible_combinations_are_refused(changes, said):
+    with pytest.raises(BadConfig, match=said):
+        settings(**changes)
+
+
+def test_env_and_world_must_agree():
+    with pytest.raises(BadConfig, match=r"env is gym:CartPole-v1 but world describes gym:Acrobot"):
+        settings("gym:CartPole-v1", GymEnv("Acrobot-v1"))
+    plain = settings_for("minatar/breakout").to_json()
+    plain["world"]["game"] = "freeway"
+    with pytest.raises(BadConfig, match=r"env is minatar/breakout but world describes minatar/fr"):
+        Settings.from_json(plain)
+
+
+def test_settings_of_one_agent_do_not_bind_the_other():
+    assert settings(agent="pqn", envs=6, pqn=PQNSettings(rollout=2, minibatches=4)).policies == 2
+    assert settings(pqn=PQNSettings(rollout=3, minibatches=7)).agent == "dqn"
+    assert settings(agent="pqn", replay="lake", dqn=DQNSettings(sampler="prioritized")).on_device
+
+
+def test_what_the_settings_mean():
+    of = settings(members=3, dqn=DQNSettings(n_step=3, gamma=0.5, reward_clip=1.0))
+    assert of.policies == 6
+    assert (of.window.n_step, of.window.gamma, of.window.reward_clip) == (3, 0.5, 1.0)
+    assert dataclasses.replace(of, agent="pqn").window.n_step == 1
+    assert of.on_device
+    assert not dataclasses.replace(of, replay="host").on_device
+    assert not settings("gym:CartPole-v1", GymEnv("CartPole-v1")).on_device
+    samplers = {"uniform": uniform(), "stratified": stratified()}
+    samplers |= {"recent": recent(9.0), "prioritized": prioritized(0.7, beta=1.0)}
+    for name, sampler in samplers.items():
+        dqn = DQNSettings(sampler=name, half_life=9.0, alpha=0.7)
+        assert dataclasses.replace(of, dqn=dqn).sampler == sampler
+
+
+# --- any dataclass -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Inner:
+    ratio: float = 0.5
+    names: tuple[str, ...] = ()
+    top: float | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    number: int = 1
+    on: bool = False
+    mode: Literal["a", "b"] = "a"
+    text: str = ""
+    inner: Inner = field(default_factory=Inner)
+    free: Any = field(default_factory=Inner)
+
+
+INNERS = st.builds(
+    Inner,
+    ratio=st.floats(allow_nan=False),
+    names=st.lists(st.text()).map(tuple),
+    top=st.none() | st.floats(allow_nan=False),
+)
+OUTERS = st.builds(
+    Outer, st.integers(), st.booleans(), st.sampled_from("ab"), st.text(), INNERS, INNERS
+)
+
+
+@given(OUTERS, OUTERS)
+def test_plain_values_give_the_same_settings_back(one, other):
+    plain = json.loads(json.dumps(to_plain(one)))
+    assert from_plain(Outer, plain, Outer()) == one
+    assert from_plain(Outer, plain, other) == one, "something of the base was left"
+    assert from_plain(Outer, {}, other) == other
+    assert from_plain(Outer, {"inner": plain["inner"]}, other) == dataclasses.replace(
+        other, inner=one.inner
+    )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*Outer.__annotations__, "x"]), JSON))
+def test_any_json_is_taken_or_refused_by_name(plain):
+    """What is taken has the types that were declared; nothing but BadConfig comes out."""
+    try:
+        taken = from_plain(Outer, plain, Outer())
+    except BadConfig as error:
+        said = str(error)
+        taken = None
+    if taken is None:
+        assert any(name in said for name in plain)
+        return
+    assert type(taken.number) is int
+    assert type(taken.on) is bool
+    assert taken.mode in ("a", "b")
+    assert type(taken.text) is str
+    for inner in (taken.inner, taken.free):
+        assert type(inner) is Inner
+        assert type(inner.ratio) is float

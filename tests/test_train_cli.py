@@ -1,0 +1,290 @@
+"""`millpond train`, `resume`, `eval`, `runs` and `presets`: what they do, and what they refuse."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tiny_runs import programs_kept
+
+from millpond.cli.main import main
+from millpond.envs import minatar
+from millpond.metrics import read_metrics
+from millpond.train import Run
+
+TINY = """
+agent = "pqn"
+steps = 96
+envs = 4
+log_every = 48
+eval_every = 48
+eval_episodes = 3
+eval_turns = 6
+checkpoint_every = 48
+resume_every = 48
+world = { size = 5, agents = 2, turns = 5, spawn = 0.2 }
+network = { width = 8 }
+pqn = { rollout = 4, minibatches = 2, epochs = 1 }
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs(tmp_path_factory):
+    with programs_kept(tmp_path_factory.getbasetemp() / "programs"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty folder to work in; nothing is to appear there unasked."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def call(capsys, *args):
+    try:
+        code = main([str(arg) for arg in args])
+    except SystemExit as stop:  # how the option parsers end
+        code = stop.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def plain(text: str) -> str:
+    """Without the frames that tyro draws around its errors."""
+    return " ".join(text.translate({ord(mark): " " for mark in "│╭╮╰╯─"}).split())
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A small run made by the command itself."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.toml").write_text(TINY)
+    args = ["--preset", str(folder / "tiny.toml"), "--run", str(folder / "run"), "--seed", "3"]
+    assert main(["train", "treasurehunt-small", *args, "--world.gem", "7"]) == 0
+    return folder / "run"
+
+
+# --- from train to film ------------------------------------------------------------------------
+
+
+def test_train_makes_a_whole_run(trained):
+    run = Run.open(trained)
+    assert (run.settings.seed, run.settings.world.gem, run.settings.world.size) == (3, 7.0, 5)
+    assert run.status()["state"] == "finished"
+    assert len(run.checkpoints()) == 2
+    assert [line["steps"] >= 48 for line in read_metrics(run.metrics, "eval")] == [True, True]
+    for line in read_metrics(run.metrics):
+        assert {"kind", "steps", "frames"} <= line.keys()
+    with Image.open(trained / "curve.png") as picture:
+        assert picture.width > 300
+
+
+def test_a_finished_run_shows_its_curve_again(trained, capsys):
+    before = {path: path.read_bytes() for path in trained.glob("*.safetensors")}
+    code, out, err = call(capsys, "resume", trained)
+    assert code == 0
+    assert "greedy return by env steps" in out
+    assert f"next: millpond eval {trained}" in out
+    assert f"96 steps from step 96: {trained}\n" in err
+    assert before == {path: path.read_bytes() for path in trained.glob("*.safetensors")}
+
+
+def test_eval_compares_with_the_references(trained, capsys):
+    code, out, err = call(capsys, "eval", trained, "--episodes", 4, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["episodes"] == 4
+    assert found["steps"] == Run.open(trained).checkpoint().steps
+    assert found["references"] == ["forager"]
+    assert [row["agent"] for row in found["policies"]] == [0, 1]
+    assert found["unfinished"] == 0
+    for row in found["policies"]:
+        span = row["forager"] - row["random"]
+        assert row["normalised"] == pytest.approx((row["greedy"] - row["random"]) / span)
+    assert found["team"]["least"] == min(row["normalised"] for row in found["policies"])
+
+    first = Run.open(trained).checkpoints()[0].steps
+    code, out, _ = call(capsys, "eval", trained, "--episodes", 4, "--checkpoint", first)
+    assert code == 0
+    assert f"treasurehunt-small, pqn after {first} steps: 4 greedy episodes" in out
+    for word in ("policy", "random", "forager", "normalised (random 0, forager 1): mean", "least"):
+        assert word in out
+
+
+def test_a_film_shows_the_whole_episode(trained, capsys, here):
+    code, out, _ = call(capsys, "eval", trained, "--episodes", 4, "--video", here / "new" / "a.gif")
+    assert code == 0
+    assert "6 pictures in" in out
+    with Image.open(here / "new" / "a.gif") as film:
+        assert film.n_frames > 1
+        assert film.size == (80, 80)
+        sizes = set()
+        for number in range(film.n_frames):
+            film.seek(number)
+            sizes.add(film.size)
+    assert sizes == {(80, 80)}
+
+
+def test_a_film_that_cannot_be_made_is_refused(trained, capsys, here, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    code, _, err = call(capsys, "eval", trained, "--video", here / "a.mp4")
+    assert code == 2
+    assert "an .mp4 needs ffmpeg, which is not installed; install it, or pip install" in err
+    assert "'millpond[film]', or write a .gif" in err
+    code, _, err = call(capsys, "eval", trained, "--video", here / "a.avi")
+    assert code == 2
+    assert "a film is a .gif or an .mp4, not 'a.avi'" in err
+    assert not list(here.iterdir())
+
+
+def test_eval_refuses_what_it_cannot_play(trained, capsys, here):
+    code, _, err = call(capsys, "eval", trained, "--checkpoint", 1)
+    assert code == 1
+    assert "has no checkpoint at 1 steps; it has 80, 96" in err
+    code, _, err = call(capsys, "eval", trained, "--episodes", 1)
+    assert code == 2
+    assert "--episodes must be at least 2, got 1" in err
+    code, _, err = call(capsys, "eval", here)
+    assert code == 1
+    assert "is no run: it has no config.json; millpond runs lists the runs there are" in err
+    copy = Run.create(here / "new", Run.open(trained).settings)
+    code, _, err = call(capsys, "eval", copy.path)
+    assert code == 1
+    assert "has no checkpoint yet; let it train for longer" in err
+    copy.checkpoint_path(8).parent.mkdir()
+    copy.checkpoint_path(8).write_bytes(b"damaged")
+    code, _, err = call(capsys, "eval", copy.path)
+    assert code == 1
+    assert "000000000008.safetensors cannot be read as a checkpoint" in err
+    assert call(capsys, "runs", here)[0] == 0, "one damaged file hides all runs"
+
+
+def test_runs_are_listed(trained, capsys, here):
+    code, out, _ = call(capsys, "runs", trained.parent, "--json")
+    assert code == 0
+    (one,) = json.loads(out)
+    best = max(line["return"] for line in read_metrics(trained / "metrics.jsonl", "eval"))
+    assert one["run"] == str(trained)
+    assert (one["state"], one["steps"], one["of"], one["best"]) == ("finished", 96, 96, best)
+    assert one["checkpoints"] == [80, 96]
+    code, out, _ = call(capsys, "runs", trained.parent)
+    assert code == 0
+    for word in (str(trained), "treasurehunt-small", "pqn", "finished", f"{best:.2f}"):
+        assert word in out
+    code, out, _ = call(capsys, "runs", here)
+    assert (code, out) == (0, f"no runs in {here}; millpond train ENV makes one\n")
+    code, _, err = call(capsys, "runs")
+    assert code == 1
+    assert "there is no folder runs; millpond train makes runs" in err
+
+
+# --- presets and debugging ---------------------------------------------------------------------
+
+
+def test_presets_are_shown(capsys, here):
+    code, out, _ = call(capsys, "presets")
+    assert code == 0
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert lines["minatar"] == "Every MinAtar game."
+    assert all(text.endswith(".") for text in lines.values())
+    code, out, _ = call(capsys, "presets", "minatar")
+    assert code == 0
+    assert out.startswith("# Every MinAtar game.")
+    assert "[pqn]" in out
+    code, _, err = call(capsys, "presets", "minatr")
+    assert code == 2
+    assert "there is no preset 'minatr'; did you mean 'minatar'?" in err
+
+
+def test_a_debug_run_ends_and_folders_get_numbers(capsys, here):
+    (here / "runs" / "treasurehunt-small-dqn-0").mkdir(parents=True)
+    code, out, err = call(capsys, "train", "treasurehunt-small", "--debug")
+    assert code == 0, err
+    assert "parameters " in out
+    run = Run.open(here / "runs" / "treasurehunt-small-dqn-0-2")
+    assert run.status()["state"] == "finished"
+    assert run.settings.debug
+    assert run.settings.steps == 48
+
+
+# --- help and refusals: nothing is created ------------------------------------------------------
+
+
+def test_help_lists_the_envs_and_their_settings(capsys, here):
+    code, out, _ = call(capsys, "train", "--help")
+    assert code == 0
+    for name in ("treasurehunt-small", "staghunt", "minatar/breakout", "atari/GAME", "gym:ID"):
+        assert name in out
+    assert call(capsys, "train")[:2] == (2, out)
+    code, out, _ = call(capsys, "train", "treasurehunt", "--help")
+    assert code == 0
+    for option in ("--world.size", "--world.spawn", "--dqn.n-step", "--pqn.rollout", "--steps"):
+        assert option in out
+    assert "--world.hares" not in out
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["treasurhunt"], "there is no env 'treasurhunt'; did you mean 'treasurehunt'?"),
+        (["minatar/brekout"], "no game 'brekout'; did you mean 'breakout'?"),
+        (
+            ["--steps", "5", "staghunt"],
+            "name the env before its options: millpond train ENV --step",
+        ),
+        (
+            ["staghunt", "--stepz", "5"],
+            "Perhaps you meant: --steps INT",
+        ),
+        (["staghunt", "--world.hars", "5"], "Perhaps you meant: --world.hares"),
+        (["staghunt", "--steps", "five"], "Error parsing --steps: invalid literal"),
+        (["staghunt", "--envs", "0"], "envs must be at least 1, got 0"),
+        (["staghunt", "--agent", "ppo"], "invalid choice 'ppo'"),
+        (["staghunt", "--preset", "minatr"], "no preset 'minatr'; did you mean 'minatar'?"),
+        (["staghunt", "--preset", "a.toml"], "a.toml cannot be read: No such file or directory"),
+        (["staghunt", "--track", "wandb"], "pip install 'millpond[trackers]'"),
+    ],
+)
+def test_a_wrong_call_says_what_to_do(args, said, capsys, here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    code, out, err = call(capsys, "train", *args)
+    assert code == 2
+    assert said in plain(err + out)
+    assert not list(here.iterdir())
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(trained, capsys, here):
+    before = sorted(trained.iterdir())
+    code, _, err = call(capsys, "train", "staghunt", "--run", trained)
+    assert code == 1
+    assert f"{trained} is not empty; millpond resume {trained} goes on with it" in err
+    assert sorted(trained.iterdir()) == before
+    code, _, err = call(capsys, "resume", here)
+    assert code == 1
+    assert "is no run" in err
+
+
+def test_a_missing_package_is_named(capsys, here, monkeypatch):
+    original = importlib.import_module
+
+    def missing(name, package=None):
+        if name.startswith("pgx"):
+            raise ImportError(name)
+        return original(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    minatar._game.cache_clear()
+    minatar._shapes.cache_clear()
+    code, _, err = call(capsys, "train", "minatar/breakout")
+    assert code == 2
+    assert "minatar needs pgx: pip install 'millpond[minatar]'" in err
+    assert not list(here.iterdir())
