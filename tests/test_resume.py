@@ -21,12 +21,13 @@ from millpond.envs.hosted import HostedVector
 from millpond.metrics import read_metrics
 from millpond.rows import BORDER, CUT, ENDED, FIRST
 from millpond.train import Run, train
-from millpond.train.checkpoint import about_file, load_tree, save_tree
+from millpond.train.checkpoint import about_file, hash_of, load_tree, save_tree
 from millpond.train.device_loop import DeviceLoop
 from millpond.train.session import resume_point
 
 RANKED = dqn(settings(steps=3_600), sampler="prioritized", capacity=256)
 RANKED = dataclasses.replace(RANKED, eval_every=1_200, checkpoint_every=1_200)
+PQN = settings(agent="pqn")
 ALONE = dataclasses.replace(WORLD, agents=1)
 
 
@@ -69,13 +70,18 @@ def signal_after_save(run: Path, number: int) -> tuple[int, str]:
     return process.returncode, err
 
 
+def cut(loop: DeviceLoop, state):
+    """Declare continuity lost after the newest rows of the replay."""
+    axes = loop.pond.axes
+    all_ponds = jax.jit(jax.vmap(loop.pond.cut, in_axes=(axes,), out_axes=axes))
+    return state._replace(replay=all_ponds(state.replay))
+
+
 def cut_in_mid_episode(run: Run) -> None:
-    """Declare continuity lost after the newest rows of the saved replay."""
+    """Put a cut behind the newest rows of a saved state, which is to be in mid-episode."""
     loop = DeviceLoop(run.settings)
     state, about = load_tree(run.resume_state, loop.like())
-    axes = loop.pond.axes
-    cut = jax.jit(jax.vmap(loop.pond.cut, in_axes=(axes,), out_axes=axes))
-    state = state._replace(replay=jax.device_get(cut(state.replay)))
+    state = jax.device_get(cut(loop, state))
     rows = run.settings.envs * int(state.turn)
     assert rows > run.settings.dqn.capacity, "the ring has not wrapped"
     assert not (state.envs.flags & (FIRST | BORDER)).any(), "no env is in mid-episode"
@@ -101,10 +107,34 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path):
     status = Run.open(killed).status()
     assert status["state"] == "killed"
     assert began < resume_point(Run.open(killed)) < RANKED.steps
+    with (killed / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"kind": "train", "st')  # as a line looks that was being written
     finish(killed)
     assert files_of(killed) == files_of(whole)
     assert Run.open(killed).status() == {"state": "finished", "steps": 3_600}
     assert len(Run.open(killed).checkpoints()) == 3
+
+
+@pytest.mark.parametrize(("of", "cycles"), [(RANKED, 40), (PQN, 12)], ids=["dqn", "pqn"])
+def test_every_turn_can_be_saved_and_gone_on_from(of, cycles, tmp_path):
+    """A run that goes through a file after every cycle never differs from one that does not."""
+    loop, path = DeviceLoop(of), tmp_path / "state"
+    like = loop.like()
+    one, other = loop.init(), loop.init()
+    mid_episode = cuts = 0
+    for cycle in range(cycles):
+        if cycle % 17 == 16 and loop.pond:
+            one, other = cut(loop, one), cut(loop, other)
+        save_tree(path, jax.device_get(loop.pack(other)), {})
+        other = loop.unpack(load_tree(path, like)[0])
+        (one, told), (other, told_again) = loop.round(one, 1), loop.round(other, 1)
+        assert hash_of(other) == hash_of(one), f"cycle {cycle}"
+        assert hash_of(told_again) == hash_of(told), f"cycle {cycle}"
+        mid_episode += not (np.asarray(one.envs.flags) & (FIRST | BORDER)).any()
+        full = loop.pond and int(one.turn) * of.envs > of.dqn.capacity
+        cuts += bool(full and (np.asarray(one.replay.flags) & CUT).any())
+    assert mid_episode > cycles / 2
+    assert loop.pond is None or cuts >= 5, "no cut in a ring that has wrapped"
 
 
 def test_stopped_by_ctrl_c_and_resumed_equals_uninterrupted(tmp_path):
@@ -122,6 +152,22 @@ def test_stopped_by_ctrl_c_and_resumed_equals_uninterrupted(tmp_path):
     assert files_of(stopped.path) == files_of(whole.path)
 
 
+def test_ctrl_c_saves_the_round_it_came_in(tmp_path):
+    """No state is due by itself here, so what is there afterwards was saved for the signal."""
+    run = Run.create(tmp_path / "run", dataclasses.replace(PQN, resume_every=10**6))
+
+    def told(line):
+        if line["kind"] == "train" and line["steps"] >= 100:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, told)
+    *_, last = read_metrics(run.metrics, "train")
+    assert 100 <= last["steps"] < PQN.steps
+    assert run.status() == {"state": "stopped", "steps": last["steps"]}
+    assert resume_point(run) == last["steps"]
+
+
 def some_lake(path: Path) -> Path:
     """200 turns of 4 envs with one agent that acts by chance."""
     lake, rng = Lake.create(path, spec_of(ALONE), 10_000), np.random.default_rng(0)
@@ -135,7 +181,7 @@ def some_lake(path: Path) -> Path:
 
 def chosen(kind: str, folder: Path):
     if kind == "pqn":
-        return settings(agent="pqn")
+        return PQN
     if kind == "host":
         return dqn(settings(replay="host"), sampler="prioritized")
     return settings(world=ALONE, from_lake=str(some_lake(folder / "from")))
