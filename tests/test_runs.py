@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -246,6 +247,7 @@ def test_a_run_survives_a_full_disk(tmp_path, monkeypatch):
     assert short.status()["state"] == "killed"
     assert not list(short.path.rglob("*.tmp"))
     assert short.resume_state.read_bytes() == before
+    shutil.copy(short.resume_state, short.checkpoint_path(10**6))  # of a lost future
     assert train(short) == digest
     assert files_of(short.path) == files_of(whole.path)
     assert train(short) == digest, "a run that had ended went on"

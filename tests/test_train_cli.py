@@ -205,11 +205,11 @@ def test_presets_are_shown(capsys, here):
 
 
 def test_a_debug_run_ends_and_folders_get_numbers(capsys, here):
-    (here / "runs" / "treasurehunt-small-dqn-0").mkdir(parents=True)
-    code, out, err = call(capsys, "train", "treasurehunt-small", "--debug")
+    (here / "runs" / "treasurehunt-small-pqn-0").mkdir(parents=True)
+    code, out, err = call(capsys, "train", "treasurehunt-small", "--debug", "--agent", "pqn")
     assert code == 0, err
     assert "parameters " in out
-    run = Run.open(here / "runs" / "treasurehunt-small-dqn-0-2")
+    run = Run.open(here / "runs" / "treasurehunt-small-pqn-0-2")
     assert run.status()["state"] == "finished"
     assert run.settings.debug
     assert run.settings.steps == 48
