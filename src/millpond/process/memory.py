@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,11 @@ class Memory:
         if not hasattr(os, "memfd_create"):
             raise BadConfig(f"processes: this needs Linux, got {sys.platform}; use one process")
         size = PAGE + -(-size // PAGE) * PAGE
+        if size > (free := _available()):
+            raise BadConfig(
+                f"processes: {size} bytes of shared memory are more than the {free} available; "
+                "use fewer slots"
+            )
         fd = os.memfd_create("millpond", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             # Now, with an error, rather than later by SIGBUS in whoever touches a page first.
@@ -141,6 +147,12 @@ def fence() -> None:
 
 def _attach(fd: Any, size: int, identity: tuple[int, int]) -> Memory:
     return Memory(fd.detach(), size, identity)
+
+
+def _available() -> int:
+    """Bytes that can be had without swapping: asking for more would wake the kernel's killer."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(1024 * int(s.split()[1]) for s in lines if s.startswith("MemAvailable:"))
 
 
 def _identity(fd: int) -> tuple[int, int]:
