@@ -166,6 +166,23 @@ def test_the_dead_are_noticed_and_what_they_sent_is_not_lost():
     assert channel.counters().pushed == 1
 
 
+def test_the_last_push_of_a_dying_writer_is_popped():
+    """It comes after the last look at the ring and before the look at the writer."""
+    rows = random_rows(PLAIN, (2,), np.random.default_rng(0))
+    channel = Channel.create(PLAIN, 2)
+    writer = channel.writer(PLAIN)
+
+    def alive():
+        if not channel.counters().pushed:
+            writer.push(rows)
+        return False
+
+    reader = channel.reader(PLAIN, alive)
+    assert same(reader.pop(timeout=60), rows)
+    with pytest.raises(ChannelClosed):
+        reader.pop(timeout=60)
+
+
 @pytest.mark.parametrize("who", ["reader", "writer"])
 def test_a_waiting_end_is_woken_at_once(who, monkeypatch):
     """With looks of their own that come a minute apart, only the bell can wake them."""

@@ -13,7 +13,7 @@ from . import task
 
 def write(pipe: Any, buffer: MPReplayBuffer) -> None:
     """The writer's process."""
-    task.pin(task.WRITER)
+    task.unpin()
 
     def block(number: int) -> dict[str, np.ndarray]:
         key = task.ids(number)
@@ -30,7 +30,7 @@ def write(pipe: Any, buffer: MPReplayBuffer) -> None:
 
 
 def main() -> None:
-    task.pin(task.READER)
+    task.unpin()
     card = Card("cpprb", "numpy")
     fields = {
         "obs": {"shape": task.OBS},

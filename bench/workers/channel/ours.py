@@ -23,7 +23,7 @@ def spec(obs: int) -> Spec:
 
 def write(pipe: Any, channel: Channel, obs: int) -> None:
     """The writer's process."""
-    task.pin(task.WRITER)
+    task.unpin()
     writer = channel.writer(spec(obs))
     never = np.zeros(task.ENVS, bool)
     flags = [np.full(task.ENVS, first, np.uint8) for first in (0, 1)]
@@ -75,7 +75,7 @@ def both(card: Card, key: str, obs: int, note: str) -> None:
 
 
 def main() -> None:
-    task.pin(task.READER)
+    task.unpin()
     card = Card("millpond", "numpy", "xxhash")
     both(card, "ours", 2 * task.OBS, "265 B per row; obs and next_obs of 56 values are sampled")
     both(card, "ours_once", task.OBS, "149 B per row: the next observation is the next row's")

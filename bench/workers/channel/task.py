@@ -27,14 +27,13 @@ SECONDS = float(os.environ.get("BENCH_SECONDS", "4"))
 AUDIT_S = float(os.environ.get("BENCH_AUDIT_S", "6"))
 LIMIT_S = 120.0
 SPAWN = get_context("spawn")
-WRITER, READER = 0, -1  # which of the allowed cores
 FIELDS = ("written", "sampled", "writer_us", "reader_us", "checked", "torn", "blank")
 
 
-def pin(which: int) -> None:
-    """Move this process to the writer's or the reader's core."""
-    cores = [int(core) for core in os.environ.get("BENCH_CORES", "0").split(",")]
-    os.sched_setaffinity(0, {cores[which]})
+def unpin() -> None:
+    """Allow this process every core again: two processes must be able to run side by side."""
+    cores = os.environ.get("BENCH_CORES", "")
+    os.sched_setaffinity(0, {int(core) for core in cores.split(",")} if cores else range(1024))
 
 
 def ids(block: int) -> np.ndarray:

@@ -34,7 +34,7 @@ def block(number: int) -> TensorDict:
 def write(pipe: Any, buffer: TensorDictReplayBuffer) -> None:
     """The writer's process."""
     warnings.simplefilter("ignore")
-    task.pin(task.WRITER)
+    task.unpin()
     torch.set_num_threads(1)
     blocks = [block(number) for number in range(task.BLOCKS)]
     task.drive(pipe, lambda number: buffer.extend(blocks[number % task.BLOCKS]))
@@ -42,7 +42,7 @@ def write(pipe: Any, buffer: TensorDictReplayBuffer) -> None:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    task.pin(task.READER)
+    task.unpin()
     torch.set_num_threads(1)
     card = Card("torchrl", "tensordict", "torch", "numpy")
     buffer = TensorDictReplayBuffer(

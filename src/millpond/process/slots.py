@@ -92,6 +92,7 @@ class SlotMemory:
             for path, f in layout.obs.items()
         }
         self._sections = [(base + s.offset, s.width) for s in layout.sections.values()]
+        self._step = sum(s.width for s in layout.sections.values())
 
     def put(self, number: int, values: Mapping[str, np.ndarray], flags: np.ndarray) -> int:
         """Write push `number`, values and flags [env] or [time, env]; the bytes it takes."""
@@ -110,7 +111,7 @@ class SlotMemory:
             self._raw[begin + offset : begin + offset + time * width]
             for offset, width in self._sections
         ]
-        used = sum(len(part) for part in parts)
+        used = time * self._step
         head = _HEAD.pack(number, layout.fingerprint, time, rank, used)
         at = self._base + begin
         self._raw[at : at + 48] = head + _digest(head, parts)
@@ -129,7 +130,7 @@ class SlotMemory:
             raise broken(number, f"its spec's fingerprint is {spec}")
         if not (1 <= time <= layout.time and rank in (1, 2)) or (rank == 1 and time != 1):
             raise broken(number, f"it claims {time} steps of rank {rank}")
-        if used != sum(time * width for _, width in self._sections):
+        if used != time * self._step:
             raise broken(number, f"it claims {used} bytes for {time} steps")
         return Head(number, time, rank, used, head[:40], head[40:])
 
@@ -178,7 +179,8 @@ class SlotMemory:
             bits = np.unpackbits(stored, axis=-1, count=field.size, bitorder="little")
             return bits.reshape(*lead, *field.shape).astype(field.dtype, copy=False)
 
-        return unpack_rows(layout.spec, record["flags"], at)
+        # Contiguous: it is asked for several bits, and a strided byte is slow to read.
+        return unpack_rows(layout.spec, np.ascontiguousarray(record["flags"]), at)
 
 
 class Head(NamedTuple):
