@@ -29,8 +29,8 @@ BENCH = Path(__file__).parent
 WORKER_LIMIT_S = 300
 NAMES = ("ours", "cpprb", "torchrl")
 TITLES = {
-    "ours": "millpond Channel + HostPond",
-    "ours_once": "the same, each observation once",
+    "ours": "millpond, rows of 264 B",
+    "ours_once": "millpond, the same transitions",
     "cpprb": "cpprb MPReplayBuffer",
     "torchrl": "TorchRL, shared storage",
 }

@@ -183,6 +183,22 @@ def test_the_last_push_of_a_dying_writer_is_popped():
         reader.pop(timeout=60)
 
 
+def test_an_end_that_was_replaced_does_nothing_more():
+    """A hung process that wakes up again must not disturb the one that took its place."""
+    channel, old_writer, old_reader = ends()
+    rows = random_rows(PLAIN, (2,), np.random.default_rng(0))
+    old_writer.push(rows)
+    writer, reader = channel.writer(PLAIN), channel.reader(PLAIN)
+    with pytest.raises(ChannelClosed, match="newer writer"):
+        old_writer.push(rows)
+    with pytest.raises(ChannelClosed, match="newer reader"):
+        old_reader.pop()
+    writer.push(rows)
+    assert same(reader.pop(), rows)
+    assert same(reader.pop(), rows)
+    assert reader.pop() is None
+
+
 @pytest.mark.parametrize("who", ["reader", "writer"])
 def test_a_waiting_end_is_woken_at_once(who, monkeypatch):
     """With looks of their own that come a minute apart, only the bell can wake them."""

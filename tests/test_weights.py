@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import NamedTuple
 
 import jax
@@ -14,9 +15,8 @@ from channel_world import PATIENCE, SPAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.errors import BadConfig, SpecMismatch, WeightsBroken
+from millpond.errors import BadConfig, ChannelClosed, SpecMismatch, WeightsBroken
 from millpond.process import Weights
-from millpond.process.memory import PAGE
 from millpond.process.weights import _SLOTS_AT
 
 SLOT_HEAD = 64
@@ -109,11 +109,15 @@ def test_device_arrays_and_facts():
 def test_versions_only_rise(version):
     weights, writer, reader = pair()
     writer.publish(tree_of(5), 5)
-    for one in (writer, weights.writer(tree_of(0))):  # a writer that comes later knows it too
-        with pytest.raises(BadConfig, match="above 5"):
-            one.publish(tree_of(9), version)
+    with pytest.raises(BadConfig, match="above 5"):
+        writer.publish(tree_of(9), version)
+    later = weights.writer(tree_of(0))  # a writer that comes later knows it too
+    with pytest.raises(BadConfig, match="above 5"):
+        later.publish(tree_of(9), version)
+    with pytest.raises(ChannelClosed, match="newer writer"):  # and replaces the one before it
+        writer.publish(tree_of(6), 6)
     assert same(reader.pull_if_newer()[0], tree_of(5))
-    weights.writer(tree_of(0)).publish(tree_of(6), 6)
+    later.publish(tree_of(6), 6)
     assert same(reader.pull_if_newer(5)[0], tree_of(6))
 
 
@@ -199,21 +203,22 @@ def test_a_slot_that_is_always_overwritten_ends_in_an_error(monkeypatch):
     assert same(tree, tree_of(version))
 
 
-def hammer(versions: int) -> tuple[int, int]:
-    """A writer that never pauses, and a reader that checks each tree it gets."""
+def hammer(pulls: int, versions: int) -> tuple[int, int]:
+    """A writer that never pauses, and a reader that checks each tree it gets, so many of each."""
     weights = Weights.create(tree_of(0))
     reader = weights.reader(tree_of(0))
-    child = SPAWN.Process(target=publish_until, args=(weights, versions), daemon=True)
+    child = SPAWN.Process(target=publish_until, args=(weights, 10**12), daemon=True)
     child.start()
-    have, pulled = -1, 0
+    have, pulled, deadline = -1, 0, time.monotonic() + 20 * PATIENCE
     try:
-        while have < versions:
+        while have < versions or pulled < pulls:
             found = reader.pull_if_newer(have)
             if found is None:
-                assert child.is_alive() or weights._memory.words()[PAGE // 8 + 16] == versions
+                assert child.is_alive()
+                assert time.monotonic() < deadline
                 continue
             tree, version = found
-            assert have < version <= versions
+            assert have < version
             assert same(tree, tree_of(version)), version
             have, pulled = version, pulled + 1
     finally:
@@ -224,15 +229,14 @@ def hammer(versions: int) -> tuple[int, int]:
 
 
 def test_no_mixed_tree_under_a_writer_that_never_pauses(capsys):
-    pulled, have = hammer(20_000)
-    assert pulled > 100
+    pulled, have = hammer(500, 5000)
     with capsys.disabled():
         print(f"\n{have} versions published, {pulled} pulled, 0 mixed")
 
 
 @pytest.mark.full
 def test_no_mixed_tree_in_a_million_versions():
-    hammer(1_000_000)
+    hammer(100_000, 1_000_000)
 
 
 def test_a_writer_killed_inside_a_publication_leaves_the_one_before_it():

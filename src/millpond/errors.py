@@ -14,7 +14,7 @@ MillpondError
 ├── LakeFailed      the operating system refused an operation
 ├── RowsGone        rows that are not stored: evicted, or not committed yet (also a LookupError)
 ├── ChannelBroken   bytes between processes are not what was written, or not shared at all
-├── ChannelClosed   the process at the other end of a channel has closed it or died
+├── ChannelClosed   the other end of a channel has closed or died, or this end was replaced
 ├── ChannelFull     a channel had no room in time; nothing was sent
 ├── WeightsBroken   published parameters are not what was written; none were delivered
 ├── RunRefused      a folder that is no run, one of another version, or one in use
@@ -84,7 +84,7 @@ class ChannelBroken(MillpondError):
 
 
 class ChannelClosed(MillpondError):
-    """The process at the other end of a channel has closed it or died."""
+    """The other end of a channel has closed it or died, or a newer end has replaced this one."""
 
 
 class ChannelFull(MillpondError):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .memory import fence, pass_on
+from .memory import fence, pass_on, received
 
 SLICE_S = 0.05  # how long a wait trusts the other end to be alive, and a bell to be heard
 
@@ -69,4 +69,4 @@ class Bell:
 
 
 def _attach(fd: Any) -> Bell:
-    return Bell(fd.detach())
+    return Bell(received(fd))

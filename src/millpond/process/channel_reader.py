@@ -64,6 +64,8 @@ class ChannelReader:
         if self._broken is not None:
             raise self._broken
         header, mine = self._header, self._header.reader
+        if not header.mine():
+            raise ChannelClosed("pop: a newer reader has taken this channel over")
         if not self.ready:
             if timeout > 0:
                 mine[_WAITS] += 1

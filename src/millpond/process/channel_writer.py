@@ -58,6 +58,10 @@ class ChannelWriter:
         flags = pack_values(values)
         header, number = self._header, self._pushes
         mine = header.writer
+        if not header.mine():
+            raise ChannelClosed(
+                "push: a newer writer has taken this channel over; nothing was sent"
+            )
         if header.reader[_READER_CLOSED]:
             raise _nobody_reads()
         if not self._has_room():

@@ -46,6 +46,10 @@ class Header:
                 "spec, envs, time, slots, bytes per slot); create it anew with one version"
             )
 
+    def mine(self) -> bool:
+        """Whether no newer end of the same side was made since this one."""
+        return self.words[self.canary.word] == self.canary.value
+
     @property
     def fingerprint(self) -> str:
         """That of the spec which the channel was made for."""

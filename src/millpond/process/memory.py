@@ -136,6 +136,13 @@ def pass_on(fd: int) -> Any:
     return DupFd(fd)
 
 
+def received(fd: Any) -> int:
+    """The descriptor that `pass_on` sent; programs started from here do not inherit it."""
+    number = fd.detach()
+    os.set_inheritable(number, False)
+    return number
+
+
 def fence() -> None:
     """What was stored before is seen before what is stored or loaded after, on every CPU."""
     # Two locked instructions in a row; x86 alone would only need one, before a load.
@@ -146,7 +153,7 @@ def fence() -> None:
 
 
 def _attach(fd: Any, size: int, identity: tuple[int, int]) -> Memory:
-    return Memory(fd.detach(), size, identity)
+    return Memory(received(fd), size, identity)
 
 
 def _available() -> int:

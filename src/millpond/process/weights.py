@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from ..errors import BadConfig, SpecMismatch, WeightsBroken
+from ..errors import BadConfig, ChannelClosed, SpecMismatch, WeightsBroken
 from .memory import PAGE, Canary, Memory, fence
 from .tree_layout import Tree, TreeLayout, aligned
 
@@ -132,6 +132,10 @@ class WeightsWriter:
                 f"publish: version must be above {self._version}, got {version}; count upwards"
             )
         slots, number = self._slots, self._number + 1
+        if slots.words[self.canary.word] != self.canary.value:
+            raise ChannelClosed(
+                "publish: a newer writer has taken these weights over; nothing was published"
+            )
         payload = slots.payload(number)
         slots.put_head(number, bytes(32))  # whoever reads this slot still sees that it is gone
         fence()
