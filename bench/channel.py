@@ -115,7 +115,7 @@ def run_worker(name: str, python: Path, seconds: float) -> dict[str, Any]:
 
 
 def total(cards: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The best of the rounds, the median of medians; of what the audits counted, the sum."""
+    """Each figure's best round, the median of medians; of what the audits counted, the sum."""
     merged = merge(cards)
     for key, row in merged.items():
         values = [value for value in row["rounds"] if value is not None]
@@ -132,7 +132,9 @@ def judge(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     for key in ("ours", "ours_once"):
         if f"{key}_written" not in rows:
             continue
-        for part, target in (*TARGETS.items(), ("torn", 0), ("blank", 0)):
+        # The medians are judged too: the best half second alone would hide a miss.
+        medians = {f"median_{part}": target for part, target in TARGETS.items()}
+        for part, target in (*TARGETS.items(), *medians.items(), ("torn", 0), ("blank", 0)):
             value = rows[f"{key}_{part}"]["value"]
             met = value is not None and (value >= target if target else value == 0)
             verdict = "met" if met else "MISSED"
