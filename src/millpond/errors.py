@@ -13,6 +13,10 @@ MillpondError
 ├── LakeFull        the disk is full; nothing committed is lost
 ├── LakeFailed      the operating system refused an operation
 ├── RowsGone        rows that are not stored: evicted, or not committed yet (also a LookupError)
+├── ChannelBroken   bytes between processes are not what was written, or not shared at all
+├── ChannelClosed   the other end of a channel has closed or died, or this end was replaced
+├── ChannelFull     a channel had no room in time; nothing was sent
+├── WeightsBroken   published parameters are not what was written; none were delivered
 ├── RunRefused      a folder that is no run, one of another version, or one in use
 ├── RunFailed       a run could not write its files
 └── Diverged        a loss, gradient or parameter was not finite; the run stopped
@@ -73,6 +77,22 @@ class LakeFailed(MillpondError):
 
 class RowsGone(MillpondError, LookupError):
     """Rows were asked for that are not stored: evicted, or not committed yet."""
+
+
+class ChannelBroken(MillpondError):
+    """Bytes between processes are not what was written, or the memory is not shared at all."""
+
+
+class ChannelClosed(MillpondError):
+    """The other end of a channel has closed it or died, or a newer end has replaced this one."""
+
+
+class ChannelFull(MillpondError):
+    """A channel had no room within the time allowed. Nothing was sent; push again."""
+
+
+class WeightsBroken(MillpondError):
+    """Published parameters do not have the hash they were published with; none were delivered."""
 
 
 class RunRefused(MillpondError, ValueError):

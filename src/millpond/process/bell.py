@@ -1,0 +1,72 @@
+"""`Bell`: wakes the other process; every wait ends at a deadline or when the other end is dead."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .memory import fence, pass_on, received
+
+SLICE_S = 0.05  # how long a wait trusts the other end to be alive, and a bell to be heard
+
+
+class Bell:
+    """An event that one process rings and another waits for: `bell.ring()`."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
+        self._fd = os.eventfd(0, flags) if fd is None else fd
+        self._open = True
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+
+    def ring(self) -> None:
+        """Wake whoever waits, or the next one who does."""
+        with contextlib.suppress(BlockingIOError):  # rung 2^64 times and never heard
+            os.eventfd_write(self._fd, 1)
+
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        timeout: float,
+        waiting: memoryview,
+        alive: Callable[[], bool] | None,
+    ) -> bool:
+        """True as soon as `ready()`; False after `timeout` seconds, or when not `alive()`.
+
+        `waiting[0]` is 1 meanwhile: the other end rings only then.
+        """
+        deadline = time.monotonic() + timeout
+        try:
+            while True:
+                waiting[0] = 1
+                fence()  # the other end sees that we wait, or we see what it did
+                if ready():
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                if self._poll.poll(min(left, SLICE_S) * 1000 + 0.5):
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(self._fd)
+                # Once more after it is dead: what it published before must not be lost.
+                if not ready() and alive is not None and not alive():
+                    return ready()
+        finally:
+            waiting[0] = 0
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            self._open = False
+            os.close(self._fd)
+
+    def __reduce__(self) -> tuple[Callable[..., Bell], tuple[Any, ...]]:
+        return _attach, (pass_on(self._fd),)
+
+
+def _attach(fd: Any) -> Bell:
+    return Bell(received(fd))

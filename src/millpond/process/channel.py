@@ -1,0 +1,121 @@
+"""`Channel`: rows from one process to another, whole and in order, or an error.
+
+A ring of slots in shared memory with one writer and one reader. The head is published after the
+payload: a writer that dies while it writes leaves nothing behind that could be read. The tail is
+published after the copy: a slot is never written while it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..errors import SpecMismatch
+from ..spec import Spec
+from .bell import Bell
+from .channel_reader import ChannelReader
+from .channel_writer import ChannelWriter
+from .header import HEADER_BYTES, READER, WRITER, Header
+from .memory import PAGE, Canary, Memory
+from .slots import Slots
+
+Alive = Callable[[], bool]
+
+
+class Counters(NamedTuple):
+    """What went through a channel so far; the same numbers on both sides."""
+
+    pushed: int  # pushes, by the writer
+    popped: int  # pushes, by the reader
+    rows_pushed: int
+    rows_popped: int
+    bytes_pushed: int
+    writer_waits: int  # pushes that had to wait for room
+    reader_waits: int  # pops that had to wait for a push
+    torn: int  # pushes that were not what was written; they were not delivered
+
+    @property
+    def in_flight(self) -> int:
+        """Pushes that were not popped yet."""
+        return self.pushed - self.popped
+
+
+class Channel:
+    """A ring of `slots` pushes of up to `time` steps of `num_envs` envs; pass it to a Process.
+
+    channel = Channel.create(spec, num_envs=64)
+    Process(target=act, args=(channel,)).start()    # there: channel.writer(spec).push(rows)
+    reader = channel.reader(spec, alive=process.is_alive)
+    rows = reader.pop(timeout=1.0)
+    """
+
+    def __init__(self, layout: tuple[Spec, int, int, int], memory: Memory, *bells: Bell) -> None:
+        self.spec, self.num_envs, self.time, self.slots = layout
+        self._memory: Memory = memory
+        self._bells: tuple[Bell, ...] = bells
+        self._layout = Slots(*layout)
+
+    @staticmethod
+    def create(spec: Spec, num_envs: int, time: int = 1, slots: int = 64) -> Channel:
+        """A new, empty channel. A new incarnation of either process gets a new one."""
+        layout = Slots(spec, num_envs, time, slots)
+        memory = Memory.create(HEADER_BYTES + layout.nbytes)
+        Header(memory).describe(layout)
+        return Channel((spec, num_envs, time, slots), memory, Bell(), Bell())
+
+    def writer(self, spec: Spec, alive: Alive | None = None) -> ChannelWriter:
+        """The end that pushes; one process alone may have it. `alive`: whether a reader lives."""
+        header = self._check(spec, WRITER)
+        slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
+        return ChannelWriter(header, slots, self._bells, alive)
+
+    def reader(self, spec: Spec, alive: Alive | None = None) -> ChannelReader:
+        """The end that pops; one process alone may have it. `alive`: whether a writer lives."""
+        header = self._check(spec, READER)
+        slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
+        return ChannelReader(header, slots, self._bells, alive)
+
+    def _check(self, spec: Spec, side: int) -> Header:
+        header = Header(self._memory)
+        header.canary = self._memory.prove(side, header.words)
+        own, held = spec.fingerprint(), header.fingerprint
+        if own != held:
+            raise SpecMismatch(
+                f"channel: this process has the spec {own}, the channel was made for {held}"
+                f"{_difference(spec, self.spec)}; build both from one Spec"
+            )
+        header.check(self._layout)
+        return header
+
+    def confirm(self, canary: Canary) -> None:
+        """Raise ChannelBroken unless the canary that an end in another process wrote is seen here.
+
+        The end has it as `.canary`; it must come by another way, such as a pipe.
+        """
+        self._memory.confirm(canary)
+
+    def counters(self) -> Counters:
+        """What went through so far, from any process."""
+        return Counters(*Header(self._memory).counts())
+
+    def close(self) -> None:
+        """Let go of the memory here; ends that were made keep theirs."""
+        self._memory.close()
+        self._bells = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        layout = (self.spec, self.num_envs, self.time, self.slots)
+        return Channel, (layout, self._memory, *self._bells)
+
+
+def _difference(own: Spec, held: Spec) -> str:
+    """The first field that differs, if the held spec is at hand: ` (field 'obs': ...)`."""
+    mine, theirs = own.columns, held.columns
+    for path in sorted({*mine, *theirs}):
+        if mine.get(path) != theirs.get(path):
+            here, there = (
+                "none" if field is None else field.describe()
+                for field in (mine.get(path), theirs.get(path))
+            )
+            return f" (field '{path}': here {here}, there {there})"
+    return ""

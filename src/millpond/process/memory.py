@@ -1,0 +1,174 @@
+"""`Memory`: shared memory without a name, passed to spawned processes by descriptor.
+
+The kernel frees it with the last process that holds it, also after SIGKILL of all of them. A view
+of it must never travel by value: the receiver would get a private copy, and both sides would work
+on without ever seeing each other. So each end proves with a canary that its view is the memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import BadConfig, ChannelBroken, MillpondError
+
+PAGE = 4096
+CANARIES = PAGE // 8  # words of the first page, which holds nothing else
+_TRIES = 8  # ends that attach at the same moment may draw the same word
+_gate = threading.Lock()
+
+
+class Canary(NamedTuple):
+    """A random number that an end wrote, and the word it wrote it to."""
+
+    word: int
+    value: int
+
+
+class Memory:
+    """`size` zeroed bytes that spawned processes share; the first page is for canaries.
+
+    Give it to `Process(args=...)` as it is; the child finds the same memory.
+    `memory = Memory.create(1 << 20); memory.prove(); memory.words()[512] = 1`.
+    """
+
+    def __init__(self, fd: int, size: int, identity: tuple[int, int]) -> None:
+        self.size, self.identity = size, identity
+        self._fd = fd
+        self._map: mmap.mmap | None = mmap.mmap(fd, size)
+
+    @staticmethod
+    def create(size: int) -> Memory:
+        """New memory of at least `size` bytes after the canaries' page."""
+        if not hasattr(os, "memfd_create"):
+            raise BadConfig(f"processes: this needs Linux, got {sys.platform}; use one process")
+        size = PAGE + -(-size // PAGE) * PAGE
+        if size > (free := _available()):
+            raise BadConfig(
+                f"processes: {size} bytes of shared memory are more than the {free} available; "
+                "use fewer slots"
+            )
+        fd = os.memfd_create("millpond", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            # Now, with an error, rather than later by SIGBUS in whoever touches a page first.
+            os.posix_fallocate(fd, 0, size)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+            memory = Memory(fd, size, _identity(fd))
+        except OSError as error:
+            os.close(fd)
+            raise BadConfig(
+                f"processes: no shared memory of {size} bytes ({error}); use fewer slots"
+            ) from error
+        return memory
+
+    def raw(self) -> memoryview:
+        """All bytes, writable."""
+        if self._map is None:
+            raise BadConfig("shared memory: it was closed here; create a new one")
+        return memoryview(self._map)
+
+    def words(self) -> memoryview:
+        """All bytes as 64-bit words; one word is written and read whole."""
+        return self.raw().cast("Q")
+
+    def array(
+        self, dtype: Any, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]
+    ) -> np.ndarray:
+        """An array over the memory, for writing in place. Never hand it on."""
+        return np.ndarray(shape, dtype, self.raw(), offset, strides)
+
+    def prove(self, word: int | None = None, words: memoryview | None = None) -> Canary:
+        """Write a random canary through `words` and find it in the descriptor's memory, and back.
+
+        Raises ChannelBroken if the two differ. `word` is this end's own, or any of the last.
+        """
+        if _identity(self._fd) != self.identity:
+            raise _by_value("its descriptor leads to other memory than the one created")
+        view = self.words() if words is None else words
+        for _ in range(_TRIES if word is None else 1):
+            place = CANARIES // 2 + secrets.randbelow(CANARIES // 2) if word is None else word
+            out, back = secrets.randbits(64), secrets.randbits(64)
+            view[place] = out
+            seen = os.pread(self._fd, 8, 8 * place) == out.to_bytes(8, sys.byteorder)
+            os.pwrite(self._fd, back.to_bytes(8, sys.byteorder), 8 * place)
+            if seen and view[place] == back:
+                return Canary(place, back)
+        raise _by_value("what is written through the view does not reach the memory")
+
+    def confirm(self, canary: Canary) -> None:
+        """Raise ChannelBroken unless the canary that another process reports is seen here."""
+        if self.words()[canary.word] != canary.value:
+            raise _by_value("the canary that the other process wrote is not seen here")
+
+    def close(self) -> None:
+        """Let go of it here; the mapping goes with the last view."""
+        if self._map is not None:
+            self._map = None
+            os.close(self._fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_map", None) is not None:
+            self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
+        return _attach, (pass_on(self._fd), self.size, self.identity)
+
+
+def pass_on(fd: int) -> Any:
+    """A descriptor on its way into a process that is being spawned."""
+    if get_spawning_popen() is None:
+        raise BadConfig(
+            "shared memory: it travels only in the arguments of a spawned Process; "
+            "create it before the process and pass it there"
+        )
+    return DupFd(fd)
+
+
+def received(fd: Any) -> int:
+    """The descriptor that `pass_on` sent; programs started from here do not inherit it."""
+    number = fd.detach()
+    os.set_inheritable(number, False)
+    return number
+
+
+def fence() -> None:
+    """What was stored before is seen before what is stored or loaded after, on every CPU."""
+    # Two locked instructions in a row; x86 alone would only need one, before a load.
+    _gate.acquire()
+    _gate.release()
+    _gate.acquire()
+    _gate.release()
+
+
+def _attach(fd: Any, size: int, identity: tuple[int, int]) -> Memory:
+    return Memory(received(fd), size, identity)
+
+
+def _available() -> int:
+    """Bytes that can be had without swapping: asking for more would wake the kernel's killer."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(1024 * int(s.split()[1]) for s in lines if s.startswith("MemAvailable:"))
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    info = os.fstat(fd)
+    return info.st_dev, info.st_ino
+
+
+def _by_value(what: str) -> MillpondError:
+    return ChannelBroken(
+        f"shared memory travelled by value: {what}; pass the Channel or Weights itself to "
+        "Process(args=...), never an array over its memory"
+    )
