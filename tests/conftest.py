@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 # Most of the suite's time is compiling; machine code need not be fast here. HLO is the same, and
 # `make test-full` sets XLA_FLAGS to nothing, so that it compiles as users do.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # What one worker or a test's own process has compiled, the others need not.
+    _CACHE = tempfile.mkdtemp(prefix="millpond-tests-")
+    atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 from hypothesis import HealthCheck, settings
 

@@ -156,6 +156,7 @@ def test_filled_ponds_give_the_lakes_transitions(tmp_path, placement, window):
         pond.check(state)
     source.model.stack, source.model.n_step = window.stack, window.n_step
     source.model.gamma, source.model.life_loss_ends = window.gamma, window.life_loss_ends
+    source.model.reward_clip = window.reward_clip
     expected = source.model.transitions()
     frames = decode(batch.obs)[batch.mask][:, -1]
     wanted = sorted(frame_of(env, i) for env, i in expected)

@@ -148,6 +148,7 @@ class Stacker:
 
     def __init__(self, spec: Spec, window: Window) -> None:
         self.spec, self.window = spec, window
+        self._single = window.stack == 1  # then there is nothing to remember
 
     def init(self, num_envs: int) -> History:
         """A history in which nothing was seen yet."""
@@ -162,7 +163,7 @@ class Stacker:
         leaves = jax.tree.leaves((history, obs, flags))
         xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
         newest = self.window.stack - 1
-        if newest == 0:
+        if self._single:
             frames = jax.tree.map(lambda new: new[:, None], obs)
             return History(frames, xp.zeros_like(history.depth)), frames
         deeper = xp.minimum(history.depth + 1, newest)
