@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 import pytest
-from tiny_runs import Arms, HostArms, programs_kept, settings
+from tiny_runs import Arms, HostArms, settings
 
 from millpond.train import Referee, Scores
 from millpond.train.device_loop import make_agent
@@ -17,12 +17,6 @@ from millpond.train.film import play
 ARMS = Arms(pay=(0.25, 1.0, -0.5), agents=2, turns=3)
 OF = settings("arms", ARMS, members=2, stack=1)
 EPISODES = 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs(tmp_path_factory):
-    with programs_kept(tmp_path_factory.getbasetemp() / "programs"):
-        yield
 
 
 def always(of, arms):

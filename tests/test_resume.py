@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from tiny_runs import WORLD, crash_at, dqn, files_of, programs_kept, settings
+from tiny_runs import WORLD, crash_at, dqn, files_of, settings
 
 from millpond import Lake
 from millpond.envs import spec_of
@@ -29,12 +29,6 @@ RANKED = dqn(settings(steps=3_600), sampler="prioritized", capacity=256)
 RANKED = dataclasses.replace(RANKED, eval_every=1_200, checkpoint_every=1_200)
 PQN = settings(agent="pqn")
 ALONE = dataclasses.replace(WORLD, agents=1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs(tmp_path_factory):
-    with programs_kept(tmp_path_factory.getbasetemp() / "programs"):
-        yield
 
 
 def start(run: Path) -> subprocess.Popen:

@@ -13,7 +13,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_runs import Arms, crash_at, files_of, programs_kept, settings
+from tiny_runs import Arms, crash_at, files_of, settings
 
 from millpond.errors import BadState, RunFailed, RunRefused
 from millpond.train import Run, find_runs, train
@@ -21,12 +21,6 @@ from millpond.train.checkpoint import about_file, hash_of, load_tree, save_tree,
 
 PLAIN = settings()
 ARMS = settings("arms", Arms(), agent="pqn", stack=1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs(tmp_path_factory):
-    with programs_kept(tmp_path_factory.getbasetemp() / "programs"):
-        yield
 
 
 def config(path: Path, **changes) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tiny_runs import programs_kept
 
 from millpond.cli.main import main
 from millpond.envs import minatar
@@ -31,12 +30,6 @@ world = { size = 5, agents = 2, turns = 5, spawn = 0.2 }
 network = { width = 8 }
 pqn = { rollout = 4, minibatches = 2, epochs = 1 }
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs(tmp_path_factory):
-    with programs_kept(tmp_path_factory.getbasetemp() / "programs"):
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
-from tiny_runs import Arms, HostArms, programs_kept, settings
+from tiny_runs import Arms, HostArms, settings
 
 from millpond.agents import DQNSettings, PQNSettings
 from millpond.agents.optimizer import Optimizer
@@ -25,13 +25,6 @@ from millpond.train.device_loop import DeviceLoop
 from millpond.train.population import Population
 from millpond.train.session import summary
 from millpond.train.tally import count, new_tally, no_sums
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs(tmp_path_factory):
-    with programs_kept(tmp_path_factory.getbasetemp() / "programs"):
-        yield
-
 
 # --- who is who --------------------------------------------------------------------------------
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
 
 from millpond.agents import DQNSettings, Network, PQNSettings
 from millpond.agents.optimizer import Optimizer
@@ -157,25 +154,3 @@ class HostArms:
 
     def vector(self, num_envs: int, seed: int) -> HostedVector:
         return HostedVector(self.arms, num_envs, seed)
-
-
-@contextlib.contextmanager
-def programs_kept(folder: Path) -> Iterator[None]:
-    """Compile every program once, here and in processes started meanwhile."""
-    wanted = {
-        "jax_compilation_cache_dir": str(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0.05,
-        "jax_persistent_cache_min_entry_size_bytes": 0,
-    }
-    before = {name: getattr(jax.config, name) for name in wanted}
-    try:
-        for name, value in wanted.items():
-            jax.config.update(name, value)
-            os.environ[name.upper()] = str(value)
-        compilation_cache.reset_cache()
-        yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-            os.environ.pop(name.upper(), None)
-        compilation_cache.reset_cache()

@@ -165,7 +165,7 @@ class Stacker:
         newest = self.window.stack - 1
         if self._single:
             frames = jax.tree.map(lambda new: new[:, None], obs)
-            return History(frames, xp.zeros_like(history.depth)), frames
+            return History(frames, xp.zeros(flags.shape, np.int32)), frames
         deeper = xp.minimum(history.depth + 1, newest)
         depth = xp.where((flags & FIRST) != 0, 0, deeper).astype(np.int32)
         back, padded = self.window.lookback(depth, xp)
