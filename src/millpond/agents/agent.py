@@ -10,6 +10,8 @@ import numpy as np
 import optax
 
 from ..rows import Array
+from ..spec import Spec
+from .networks import Network, init_params
 from .optimizer import Optimizer
 
 
@@ -36,6 +38,27 @@ class Learned(NamedTuple):
     gradient: Array
     change: Array  # how far the parameters moved, as a share of their size
     error: Array  # float32[batch]: DQN's priorities; PQN has none
+
+
+class QAgent:
+    """What every agent with a Q-network shares: pure functions; vmap them for several agents."""
+
+    def __init__(self, network: Network, optimizer: Optimizer, spec: Spec, stack: int) -> None:
+        self.spec, self.stack, self._optimizer = spec, stack, optimizer
+        self.actions = int(spec.action.high) + 1
+        self._network = network.build(self.actions)
+
+    def init(self, key: jax.Array) -> AgentState:
+        """A fresh agent, without a target network."""
+        field: Any = self.spec.obs
+        params = init_params(self._network, key, (self.stack, *field.shape), field.dtype)
+        zero = jnp.zeros((), np.uint32)
+        state = self._optimizer.init(params)
+        return AgentState(params, None, state, zero, zero, jnp.zeros((), bool))
+
+    def values(self, params: Any, obs: Array) -> Array:
+        """obs[batch, stack, ...] -> float32[batch, actions]"""
+        return self._network.apply({"params": params}, obs)
 
 
 def explore(values: Array, key: jax.Array, epsilon: Array) -> Array:

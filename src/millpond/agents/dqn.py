@@ -7,15 +7,14 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ..errors import BadConfig
 from ..rows import Array, Batch
 from ..schedule import Schedule, constant, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, Step, explore, relative_change, step
+from .agent import AgentState, Learned, QAgent, Step, relative_change, step
 from .losses import chosen, huber, masked_mean, squared, td_target
-from .networks import Network, init_params
+from .networks import Network
 from .optimizer import Optimizer
 
 
@@ -66,34 +65,21 @@ class DQNSettings:
             )
 
 
-class DQN:
+class DQN(QAgent):
     """Pure functions over an `AgentState`; vmap them for several agents.
 
     `state, learned = agent.update(state, batch, rate, beta)`.
     """
 
     def __init__(self, settings: DQNSettings, network: Network, spec: Spec, stack: int) -> None:
-        self.settings, self.spec, self.stack = settings, spec, stack
-        self.actions = int(spec.action.high) + 1
-        self._network = network.build(self.actions)
+        super().__init__(network, settings.optimizer, spec, stack)
+        self.settings = settings
         self._loss = huber if settings.loss == "huber" else squared
 
     def init(self, key: jax.Array) -> AgentState:
-        """A fresh agent."""
-        field: Any = self.spec.obs
-        params = init_params(self._network, key, (self.stack, *field.shape), field.dtype)
-        zero = jnp.zeros((), np.uint32)
-        target = jax.tree.map(jnp.copy, params)
-        state = self.settings.optimizer.init(params)
-        return AgentState(params, target, state, zero, zero, jnp.zeros((), bool))
-
-    def values(self, params: Any, obs: Array) -> Array:
-        """obs[batch, stack, ...] -> float32[batch, actions]"""
-        return self._network.apply({"params": params}, obs)
-
-    def act(self, params: Any, obs: Array, key: jax.Array, epsilon: Array) -> Array:
-        """Epsilon-greedy int32[batch]."""
-        return explore(self.values(params, obs), key, epsilon)
+        """A fresh agent, its target network equal to the online one."""
+        state = super().init(key)
+        return state._replace(target=jax.tree.map(jnp.copy, state.params))
 
     def update(
         self, state: AgentState, batch: Batch, rate: Array, beta: Array

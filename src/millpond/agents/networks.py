@@ -95,7 +95,7 @@ def patches(x: Array, size: int, stride: int) -> Array:
     """All size x size neighbourhoods, so that one matmul is a convolution: [b, h', w', size^2 * c].
 
     XLA on CPU runs the matmul four times as fast as `lax.conv` with few channels, and inside a
-    scan `lax.conv` is another ten times slower. `size` is a multiple of `stride`: squares of
+    scan `lax.conv` is slower still. `size` is a multiple of `stride`: squares of
     stride x stride pixels become channels first, so that few, large pieces are put together.
     """
     batch, height, width, channels = x.shape

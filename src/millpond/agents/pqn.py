@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ..errors import BadConfig
 from ..rows import BORDER, Array
 from ..schedule import Schedule, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, explore, relative_change, step
+from .agent import AgentState, Learned, QAgent, relative_change, step
 from .losses import chosen, lambda_returns, masked_mean, squared
-from .networks import Network, init_params
+from .networks import Network
 from .optimizer import Optimizer
 
 
@@ -69,29 +68,12 @@ class Minibatch(NamedTuple):
     mask: Array
 
 
-class PQN:
+class PQN(QAgent):
     """Pure functions over an `AgentState`; vmap them for several agents or seeds."""
 
     def __init__(self, settings: PQNSettings, network: Network, spec: Spec, stack: int) -> None:
-        self.settings, self.spec, self.stack = settings, spec, stack
-        self.actions = int(spec.action.high) + 1
-        self._network = network.build(self.actions)
-
-    def init(self, key: jax.Array) -> AgentState:
-        """A fresh agent."""
-        field: Any = self.spec.obs
-        params = init_params(self._network, key, (self.stack, *field.shape), field.dtype)
-        zero = jnp.zeros((), np.uint32)
-        optimizer = self.settings.optimizer.init(params)
-        return AgentState(params, None, optimizer, zero, zero, jnp.zeros((), bool))
-
-    def values(self, params: Any, obs: Array) -> Array:
-        """obs[batch, stack, ...] -> float32[batch, actions]"""
-        return self._network.apply({"params": params}, obs)
-
-    def act(self, params: Any, obs: Array, key: jax.Array, epsilon: Array) -> Array:
-        """Epsilon-greedy int32[batch]."""
-        return explore(self.values(params, obs), key, epsilon)
+        super().__init__(network, settings.optimizer, spec, stack)
+        self.settings = settings
 
     def goals(self, rollout: Rollout) -> Array:
         """The lambda-return of every row, right to the end of the rollout: [time, env]."""

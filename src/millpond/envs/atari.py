@@ -14,13 +14,13 @@ from gymnasium.vector import AutoresetMode
 from ..errors import BadConfig, BadState
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field
-from .env import HostVector, Policy
+from .env import HostVector, PlainFacts
 
 _ZOOM = 4
 
 
 @dataclass(frozen=True)
-class Atari:
+class Atari(PlainFacts):
     """One Atari game: single frames uint8[84, 84], raw rewards; only a game over terminates.
 
     A step is `frame_skip` frames, the last two pooled by maximum. With probability `sticky` a
@@ -82,11 +82,6 @@ class Atari:
     def frames_per_step(self) -> int:
         """`frame_skip`"""
         return self.frame_skip
-
-    @property
-    def references(self) -> Mapping[str, Policy]:
-        """None."""
-        return {}
 
     def vector(self, num_envs: int, seed: int) -> HostVector:
         """`num_envs` freshly reset games."""

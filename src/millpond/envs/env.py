@@ -67,6 +67,25 @@ class Facts(Protocol):
         ...
 
 
+class PlainFacts:
+    """What most envs say alike: no extras, no emulator, no scripted players."""
+
+    @property
+    def extras(self) -> Mapping[str, Field]:
+        """None."""
+        return {}
+
+    @property
+    def frames_per_step(self) -> int:
+        """One turn is one step."""
+        return 1
+
+    @property
+    def references(self) -> Mapping[str, Policy]:
+        """None."""
+        return {}
+
+
 @runtime_checkable
 class Env(Facts, Protocol):
     """One env as pure functions over a state; `VectorEnv` runs many of them and resets them."""

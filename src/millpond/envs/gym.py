@@ -15,11 +15,11 @@ from gymnasium.vector import AutoresetMode
 from ..errors import BadConfig, BadState
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
-from .env import HostVector, Policy
+from .env import HostVector, PlainFacts
 
 
 @dataclass(frozen=True)
-class GymEnv:
+class GymEnv(PlainFacts):
     """A registered Gymnasium env by its id. 64-bit observations are narrowed to 32 bits.
 
     `async` gives each copy a process of its own. `max_episode_steps` 0 keeps the env's own limit.
@@ -69,21 +69,6 @@ class GymEnv:
     def observation(self) -> Field:
         """The env's observation space as a field."""
         return _facts(self).observation
-
-    @property
-    def extras(self) -> Mapping[str, Field]:
-        """None."""
-        return {}
-
-    @property
-    def frames_per_step(self) -> int:
-        """1: an emulator behind the env is not known of."""
-        return 1
-
-    @property
-    def references(self) -> Mapping[str, Policy]:
-        """None."""
-        return {}
 
     def vector(self, num_envs: int, seed: int) -> HostVector:
         """`num_envs` freshly reset envs."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from ..errors import BadConfig
 from ..rows import Array
 from ..spec import Field
-from .env import Outcome, Policy
+from .env import Outcome, PlainFacts
 
 GAMES = {
     "asterix": "MinAtarAsterix",
@@ -44,7 +43,7 @@ _COLOURS = np.array(
 
 
 @dataclass(frozen=True)
-class MinAtar:
+class MinAtar(PlainFacts):
     """One MinAtar game: observations bool[10, 10, channels], raw rewards, one agent.
 
     An episode ends by termination only; Freeway's time limit is part of its rules and terminates
@@ -86,21 +85,6 @@ class MinAtar:
     def observation(self) -> Field:
         """bool[10, 10, channels]; each channel shows one kind of thing."""
         return Field("bool", _shapes(self)[0])
-
-    @property
-    def extras(self) -> Mapping[str, Field]:
-        """None."""
-        return {}
-
-    @property
-    def frames_per_step(self) -> int:
-        """1: there is no emulator."""
-        return 1
-
-    @property
-    def references(self) -> Mapping[str, Policy]:
-        """None."""
-        return {}
 
     def reset(self, key: jax.Array) -> Any:
         """A fresh episode's pgx state."""

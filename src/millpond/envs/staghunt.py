@@ -13,7 +13,7 @@ import numpy as np
 from ..rows import Array
 from ..spec import Field
 from . import grid
-from .env import Outcome, Policy
+from .env import Outcome, PlainFacts, Policy
 from .foragers import hunter
 from .grid import AGENT, EMPTY, NOWHERE
 
@@ -31,7 +31,7 @@ class StagState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Staghunt:
+class Staghunt(PlainFacts):
     """A walled grid with prey that stands still; `attack` hits all prey on the four cells around.
 
     Agents and prey start at distinct random cells. In a turn the agents that move do so in list
@@ -85,16 +85,6 @@ class Staghunt:
         """One kind per cell in view: empty, wall, agent (itself too), hare, stag."""
         side = 2 * self.radius + 1
         return Field("bool", (side, side, KINDS))
-
-    @property
-    def extras(self) -> Mapping[str, Field]:
-        """None."""
-        return {}
-
-    @property
-    def frames_per_step(self) -> int:
-        """One turn is one step."""
-        return 1
 
     @property
     def references(self) -> Mapping[str, Policy]:

@@ -14,7 +14,7 @@ from ..errors import BadConfig
 from ..rows import Array
 from ..spec import Field
 from . import grid
-from .env import Outcome, Policy
+from .env import Outcome, PlainFacts, Policy
 from .foragers import treasure_forager
 from .grid import AGENT, EMPTY, WALL
 
@@ -32,7 +32,7 @@ class TreasureState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Treasurehunt:
+class Treasurehunt(PlainFacts):
     """A walled grid where items appear; whoever steps on one takes it and gets its value.
 
     Agents start at distinct random cells of a grid without items. In a turn all agents act on what
@@ -97,16 +97,6 @@ class Treasurehunt:
         """One kind per cell in view: empty, wall, agent (itself too), gem, food, bone."""
         side = 2 * self.radius + 1
         return Field("bool", (side, side, KINDS))
-
-    @property
-    def extras(self) -> Mapping[str, Field]:
-        """None."""
-        return {}
-
-    @property
-    def frames_per_step(self) -> int:
-        """One turn is one step."""
-        return 1
 
     @property
     def references(self) -> Mapping[str, Policy]:
