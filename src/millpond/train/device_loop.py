@@ -86,6 +86,10 @@ class DeviceLoop:
         """Which policies met a gradient that was not finite: bool[policies]."""
         return np.asarray(state.agent.bad)
 
+    def health(self) -> dict[str, Any]:
+        """Nothing more than the lines say: rows do not travel here."""
+        return {}
+
     def pack(self, state: LoopState) -> Any:
         """All that must be saved, as a tree of arrays."""
         return state

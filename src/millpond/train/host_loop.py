@@ -93,6 +93,10 @@ class HostLoop:
         """Which policies met a gradient that was not finite: bool[policies]."""
         return np.asarray(state.agent.bad)
 
+    def health(self) -> dict[str, Any]:
+        """Nothing more than the lines say: rows do not travel here."""
+        return {}
+
     def pack(self, state: HostState) -> Any:
         """All that must be saved, as a tree of arrays."""
         loop = state._replace(turn=np.uint32(state.turn), evidence=None)

@@ -71,6 +71,10 @@ class OfflineLoop:
     def rate(self, steps: np.ndarray) -> np.ndarray:
         return self.settings.dqn.optimizer.rate.at(steps, self.settings.steps)
 
+    def health(self) -> dict[str, Any]:
+        """Nothing more than the lines say: rows do not travel here."""
+        return {}
+
     def pack(self, state: OfflineState) -> Any:
         return state._replace(updates=np.uint32(state.updates), evidence=None)
 

@@ -135,6 +135,9 @@ class _Session:
         line["updates"] = int(np.asarray(self.state.agent.updates)[0])
         line["target_updates"] = int(np.asarray(self.state.agent.synced)[0])
         self.metrics.write("train", self.steps, self.frames, line)
+        if health := self.loop.health():
+            self.metrics.write("health", self.steps, self.frames, health)
+            self.told({"kind": "health", "steps": self.steps, **health})
         pace = {
             "seconds": time.perf_counter() - self.started,
             "steps_per_second": float(np.sum(sums.steps)) / took,
