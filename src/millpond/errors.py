@@ -103,5 +103,9 @@ class RunFailed(MillpondError):
     """A run could not write to its folder. What was saved before is untouched."""
 
 
+class LearnerLost(RunFailed):
+    """A learner process was killed or hung. The run can go on from its resume state."""
+
+
 class Diverged(MillpondError):
     """A loss, gradient or parameter was not finite. Nothing bad was kept; the evidence was."""

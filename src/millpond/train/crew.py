@@ -39,17 +39,16 @@ class CrewState(NamedTuple):
 class Crew(Protocol):
     """Actors and learners that can be driven together."""
 
-    def run(self, cycles: int) -> None:
-        """Run so many cycles, or fewer if a policy goes bad."""
+    def run(self, cycle: int) -> None:
+        """Run until every learner has taken so many cycles, or a policy goes bad."""
         ...
 
-    @property
-    def cycle(self) -> int:
-        """Cycles that every learner has taken."""
+    def reports(self) -> tuple[list[Sums], list[Progress]]:
+        """Of every actor its sums, of every learner its progress."""
         ...
 
-    def reports(self) -> tuple[list[tuple[Sums, np.ndarray]], list[Progress]]:
-        """Of every actor its sums and steps, of every learner its progress."""
+    def pace(self) -> dict[str, Any]:
+        """How the processes spend their time."""
         ...
 
     def params(self) -> list[Any]:
@@ -84,14 +83,12 @@ class CrewLoop:
         return self._look(*self.crew.reports())[0]
 
     def round(self, state: CrewState, cycles: int) -> tuple[CrewState, Sums]:
-        self.crew.run(cycles)
+        self.crew.run(state.cycle + cycles)
         return self._look(*self.crew.reports())
 
-    def _look(
-        self, actors: list[tuple[Sums, np.ndarray]], learners: list[Progress]
-    ) -> tuple[CrewState, Sums]:
+    def _look(self, actors: list[Sums], learners: list[Progress]) -> tuple[CrewState, Sums]:
         sums = no_sums(self.settings.policies)
-        for part, _ in actors:
+        for part in actors:
             sums = Sums(*(mine + other for mine, other in zip(sums, part, strict=True)))
         sums = sums._replace(
             **{
@@ -108,9 +105,9 @@ class CrewLoop:
             np.asarray([p.synced for p in learners], np.uint32),
             np.asarray([p.bad for p in learners]),
         )
-        steps = np.asarray([steps for _, steps in actors], np.uint32).sum(0, dtype=np.uint32)
+        steps = np.asarray([p.steps for p in learners], np.uint32)
         batch = self.crew.batch() if agent.bad.any() else None
-        return CrewState(agent, steps, self.crew.cycle, batch), sums
+        return CrewState(agent, steps, min(p.cycles for p in learners), batch), sums
 
     def steps(self, state: CrewState) -> np.ndarray:
         return state.steps
@@ -128,6 +125,10 @@ class CrewLoop:
     def health(self) -> dict[str, Any]:
         """Evidence of the last round, for the doctor."""
         return {"learners": self.evidence}
+
+    def pace(self) -> dict[str, Any]:
+        """What depends on the clock."""
+        return self.crew.pace()
 
     def pack(self, state: CrewState) -> Any:
         actors, learners = self.crew.export()

@@ -90,6 +90,10 @@ class DeviceLoop:
         """Nothing more than the lines say: rows do not travel here."""
         return {}
 
+    def pace(self) -> dict[str, Any]:
+        """One process does everything."""
+        return {}
+
     def pack(self, state: LoopState) -> Any:
         """All that must be saved, as a tree of arrays."""
         return state

@@ -97,6 +97,10 @@ class HostLoop:
         """Nothing more than the lines say: rows do not travel here."""
         return {}
 
+    def pace(self) -> dict[str, Any]:
+        """One process does everything."""
+        return {}
+
     def pack(self, state: HostState) -> Any:
         """All that must be saved, as a tree of arrays."""
         loop = state._replace(turn=np.uint32(state.turn), evidence=None)

@@ -31,6 +31,8 @@ class Progress(NamedTuple):
     updates: int  # since the run began, as the next one
     synced: int
     bad: bool
+    cycles: int  # taken, since the run began
+    steps: int  # env steps of all actors whose rows were taken
     learned: dict[str, float]  # sums over the updates since the last report, and their number
     evidence: dict[str, Any]
 
@@ -111,7 +113,9 @@ class Learner:
     def report(self) -> Progress:
         """What happened since the last report."""
         sums, self._sums = self._sums, _no_sums()
-        return Progress(self.updates, int(self.state.synced), self.bad, sums, self.witness.report())
+        steps, synced = int(self.witness.steps.sum()), int(self.state.synced)
+        where = (self.updates, synced, self.bad, self.cycles, steps)
+        return Progress(*where, sums, self.witness.report())
 
     def export(self) -> dict[str, np.ndarray]:
         """The whole state, right after a report."""

@@ -55,6 +55,10 @@ class Loop(Protocol):
         """Evidence of the last round, for the doctor; empty where there is none."""
         ...
 
+    def pace(self) -> dict[str, Any]:
+        """What depends on the clock and belongs beside the metrics."""
+        ...
+
     def pack(self, state: Any) -> Any:
         """All that must be saved."""
         ...

@@ -75,6 +75,10 @@ class OfflineLoop:
         """Nothing more than the lines say: rows do not travel here."""
         return {}
 
+    def pace(self) -> dict[str, Any]:
+        """One process does everything."""
+        return {}
+
     def pack(self, state: OfflineState) -> Any:
         return state._replace(updates=np.uint32(state.updates), evidence=None)
 

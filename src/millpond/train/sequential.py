@@ -45,8 +45,8 @@ class LocalCrew:
     def cycle(self) -> int:
         return self.learners[0].cycles
 
-    def run(self, cycles: int) -> None:
-        for _ in range(cycles):
+    def run(self, cycle: int) -> None:
+        while self.cycle < cycle:
             params = tuple(learner.params for learner in self.learners)
             versions = np.asarray([learner.updates for learner in self.learners], np.uint32)
             blocks = [actor.cycle(params, versions) for actor in self.actors]
@@ -61,9 +61,12 @@ class LocalCrew:
             if any(learner.bad for learner in self.learners):
                 return
 
-    def reports(self) -> tuple[list[tuple[Sums, np.ndarray]], list[Progress]]:
-        actors = [(actor.report(), actor.steps) for actor in self.actors]
+    def reports(self) -> tuple[list[Sums], list[Progress]]:
+        actors = [actor.report() for actor in self.actors]
         return actors, [learner.report() for learner in self.learners]
+
+    def pace(self) -> dict[str, Any]:
+        return {}
 
     def params(self) -> list[Any]:
         return [learner.params for learner in self.learners]

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import Diverged
+from ..errors import Diverged, LearnerLost
 from ..metrics import Metrics, make_sink, read_metrics
 from ..rows import Array
 from .checkpoint import about_file, hash_of, load_tree, save_tree
@@ -26,21 +26,30 @@ from .tally import Sums
 
 # told(line): a progress display, or nothing.
 Told = Callable[[dict[str, Any]], None]
+Opener = Callable[[Settings, Path], AbstractContextManager[Loop]]
 
 
-def train(run: Run, told: Told = lambda line: None) -> str:
+def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) -> str:
     """Train from the start or from the resume state to the end; the hash of the parameters.
 
-    Stopped by Ctrl-C or SIGTERM it saves its state first and raises KeyboardInterrupt.
+    A run that loses a learner process goes on from its resume state. Stopped by Ctrl-C or SIGTERM
+    it saves its state first and raises KeyboardInterrupt.
     """
     lock = run.lock()
     try:
-        with (
-            _debugging(run.settings),
-            open_loop(run.settings, run.path) as loop,
-            _stop_asked() as asked,
-        ):
-            return _Session(run, loop, told, asked).go()
+        while True:
+            with (
+                _debugging(run.settings),
+                opener(run.settings, run.path) as loop,
+                _stop_asked() as asked,
+            ):
+                session = _Session(run, loop, told, asked)
+                try:
+                    return session.go()
+                except LearnerLost as error:
+                    if not run.resume_state.exists():
+                        raise
+                    told({"kind": "restart", "steps": session.steps, "why": str(error)})
     finally:
         os.close(lock)
 
@@ -142,6 +151,7 @@ class _Session:
             "seconds": time.perf_counter() - self.started,
             "steps_per_second": float(np.sum(sums.steps)) / took,
             "updates_per_second": float(np.sum(sums.updates)) / took,
+            **self.loop.pace(),
         }
         self.speed.write("speed", self.steps, self.frames, pace)
         self.told({"kind": "train", "steps": self.steps, **line, **pace})
