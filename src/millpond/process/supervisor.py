@@ -136,6 +136,7 @@ class Supervisor:
         environment = child_environment(crew.threads, role == "actor", compiled)
         child = Child(role, index, incarnation, line, plain, fds, environment)
         self.children[role, index] = child
+        self._note("started", child, pid=child.process.pid)
 
     # --- asking ----------------------------------------------------------------------------------
 
