@@ -41,7 +41,7 @@ def gauntlet(worker) -> None:
     elif worker.incarnation == 2:
         _before_push(worker, 1, 2, lambda: os.kill(os.getpid(), signal.SIGKILL))
     elif worker.incarnation == 3:
-        _before_push(worker, 0, 3, lambda: _flip_newest(worker.channels[0]))
+        _damage_put(worker, 0, 3)
 
 
 def _before_push(worker, policy: int, number: int, act) -> None:
@@ -57,13 +57,22 @@ def _before_push(worker, policy: int, number: int, act) -> None:
     writer.push = push
 
 
-def _flip_newest(channel) -> None:
-    """One bit in every slot: the reader may not have come to the newest yet."""
-    raw = channel._memory.raw()
-    begin = 2 * PAGE
-    stride = (len(raw) - begin) // channel.slots
-    for slot in range(channel.slots):
-        raw[begin + slot * stride + stride // 2] ^= 1
+def _damage_put(worker, policy: int, number: int) -> None:
+    """Flip a bit in every slot after push `number` was written, before it is published."""
+    slots, channel = worker.writers[policy]._slots, worker.channels[policy]
+    inner = slots.put
+
+    def put(at, *args):
+        used = inner(at, *args)
+        if at == number:
+            raw = channel._memory.raw()
+            begin = 2 * PAGE
+            stride = (len(raw) - begin) // channel.slots
+            for slot in range(channel.slots):
+                raw[begin + slot * stride + stride // 2] ^= 1
+        return used
+
+    slots.put = put
 
 
 def raise_always(worker) -> None:
