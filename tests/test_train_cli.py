@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from millpond import Lake
 from millpond.cli.main import main
-from millpond.envs import minatar
+from millpond.envs import Staghunt, minatar, spec_of
 from millpond.metrics import read_metrics
 from millpond.train import Run
+from millpond.train.presets import settings_for
 
 TINY = """
 agent = "pqn"
@@ -287,3 +289,20 @@ def test_a_missing_package_is_named(capsys, here, monkeypatch):
     assert code == 2
     assert "minatar needs pgx: pip install 'millpond[minatar]'" in err
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("nowhere", "nowhere"), ("other", "this Lake holds"), ("empty", "holds no rows; write some")],
+)
+def test_a_lake_that_cannot_be_learned_from_leaves_no_folder(source, said, capsys, tmp_path, here):
+    ours = settings_for("treasurehunt-small").world
+    Lake.create(tmp_path / "other", spec_of(Staghunt()), 10_000)
+    Lake.create(tmp_path / "empty", spec_of(ours), 10_000)
+    lake, only = tmp_path / source, ["--agent", "dqn", "--world.agents", "1"]
+    code, _, err = call(capsys, "train", "treasurehunt-small", *only, "--from-lake", lake)
+    assert code == 1
+    assert str(lake) in err
+    assert said in err
+    assert not list(here.iterdir())
+    assert source == "nowhere" or not Lake.open(lake).streams

@@ -21,6 +21,7 @@ from ..envs import env_names, spec_of
 from ..errors import BadConfig
 from ..metrics import import_tracker
 from ..train import Run, Settings
+from ..train.offline_loop import open_source
 from ..train.presets import settings_for
 from ..train.settings import tiny
 from ._train_text import train_and_show
@@ -51,8 +52,10 @@ def main(args: Sequence[str]) -> int:
         print(parser.format_help())
         return 0 if wanted else 2
     settings = parse_settings(settings_for(known.env, known.preset), rest)
-    # What is not installed is told before there is a folder.
+    # What is not installed or cannot be learned from is told before there is a folder.
     spec_of(settings.world)
+    if settings.from_lake:
+        open_source(settings)
     if settings.track:
         import_tracker(settings.track)
     run = Run.create(known.run or free_folder(settings), settings)
