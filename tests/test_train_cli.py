@@ -113,6 +113,26 @@ def test_eval_compares_with_the_references(trained, capsys):
         assert word in out
 
 
+def test_what_the_env_counts_is_told(capsys, here):
+    (here / "tiny.toml").write_text(TINY.replace("spawn = 0.2", "hares = 1, stags = 2"))
+    args = ["--preset", here / "tiny.toml", "--run", here / "run", "--members", 2]
+    code, _, err = call(capsys, "train", "staghunt", *args)
+    assert code == 0
+    assert "  stags " in err
+    lines = list(read_metrics(here / "run" / "metrics.jsonl", "eval"))
+    assert [len(line["counts"]["stags"]) for line in lines] == [2, 2]
+    code, out, _ = call(capsys, "eval", here / "run", "--episodes", 40, "--json")
+    assert code == 0
+    found = json.loads(out)["events"]["stags"]
+    assert list(found) == ["greedy", "random", "hare", "stag"]
+    assert all(len(members) == 2 for members in found.values())
+    assert min(found["stag"]) > max(found["hare"])
+    code, out, _ = call(capsys, "eval", here / "run", "--episodes", 40)
+    assert code == 0
+    assert f"stags per episode: greedy {sum(found['greedy']) / 2:.2f}, random " in out
+    assert f"; least member {min(found['greedy']):.2f}\n" in out
+
+
 def test_a_film_shows_the_whole_episode(trained, capsys, here):
     code, out, _ = call(capsys, "eval", trained, "--episodes", 4, "--video", here / "new" / "a.gif")
     assert code == 0
