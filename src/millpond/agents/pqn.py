@@ -110,19 +110,19 @@ class PQN(QAgent):
             return jax.tree.map(lambda leaf: leaf[order], flat)
 
         def epoch(state: AgentState, order: Array) -> tuple[AgentState, Array]:
-            return jax.lax.scan(lambda s, b: self._update(s, b, rate), state, taken(order))
+            batches = taken(order)
+            parts = batches, _shares(batches.mask)
+            return jax.lax.scan(lambda s, part: self._update(s, *part, rate), state, parts)
 
         def again(index: Array, state: AgentState) -> AgentState:
-            return self._update(state, taken(each[index]), rate)[0]
+            return self.update(state, taken(each[index]), rate)[0]
 
         new, found = jax.lax.scan(epoch, state, orders)
         # A bad update was not counted, so the count tells which it was. Choosing between old and
         # new in every update would copy the optimizer's state each time; so after a bad one, which
         # ends the run, the good ones are done again.
-        good, each = (
-            (new.updates - state.updates).astype(np.int32),
-            orders.reshape(parts * len(keys), -1),
-        )
+        each = orders.reshape(parts * len(keys), -1)
+        good = (new.updates - state.updates).astype(np.int32)
         back = jax.lax.fori_loop(0, jnp.where(new.bad, good, 0), again, state)
         kept = jax.tree.map(lambda b, n: jnp.where(new.bad, b, n), back, new)
         loss, q, gradient = found.mean((0, 1))
@@ -135,12 +135,13 @@ class PQN(QAgent):
         self, state: AgentState, batch: Minibatch, rate: Array
     ) -> tuple[AgentState, Learned]:
         """One gradient towards the goals of one minibatch; a bad one is taken and told."""
-        new, (loss, q, gradient) = self._update(state, batch, rate)
+        new, (loss, q, gradient) = self._update(state, batch, _shares(batch.mask), rate)
         return new, Learned(loss, q, gradient, jnp.zeros(()), jnp.zeros(()))
 
-    def _update(self, state: AgentState, batch: Minibatch, rate: Array) -> tuple[AgentState, Array]:
+    def _update(
+        self, state: AgentState, batch: Minibatch, share: Array, rate: Array
+    ) -> tuple[AgentState, Array]:
         """The new state, and loss, q and the gradient's norm as one array: one write on a GPU."""
-        share = batch.mask / jnp.maximum(batch.mask.sum(), 1)
 
         def loss_of(params: Any) -> tuple[Array, Array]:
             q = chosen(self.values(params, batch.obs), batch.action)
@@ -150,8 +151,14 @@ class PQN(QAgent):
         gradient, means = jax.grad(loss_of, has_aux=True)(state.params)
         rule = self.settings.optimizer
         change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)
-        found = jnp.append(means, optax.tree.norm(gradient))
+        steepness = optax.tree.norm(gradient)
         # The norm of a tree is finite only if every number in it is.
-        bad = state.bad | ~jnp.isfinite(found).all()
+        bad = state.bad | ~jnp.isfinite(means[0] + steepness)
         params = optax.apply_updates(state.params, change)
-        return AgentState(params, None, optimizer, state.updates + ~bad, state.synced, bad), found
+        new = AgentState(params, None, optimizer, state.updates + ~bad, state.synced, bad)
+        return new, jnp.append(means, steepness)
+
+
+def _shares(mask: Array) -> Array:
+    """What each row weighs in the mean of its minibatch: bool[..., batch] -> float32."""
+    return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
