@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, PQN, AgentState, Learned, Minibatch, Rollout
+from ..agents.agent import Chance
 from ..envs import EnvState, VectorEnv, spec_of
 from ..replay import Pond
 from ..rows import Array, Batch, Rows
@@ -139,17 +140,24 @@ class DeviceLoop:
 
     # --- one turn: look, act, step -------------------------------------------------------------
 
-    def _turn(self, state: LoopState) -> tuple[LoopState, Move, Rows]:
-        settings, turn = self.settings, state.turn
+    def _fate(self, state: LoopState) -> tuple[Chance, jax.Array]:
+        """Chance and the envs' keys of all turns of a cycle, drawn at once: few, large kernels."""
+        seed = self.settings.seed
+        turns = state.turn + jnp.arange(self.turns_per_cycle, dtype=np.uint32)
+        chance = jax.vmap(lambda turn: self.player.chance(key_of(seed, Role.ACT, turn)))(turns)
+        return chance, jax.vmap(lambda turn: key_of(seed, Role.ENV, turn))(turns)
+
+    def _turn(
+        self, state: LoopState, fate: tuple[Chance, jax.Array]
+    ) -> tuple[LoopState, Move, Rows]:
+        chance, key = fate
         obs, flags = self._seen(state)
         epsilon = self.epsilon(state.tally.steps)
-        key = key_of(settings.seed, Role.ACT, turn)
-        move = self.player.move(state.agent.params, state.history, obs, flags, key, epsilon)
-        action = self.population.by_env(move.action)
-        envs, rows = self.envs.step(state.envs, action, key_of(settings.seed, Role.ENV, turn))
+        move = self.player.move(state.agent.params, state.history, obs, flags, chance, epsilon)
+        envs, rows = self.envs.step(state.envs, self.population.by_env(move.action), key)
         rows = self.population.by_policy(rows)
         tally = advance(state.tally, rows.flags)
-        state = state._replace(envs=envs, history=move.history, tally=tally, turn=turn + 1)
+        state = state._replace(envs=envs, history=move.history, tally=tally, turn=state.turn + 1)
         return state, move, rows
 
     def _seen(self, state: LoopState) -> tuple[Array, Array]:
@@ -174,12 +182,12 @@ class DeviceLoop:
         assert self.pond
         add = jax.vmap(self.pond.add, in_axes=(self.pond.axes, 0), out_axes=self.pond.axes)
 
-        def turn(state: LoopState, _: None) -> tuple[LoopState, Rows]:
-            state, _move, rows = self._turn(state)
+        def turn(state: LoopState, fate: Any) -> tuple[LoopState, Rows]:
+            state, _move, rows = self._turn(state, fate)
             seen = rows._replace(obs=None, action=None, extras={})
             return state._replace(replay=add(state.replay, rows)), seen
 
-        state, seen = jax.lax.scan(turn, state, length=self.turns_per_cycle)
+        state, seen = jax.lax.scan(turn, state, self._fate(state))
         tally, sums = count(state.tally, sums, seen)
         state = state._replace(tally=tally)
         if not learning:
@@ -223,12 +231,12 @@ class DeviceLoop:
 
     def _rollout(self, state: LoopState) -> tuple[LoopState, Rollout]:
 
-        def turn(state: LoopState, _: None) -> tuple[LoopState, Any]:
-            state, move, rows = self._turn(state)
+        def turn(state: LoopState, fate: Any) -> tuple[LoopState, Any]:
+            state, move, rows = self._turn(state, fate)
             seen = (move.stacks, rows.action, rows.reward, rows.terminated, rows.truncated)
             return state, (*seen, rows.flags, move.values.max(-1))
 
-        state, seen = jax.lax.scan(turn, state, length=self.turns_per_cycle)
+        state, seen = jax.lax.scan(turn, state, self._fate(state))
         _, stacks = self.player.look(state.history, *self._seen(state))
         after = self.player.values(state.agent.params, stacks).max(-1)
         rollout = Rollout(*seen)
