@@ -6,7 +6,7 @@ ONLY ?= replay
 
 .PHONY: help demo test test-full check bench bench-gpu lock clean
 help:
-	@echo "make demo       set up and train PQN on MinAtar Breakout, with a curve (about a minute)"
+	@echo "make demo       set up and train PQN on MinAtar Breakout, with a curve (one to two minutes)"
 	@echo "make test       set up and run the tests"
 	@echo "make check      ruff and pyright"
 	@echo "make test-full  long property, soak and fault tests"
