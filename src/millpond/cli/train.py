@@ -23,6 +23,7 @@ from ..errors import BadConfig
 from ..metrics import import_tracker
 from ..process.twin import compare_with_twin
 from ..train import Run, Settings
+from ..train.offline_loop import open_source
 from ..train.presets import settings_for
 from ..train.settings import tiny
 from ._train_text import train_and_show
@@ -63,8 +64,10 @@ def main(args: Sequence[str]) -> int:
             raise BadConfig(f"--check: compares mode lockstep, got {settings.mode}")
         crew = dataclasses.replace(settings.crew, trace=True)
         settings = dataclasses.replace(settings, crew=crew)
-    # What is not installed is told before there is a folder.
+    # What is not installed or cannot be learned from is told before there is a folder.
     spec_of(settings.world)
+    if settings.from_lake:
+        open_source(settings)
     if settings.track:
         import_tracker(settings.track)
     run = Run.create(known.run or free_folder(settings), settings)
