@@ -171,7 +171,9 @@ class HostStudy:
             agent, found = self._update(agent, batch, rate[None], beta[None])
             if dqn.sampler == "prioritized":
                 self.replay.rank(batch.draw, np.asarray(found.error) + np.float32(1e-6))
-            lessons.append(jax.device_get(self._lesson(found, batch)))
+            lesson = jax.device_get(self._lesson(found, batch))
+            # Row ids of the host are 64-bit numbers, which JAX would cut.
+            lessons.append(lesson._replace(row=np.asarray(batch.draw.row)))
             if np.asarray(agent.bad).any():
                 evidence = jax.tree.map(lambda leaf: leaf[0], batch)
                 break
