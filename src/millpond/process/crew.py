@@ -22,16 +22,25 @@ class ProcessCrew:
     @property
     def cycle(self) -> int:
         """Cycles that every learner has taken."""
-        lines = range(self.settings.actors, self.settings.actors + self.settings.policies)
-        return min(self.supervisor.board.line(line).cycle for line in lines)
+        board, actors = self.supervisor.board, self.settings.actors
+        return min(board.line(line).cycle for line in range(actors, board.number))
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:
         actors = [
             Sums(*(m.arrays[f"sums/{name}"] for name in Sums._fields))
             for m in self.supervisor.ask("actor", "report")
         ]
-        learners = [Progress(**m.values) for m in self.supervisor.ask("learner", "report")]
-        return actors, learners
+        found = [m.values["learners"] for m in self.supervisor.ask("learner", "report")]
+        return actors, [Progress(**values) for values in self.by_policy(found)]
+
+    def by_policy(self, groups: Sequence[Sequence[Any]]) -> list[Any]:
+        """What the learner processes say of their policies, in the order of the policies."""
+        known = {
+            policy: one
+            for group, said in zip(self.supervisor.groups, groups, strict=True)
+            for policy, one in zip(group, said, strict=True)
+        }
+        return [known[policy] for policy in range(self.settings.policies)]
 
     def params(self) -> list[Any]:
         found = [reader.pull_if_newer() for reader in self.supervisor.readers]
@@ -44,7 +53,11 @@ class ProcessCrew:
     def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
         self.meet()
         actors = [message.arrays for message in self.supervisor.ask("actor", "export")]
-        learners = [message.arrays for message in self.supervisor.ask("learner", "export")]
+        learners: list[dict[str, np.ndarray]] = [{} for _ in range(self.settings.policies)]
+        for message in self.supervisor.ask("learner", "export"):
+            for name, array in message.arrays.items():
+                policy, _, rest = name.partition("/")
+                learners[int(policy)][rest] = array
         return actors, learners
 
     def meet(self) -> None:
@@ -53,7 +66,15 @@ class ProcessCrew:
 
     def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
         cycle = {"cycle": int(learners[0]["cycles"])}
-        self.supervisor.ask("learner", "restore", cycle, learners)
+        grouped = [
+            {
+                f"{policy}/{name}": array
+                for policy in group
+                for name, array in learners[policy].items()
+            }
+            for group in self.supervisor.groups
+        ]
+        self.supervisor.ask("learner", "restore", cycle, grouped)
         for index, message in enumerate(self.supervisor.ask("actor", "restore", cycle, actors)):
             if not message.values["whole"]:
                 self.supervisor.tell("learner", "cut", {"actor": index})

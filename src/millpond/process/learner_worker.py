@@ -18,58 +18,76 @@ from ..train.provenance import traced_spec
 from ..train.sequential import join
 from .board import STARTING, WAITING, WORKING
 from .channel import Channel
+from .channel_reader import ChannelReader
 from .part import SLICE_S, NotYet, Part, params_template
 from .weights import Weights
 from .wire import Message, Wire
 
 
 class LearnerWorker(Part):
-    """It alone owns its policy's replay. It takes a cycle's rows from every actor, then learns."""
+    """It alone owns its policies' replay. It takes a cycle's rows from every actor, then learns.
+
+    Usually one policy; several where there are more policies than cores.
+    """
 
     def __init__(self, wire: Wire, begin: Message) -> None:
         super().__init__(wire, begin)
         values, settings = begin.values, self.settings
         self.spec = traced_spec(settings.world)
-        channels = [Channel.attach(plain, self.take_fds(3)) for plain in values["channels"]]
-        weights = Weights.attach(values["weights"], self.take_fds(1))
-        # Of each actor the channels of its incarnations, oldest first.
-        self.sources = [[channel.reader(self.spec)] for channel in channels]
-        self.torn, self.damaged = 0, None
-        self.writer = weights.writer(params_template(settings))
+        self.policies = [int(policy) for policy in values["policies"]]
+        # For each of our policies and each actor the channels of its incarnations, oldest first.
+        self.sources = [
+            [[self._reader(plain, self.take_fds(3))] for plain in channels]
+            for channels in values["channels"]
+        ]
+        self.torn, self.damaged = [0] * len(self.policies), None
+        template = params_template(settings)
+        weights = [Weights.attach(plain, self.take_fds(1)) for plain in values["weights"]]
+        self.writers = [one.writer(template) for one in weights]
         self._stack = contextlib.ExitStack()
-        self.learner = self._stack.enter_context(
-            Learner.opened(settings, self.index, Path(values["folder"]))
-        )
-        self.published = -1
+        folder = Path(values["folder"])
+        self.learners = [
+            self._stack.enter_context(Learner.opened(settings, policy, folder))
+            for policy in self.policies
+        ]
+        self.published = [-1] * len(self.policies)
         self.first = True  # until the first update here, which is compiled before it is taken
         self.publish()
-        canaries = [list(source[0].canary) for source in self.sources]
-        canaries.append(list(self.writer.canary))
+        ends = [source[0] for sources in self.sources for source in sources]
+        canaries = [list(end.canary) for end in (*ends, *self.writers)]
         wire.send("ready", {"canaries": canaries, "spec": self.spec.fingerprint()})
 
-    def publish(self) -> None:
-        """Give the parameters to the actors, if they are new and good."""
-        if self.learner.updates > self.published and not self.learner.bad:
-            self.published = self.learner.updates
-            self.writer.publish(jax.device_get(self.learner.params), self.published)
+    def _reader(self, plain: Mapping[str, Any], fds: list[int]) -> ChannelReader:
+        return Channel.attach(plain, fds).reader(self.spec)
+
+    def publish(self) -> bool:
+        """Give parameters to the actors, where they are new and good; whether any were."""
+        new = False
+        for which, learner in enumerate(self.learners):
+            if learner.updates > self.published[which] and not learner.bad:
+                self.published[which], new = learner.updates, True
+                self.writers[which].publish(jax.device_get(learner.params), learner.updates)
+        return new
 
     def advance(self) -> None:
-        self.pencil.now(STARTING if self.first else WORKING, "moving")
-        rows = join([self._pop(actor) for actor in range(len(self.sources))])
-        self.pencil.now(STARTING if self.first else WORKING, "working")
-        self.learner.cycle(rows)
+        starting = STARTING if self.first else WORKING
+        for which, learner in enumerate(self.learners):
+            self.pencil.now(starting, "moving")
+            rows = join([self._pop(which, actor) for actor in range(self.settings.actors)])
+            self.pencil.now(starting, "working")
+            learner.cycle(rows)
         self.pencil.now(WORKING, "moving")
-        self.first = self.first and self.published == self.learner.updates
-        self.publish()
-        if self.learner.bad:
+        if self.publish():
+            self.first = False
+        if any(learner.bad for learner in self.learners):
             self.goal = self.cycle + 1  # nothing more is learned; the parent is told by the report
             self.wire.send("bad", {})
 
-    def _pop(self, actor: int) -> Rows:
+    def _pop(self, which: int, actor: int) -> Rows:
         """The next rows of an actor, whichever of its incarnations they come from."""
-        source, waited = self.sources[actor], False
+        source, waited = self.sources[which][actor], False
         while True:
-            rows, over = self._try(actor, SLICE_S if waited else 0.0)
+            rows, over = self._try(which, actor, SLICE_S if waited else 0.0)
             if rows is not None:
                 if waited:
                     self.pencil.now(WORKING, "moving")
@@ -77,7 +95,7 @@ class LearnerWorker(Part):
             if len(source) > 1 and (over or not source[0].ready):
                 # What a dead incarnation had pushed is taken: go on with the next, after a cut.
                 del source[0]
-                self.learner.cut(actor)
+                self.learners[which].cut(actor)
                 continue
             if not waited:
                 waited = True
@@ -86,9 +104,9 @@ class LearnerWorker(Part):
             if self.cycle >= self.goal:
                 raise NotYet  # the actors stop here too: nothing of the next cycle is on its way
 
-    def _try(self, actor: int, timeout: float) -> tuple[Rows | None, bool]:
+    def _try(self, which: int, actor: int, timeout: float) -> tuple[Rows | None, bool]:
         """Rows if there are any, and whether none will ever come from this incarnation."""
-        reader = self.sources[actor][0]
+        reader = self.sources[which][actor][0]
         try:
             return reader.pop(timeout), False
         except ChannelClosed:
@@ -97,41 +115,54 @@ class LearnerWorker(Part):
             # Nothing more is taken from a damaged channel: the parent replaces its actor.
             if reader is not self.damaged:
                 self.damaged = reader
-                self.torn += 1
-                self.wire.send("broken", {"actor": actor, "error": str(error)})
+                self.torn[which] += 1
+                where = {"actor": actor, "policy": self.policies[which]}
+                self.wire.send("broken", {**where, "error": str(error)})
             return None, True
 
     def take(self, message: Message) -> None:
-        if message.kind == "channel":
-            channel = Channel.attach(message.values["channel"], message.fds)
-            self.sources[int(message.values["actor"])].append(channel.reader(self.spec))
+        if message.kind == "channels":
+            actor, fds = int(message.values["actor"]), list(message.fds)
+            for sources, plain in zip(self.sources, message.values["channels"], strict=True):
+                sources[actor].append(self._reader(plain, fds[:3]))
+                fds = fds[3:]
         elif message.kind == "cut":
-            self.learner.cut(int(message.values["actor"]))
+            for learner in self.learners:
+                learner.cut(int(message.values["actor"]))
         elif message.kind == "batch":
-            batch = {name: np.asarray(leaf) for name, leaf in named_leaves(self.learner.batch)}
-            self.wire.send("batch", {}, batch)
+            batch = next((one.batch for one in self.learners if one.bad), None)
+            arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(batch)}
+            self.wire.send("batch", {}, arrays)
         else:
             super().take(message)
 
     def where(self) -> dict[str, Any]:
-        traced = self.learner.traced() if self.settings.crew.trace else {}
-        return {"cycle": self.cycle, "traced": traced}
+        trace = self.settings.crew.trace
+        return {"cycle": self.cycle, "traced": [one.traced() for one in self.learners if trace]}
 
     def report(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        progress = self.learner.report()._asdict()
-        progress["evidence"]["torn"] = self.torn
-        return progress, {}
+        found = [learner.report()._asdict() for learner in self.learners]
+        for progress, torn in zip(found, self.torn, strict=True):
+            progress["evidence"]["torn"] = torn
+        return {"learners": found}, {}
 
     def export(self) -> dict[str, np.ndarray]:
-        return self.learner.export()
+        return {
+            f"{learner.policy}/{name}": array
+            for learner in self.learners
+            for name, array in learner.export().items()
+        }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        self.learner.restore(arrays)
+        for learner in self.learners:
+            begin = f"{learner.policy}/"
+            mine = {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}
+            learner.restore(mine)
         self.publish()
         return {}
 
     def close(self) -> None:
-        for source in self.sources:
+        for source in (one for sources in self.sources for one in sources):
             for reader in source:
                 reader.close()
         self._stack.close()

@@ -33,9 +33,8 @@ class LockstepCrew(ProcessCrew):
             learned = supervisor.ask("learner", "goal", goal, reply="at")
             if self.trace:
                 rows = [message.values["rows"] for message in acted]
-                self.trace.write(
-                    goal["cycle"], rows, [message.values["traced"] for message in learned]
-                )
+                learners = self.by_policy([message.values["traced"] for message in learned])
+                self.trace.write(goal["cycle"], rows, learners)
             if any(message.kind == "bad" for _, message in supervisor.replies):
                 return
 

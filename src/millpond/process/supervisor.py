@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import sys
 import time
@@ -59,7 +60,8 @@ class Supervisor:
         # The cycle at which each channel begins, [actor][policy]; where all shall run to, if known.
         self._begun = [[0] * learners for _ in range(actors)]
         self.goal = 0
-        self.board = Board.create(actors + learners)
+        self.groups = share_out(learners, settings.crew.learners, actors)
+        self.board = Board.create(actors + len(self.groups))
         self.children: dict[tuple[str, int], Child] = {}
         self.replies: list[tuple[Child, Message]] = []
         self.restarts = 0
@@ -69,8 +71,8 @@ class Supervisor:
 
     def __enter__(self) -> Supervisor:
         try:
-            for policy in range(self.settings.policies):
-                self._start_learner(policy)
+            for index in range(len(self.groups)):
+                self._start_learner(index)
             for index in range(self.settings.actors):
                 self._start_actor(index, 0)
             self._until(lambda: all(child.ready for child in self.children.values()))
@@ -100,14 +102,22 @@ class Supervisor:
 
     # --- starting --------------------------------------------------------------------------------
 
-    def _start_learner(self, policy: int) -> None:
-        line = self.settings.actors + policy
-        shared = [self.board.share(), *(row[policy].share() for row in self.channels)]
-        board, *channels = (plain for plain, _ in shared)
-        weights, fds = self.weights[policy].share()
-        values = {"channels": channels, "weights": weights, "folder": str(self.folder)}
-        fds = [fd for _, some in shared for fd in some] + fds
-        self._start("learner", policy, 0, line, {**values, "board": board, "cycle": 0}, fds)
+    def _start_learner(self, index: int) -> None:
+        group, line = self.groups[index], self.settings.actors + index
+        board = self.board.share()
+        channels = [[row[policy].share() for row in self.channels] for policy in group]
+        weights = [self.weights[policy].share() for policy in group]
+        shared = [board, *(one for some in channels for one in some), *weights]
+        values = {
+            "policies": group,
+            "channels": [[plain for plain, _ in some] for some in channels],
+            "weights": [plain for plain, _ in weights],
+            "folder": str(self.folder),
+            "board": board[0],
+            "cycle": 0,
+        }
+        fds = [fd for _, some in shared for fd in some]
+        self._start("learner", index, 0, line, values, fds)
 
     def _start_actor(self, index: int, incarnation: int, steps: int = 0) -> None:
         shared = [self.board.share(), *(channel.share() for channel in self.channels[index])]
@@ -153,7 +163,7 @@ class Supervisor:
 
         An actor that is lost meanwhile is asked again in its next incarnation.
         """
-        number = self.settings.actors if role == "actor" else self.settings.policies
+        number = self.settings.actors if role == "actor" else len(self.groups)
         asked: dict[int, Child] = {}
         found: dict[int, Message] = {}
 
@@ -245,7 +255,7 @@ class Supervisor:
         elif message.kind == "broken":
             actor = self.children["actor", int(message.values["actor"])]
             self._note("broken channel", actor, why=message.values["error"])
-            self._damaged.add((actor.index, child.index))
+            self._damaged.add((actor.index, int(message.values["policy"])))
             if not actor.ended:
                 actor.kill()
         else:
@@ -260,17 +270,18 @@ class Supervisor:
                 "start all processes with one version and one config"
             )
         canaries = [Canary(*pair) for pair in message.values["canaries"]]
-        policies = range(self.settings.policies)
         if child.role == "actor":
             shared: list[Any] = [*self.channels[child.index], *self.weights]
         else:
-            shared = [row[child.index] for row in self.channels] + [self.weights[child.index]]
+            group = self.groups[child.index]
+            shared = [row[policy] for policy in group for row in self.channels]
+            shared += [self.weights[policy] for policy in group]
         try:
             for one, canary in zip(shared, canaries, strict=True):
                 one.confirm(canary)
         except ChannelBroken as error:
             self._note("not shared", child, why=str(error))
-            raise ChannelBroken(f"{child.name} (of {len(policies)} policies): {error}") from error
+            raise ChannelBroken(f"{child.name}: {error}") from error
 
     def _look_for_hangs(self) -> None:
         now, crew = time.monotonic(), self.settings.crew
@@ -319,11 +330,12 @@ class Supervisor:
         for channel in self.channels[index]:
             channel.close()
         self.channels[index] = [self._new_channel() for _ in self.weights]
-        for policy, channel in enumerate(self.channels[index]):
-            plain, fds = channel.share()
+        for learner, group in enumerate(self.groups):
+            shared = [self.channels[index][policy].share() for policy in group]
+            values = {"actor": index, "channels": [plain for plain, _ in shared]}
             with contextlib.suppress(ChannelClosed):  # the learner's end will be seen
-                wire = self.children["learner", policy].wire
-                wire.send("channel", {"actor": index, "channel": plain}, fds=fds)
+                wire = self.children["learner", learner].wire
+                wire.send("channels", values, fds=[fd for _, some in shared for fd in some])
         self._start_actor(index, child.incarnation + 1, line.steps)
 
     def _note(self, what: str, child: Child, **more: Any) -> None:
@@ -332,6 +344,13 @@ class Supervisor:
         line |= {"incarnation": child.incarnation, **more}
         with open(self.events, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def share_out(policies: int, processes: int, actors: int) -> list[list[int]]:
+    """Policies of each learner process; 0: one each, but no more processes than cores allow."""
+    free = max(1, len(os.sched_getaffinity(0)) - actors)
+    number = min(policies, processes or free)
+    return [list(range(policies))[i::number] for i in range(number)]
 
 
 def _traceback(child: Child) -> str:

@@ -18,6 +18,7 @@ from ..window import Window
 class CrewSettings:
     """How actors and learners work together, in modes other than `fused`."""
 
+    learners: int = 0  # processes; 0: one for each policy, as far as there are cores
     credits: int = 4  # cycles that an actor may be ahead of a learner
     trace: bool = False  # keep a hash of every cycle, to compare two runs
     hang_s: float = 60.0  # a process that works and does not get on for so long is killed
@@ -27,6 +28,8 @@ class CrewSettings:
     threads: int = 1  # of each process
 
     def __post_init__(self) -> None:
+        if self.learners < 0:
+            raise BadConfig(f"crew: learners must be 0 or more, got {self.learners}")
         for name in ("credits", "hang_s", "start_s", "failures", "threads"):
             if getattr(self, name) <= 0:
                 raise BadConfig(f"crew: {name} must be above 0, got {getattr(self, name)}")
