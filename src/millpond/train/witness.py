@@ -78,15 +78,13 @@ class Witness:
 
     def _see_epsilon(self, rows: Rows, step: np.ndarray) -> None:
         """Compare what was applied with the schedule at the steps counted here, per actor."""
-        taken = step.reshape(len(step), self.actors, -1).sum(-1)
-        before = self.steps + np.cumsum(taken, 0) - taken
-        self.steps += taken.sum(0)
-        settings = self.settings
+        settings, before = self.settings, self.steps * self.actors  # at the cycle's first turn
         wanted = settings.dqn.epsilon.at(
-            (before * self.actors).astype(np.uint32), settings.steps, np.int64(self.policy)
+            before.astype(np.uint32), settings.steps, np.int64(self.policy)
         )
+        self.steps += step.reshape(len(step), self.actors, -1).sum((0, 2))
         applied = rows.extras["epsilon"].reshape(len(step), self.actors, -1)
-        off = float(np.abs(applied - np.asarray(wanted)[..., None]).max())
+        off = float(np.abs(applied - np.asarray(wanted)[:, None]).max())
         self._epsilon_off = max(self._epsilon_off, off)
 
     def cut(self, envs: np.ndarray) -> None:
