@@ -1,0 +1,9 @@
+"""The doctor: says of a run which of the known causes of trouble it has, with the evidence."""
+
+from .chance import chance
+from .evidence import Evidence
+from .examine import CHECKS, examine
+from .verdict import Verdict
+from .watch import Watch
+
+__all__ = ["CHECKS", "Evidence", "Verdict", "Watch", "chance", "examine"]
