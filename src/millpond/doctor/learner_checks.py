@@ -101,9 +101,12 @@ def _judge(name: str, evidence: Evidence, policy: int, moved: list[Any]) -> Verd
         return red(name, message, "raise the learning rate (--dqn.optimizer.rate)", **numbers)
     before = [value for value in moved[:-1] if value]
     usual = statistics.median(before) if len(before) >= 3 else math.inf
-    if now > _EXPLODED or (now > _SEEN and now > _JUMP * usual):
-        message = f"policy {policy}: an update moves {now:.3g} of the parameters' size"
-        return red(name, message, "lower the learning rate (--dqn.optimizer.rate)", **numbers)
+    most = max(now, *before) if before else now
+    if most > _EXPLODED or (now > _SEEN and now > _JUMP * usual):
+        # Once everything was swept away, the rest moves little against what is left.
+        message = f"policy {policy}: an update moves {most:.3g} of the parameters' size"
+        remedy = "lower the learning rate (--dqn.optimizer.rate)"
+        return red(name, message, remedy, **numbers, most=most)
     return None
 
 
