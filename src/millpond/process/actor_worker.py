@@ -28,15 +28,15 @@ class ActorWorker(Part):
         super().__init__(wire, begin)
         values, settings = begin.values, self.settings
         self.spec = traced_spec(settings.world)
-        channels = [Channel.attach(plain, self.take_fds(3)) for plain in values["channels"]]
+        self.channels = [Channel.attach(plain, self.take_fds(3)) for plain in values["channels"]]
         weights = [Weights.attach(plain, self.take_fds(1)) for plain in values["weights"]]
-        self.writers = [channel.writer(self.spec) for channel in channels]
+        self.writers = [channel.writer(self.spec) for channel in self.channels]
         template = params_template(settings)
         self.readers = [one.reader(template) for one in weights]
         self.params: list[Any] = [None] * settings.policies
         self.versions = np.full(settings.policies, -1, np.int64)
         steps = np.full(settings.policies, int(values["steps"]), np.uint32)
-        self.actor = make_actor(settings, self.index, int(values["incarnation"]), steps)
+        self.actor = make_actor(settings, self.index, self.incarnation, steps)
         self.begun = [int(cycle) for cycle in values["begun"]]
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
         self.first = True

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import ChannelBroken
+from ..errors import ChannelBroken, ChannelClosed
 from ..rows import Rows
 from ..train.checkpoint import named_leaves
 from ..train.learner import Learner
@@ -34,14 +34,14 @@ class LearnerWorker(Part):
         weights = Weights.attach(values["weights"], self.take_fds(1))
         # Of each actor the channels of its incarnations, oldest first.
         self.sources = [[channel.reader(self.spec)] for channel in channels]
-        self.torn = 0
+        self.torn, self.damaged = 0, None
         self.writer = weights.writer(params_template(settings))
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
             Learner.opened(settings, self.index, Path(values["folder"]))
         )
         self.published = -1
-        self.first = True
+        self.first = True  # until the first update here, which is compiled before it is taken
         self.publish()
         canaries = [list(source[0].canary) for source in self.sources]
         canaries.append(list(self.writer.canary))
@@ -59,49 +59,47 @@ class LearnerWorker(Part):
         self.pencil.now(STARTING if self.first else WORKING, "working")
         self.learner.cycle(rows)
         self.pencil.now(WORKING, "moving")
+        self.first = self.first and self.published == self.learner.updates
         self.publish()
-        self.first = False
         if self.learner.bad:
             self.goal = self.cycle + 1  # nothing more is learned; the parent is told by the report
             self.wire.send("bad", {})
 
     def _pop(self, actor: int) -> Rows:
         """The next rows of an actor, whichever of its incarnations they come from."""
-        source, timeout = self.sources[actor], 0.0
+        source, waited = self.sources[actor], False
         while True:
-            try:
-                rows = source[0].pop(timeout)
-            except ChannelBroken as error:
-                self._broken(actor, error)
-                continue
+            rows, over = self._try(actor, SLICE_S if waited else 0.0)
             if rows is not None:
-                if timeout:
+                if waited:
                     self.pencil.now(WORKING, "moving")
                 return rows
-            if len(source) > 1 and not source[0].ready:
-                self._next(actor)
+            if len(source) > 1 and (over or not source[0].ready):
+                # What a dead incarnation had pushed is taken: go on with the next, after a cut.
+                del source[0]
+                self.learner.cut(actor)
                 continue
-            if not timeout:
+            if not waited:
+                waited = True
                 self.pencil.now(WAITING, "waiting")
-            timeout = SLICE_S
-            self.listen(0)
+            self.listen(SLICE_S if over else 0)
             if self.cycle >= self.goal:
                 raise NotYet  # the actors stop here too: nothing of the next cycle is on its way
 
-    def _broken(self, actor: int, error: ChannelBroken) -> None:
-        """Nothing more is taken from a damaged channel: the parent replaces its actor."""
-        if not self.sources[actor][1:]:
-            self.torn += 1
-            self.wire.send("broken", {"actor": actor, "error": str(error)})
-        self.pencil.now(WAITING, "waiting")
-        while len(self.sources[actor]) == 1:
-            self.listen(SLICE_S)
-        self._next(actor)
-
-    def _next(self, actor: int) -> None:
-        """What a dead incarnation had pushed is taken; go on with the next, after a cut."""
-        del self.sources[actor][0]
-        self.learner.cut(actor)
+    def _try(self, actor: int, timeout: float) -> tuple[Rows | None, bool]:
+        """Rows if there are any, and whether none will ever come from this incarnation."""
+        reader = self.sources[actor][0]
+        try:
+            return reader.pop(timeout), False
+        except ChannelClosed:
+            return None, True  # it has failed; the parent sends the next one's channel
+        except ChannelBroken as error:
+            # Nothing more is taken from a damaged channel: the parent replaces its actor.
+            if reader is not self.damaged:
+                self.damaged = reader
+                self.torn += 1
+                self.wire.send("broken", {"actor": actor, "error": str(error)})
+            return None, True
 
     def take(self, message: Message) -> None:
         if message.kind == "channel":

@@ -29,7 +29,7 @@ class Part:
         self.wire = wire
         values = begin.values
         self.settings = Settings.from_json(values["settings"])
-        self.index = int(values["index"])
+        self.index, self.incarnation = int(values["index"]), int(values["incarnation"])
         self.cycle = self.goal = int(values["cycle"])
         self._fds = list(begin.fds)
         board = Board.attach(values["board"], self.take_fds(1))

@@ -64,6 +64,7 @@ class Supervisor:
         self.replies: list[tuple[Child, Message]] = []
         self.restarts = 0
         self._failures = [0] * actors
+        self._damaged: set[tuple[int, int]] = set()  # channels, as (actor, policy)
         self._looked = time.monotonic()
 
     def __enter__(self) -> Supervisor:
@@ -136,6 +137,7 @@ class Supervisor:
         environment = child_environment(crew.threads, role == "actor", compiled)
         child = Child(role, index, incarnation, line, plain, fds, environment)
         self.children[role, index] = child
+        self._note("started", child, pid=child.process.pid)
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -200,9 +202,20 @@ class Supervisor:
     # --- watching --------------------------------------------------------------------------------
 
     def _until(self, done: Callable[[], bool]) -> None:
-        """Processes end, hang or get on: every wait ends, because each is one of these."""
+        """Processes end, hang or get on, and each is seen; when none of it happens, that is too."""
+        before, since = None, time.monotonic()
+        patience = self.settings.crew.start_s + self.settings.crew.hang_s
         while not done():
             self.poll(0.05)
+            lines = {c.name: self.board.line(c.line).cycle for c in self.children.values()}
+            now = (lines, [child.ready for child in self.children.values()], len(self.replies))
+            if now != before:
+                before, since = now, time.monotonic()
+            elif time.monotonic() - since > patience:
+                raise RunFailed(
+                    f"nothing has happened for {patience:g} s; every process waits for another. "
+                    f"Cycles: {lines}; this is a bug: please report it with events.jsonl"
+                )
 
     def poll(self, timeout: float) -> None:
         """Take what processes say; act on those that ended or hang."""
@@ -232,6 +245,7 @@ class Supervisor:
         elif message.kind == "broken":
             actor = self.children["actor", int(message.values["actor"])]
             self._note("broken channel", actor, why=message.values["error"])
+            self._damaged.add((actor.index, child.index))
             if not actor.ended:
                 actor.kill()
         else:
@@ -268,7 +282,8 @@ class Supervisor:
             patience = crew.start_s if line.state == STARTING or not child.ready else crew.hang_s
             if now - child.seen > patience and not child.ended:
                 child.kill()
-                self._lost(child, f"hung for {patience:g} s at cycle {line.cycle}")
+                hung = f"hung for {patience:g} s at cycle {line.cycle}"
+                self._lost(child, child.how() if child.failure else hung)
 
     def _lost(self, child: Child, how: str) -> None:
         """A process is gone: bring an actor back, or say that the run cannot go on."""
@@ -286,7 +301,13 @@ class Supervisor:
     def _bring_back(self, child: Child, how: str) -> None:
         index, line = child.index, self.board.line(child.line)
         # It may have died between two pushes of one cycle: each policy goes on where it stands.
-        pushed = [channel.counters().pushed for channel in self.channels[index]]
+        # From a damaged channel nothing was taken after the damage.
+        counts = [channel.counters() for channel in self.channels[index]]
+        pushed = [
+            count.popped if (index, policy) in self._damaged else count.pushed
+            for policy, count in enumerate(counts)
+        ]
+        self._damaged -= {(index, policy) for policy in range(len(counts))}
         self._failures[index] = 0 if any(pushed) else self._failures[index] + 1
         if self._failures[index] >= self.settings.crew.failures:
             raise RunFailed(

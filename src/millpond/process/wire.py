@@ -62,7 +62,7 @@ class Wire:
         if len(fds) > _MOST_FDS:
             raise RunFailed(f"wire: {len(fds)} descriptors in one message are too many")
         text = json.dumps({"kind": kind, "values": values or {}}).encode()
-        data = save({k: np.ascontiguousarray(a) for k, a in arrays.items()}) if arrays else b""
+        data = save({k: np.asarray(a, order="C") for k, a in arrays.items()}) if arrays else b""
         self._socket.settimeout(timeout)
         try:
             head = _HEAD.pack(len(text), len(data), len(fds))

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import traceback
+from typing import NoReturn
 
 from ..errors import ChannelClosed
 from .wire import Message, Wire
@@ -43,9 +44,9 @@ def main() -> int:
     except ChannelClosed as error:
         if str(error).startswith("wire"):
             return 0  # the parent is gone
-        return fail(wire, error)
+        fail(wire, error)
     except BaseException as error:
-        return fail(wire, error)
+        fail(wire, error)
     return 0
 
 
@@ -66,14 +67,14 @@ def play(wire: Wire, begin: Message) -> None:
         worker.close()
 
 
-def fail(wire: Wire, error: BaseException) -> int:
+def fail(wire: Wire, error: BaseException) -> NoReturn:
     """Say why, as far as anyone listens."""
     text = "".join(traceback.format_exception(error))
     try:
         wire.send("failed", {"error": f"{type(error).__name__}: {error}", "traceback": text})
     except ChannelClosed:
-        print(text, file=sys.stderr)
-    return 1
+        print(text, file=sys.stderr, flush=True)
+    os._exit(1)  # what is left to tidy up may be what is broken
 
 
 def die_with(parent: int) -> None:

@@ -20,7 +20,7 @@ from .player import Player
 from .population import Population
 from .provenance import stack_hash, traced_spec
 from .settings import Settings
-from .tally import Sums, Tally, count, new_tally, no_sums
+from .tally import Sums, Tally, advance, count, new_tally, no_sums
 
 Params = tuple[Any, ...]  # one tree per policy
 
@@ -175,20 +175,27 @@ class _Program(Acting):
     ) -> tuple[ActorState, Rows]:
         together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
 
-        def turn(state: ActorState, _: None) -> tuple[ActorState, Rows]:
-            acting, stepping = (jax.random.fold_in(key, state.turn) for key in keys)
+        acting, stepping = keys
+        turns = state.turn + jnp.arange(self.turns, dtype=np.uint32)
+        chance = jax.vmap(lambda t: self.player.chance(jax.random.fold_in(acting, t)))(turns)
+        fate = chance, jax.vmap(lambda t: jax.random.fold_in(stepping, t))(turns)
+
+        def turn(state: ActorState, fate: Any) -> tuple[ActorState, Rows]:
+            chance, key = fate
             epsilon = self.epsilon(state.tally.steps, jnp)
             # With one member, what envs give [agents, envs] is [policies, envs] already.
             obs = state.envs.obs
             flags = jnp.broadcast_to(state.envs.flags, obs.shape[:2])
-            move = self.player.move(together, state.history, obs, flags, acting, epsilon)
-            envs, rows = self.envs.step(state.envs, move.action, stepping)
-            tally, sums = count(state.tally, state.sums, rows)
+            move = self.player.move(together, state.history, obs, flags, chance, epsilon)
+            envs, rows = self.envs.step(state.envs, move.action, key)
+            tally = advance(state.tally, rows.flags)
             extras = self.provenance(versions, epsilon, move.stacks)
-            state = ActorState(envs, move.history, tally, sums, state.turn + 1)
-            return state, rows._replace(extras=extras)
+            state = state._replace(envs=envs, history=move.history, tally=tally)
+            return state._replace(turn=state.turn + 1), rows._replace(extras=extras)
 
-        return jax.lax.scan(turn, state, length=self.turns)
+        state, rows = jax.lax.scan(turn, state, fate)
+        tally, sums = count(state.tally, state.sums, rows)
+        return state._replace(tally=tally, sums=sums), rows
 
 
 _program = functools.lru_cache(maxsize=4)(_Program)

@@ -14,7 +14,7 @@ from ..window import History
 from .actor import Acting, Params, actor_key
 from .keys import Role
 from .settings import Settings
-from .tally import Sums, count, new_tally, no_sums
+from .tally import Sums, advance, count, new_tally, no_sums
 
 
 class HostActor:
@@ -39,7 +39,9 @@ class HostActor:
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         versions = np.asarray(versions, np.uint32)
         turns = [self._turn(params, versions) for _ in range(self._acting.turns)]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *turns)
+        rows = jax.tree.map(lambda *leaves: np.stack(leaves), *turns)
+        self.tally, self.sums = count(self.tally, self.sums, rows, np)
+        return rows
 
     def _turn(self, params: Params, versions: np.ndarray) -> Rows:
         obs = self.vector.obs
@@ -52,7 +54,7 @@ class HostActor:
         rows = self.vector.step(np.asarray(action))
         rows = jax.tree.map(np.asarray, rows)
         rows = rows._replace(extras={**rows.extras, **jax.device_get(extras)})
-        self.tally, self.sums = count(self.tally, self.sums, rows, np)
+        self.tally = advance(self.tally, rows.flags)
         self.turn += 1
         return rows
 
@@ -67,7 +69,8 @@ class HostActor:
         versions: Array,
     ) -> tuple[History, Array, dict[str, Array]]:
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
-        move = self._acting.player.move(stacked, history, obs, flags, key, epsilon)
+        player = self._acting.player
+        move = player.move(stacked, history, obs, flags, player.chance(key), epsilon)
         return move.history, move.action, self._acting.provenance(versions, epsilon, move.stacks)
 
     def report(self) -> Sums:

@@ -171,6 +171,8 @@ class _Session:
             "episodes": scores.returns.shape[1],
             "unfinished": int(scores.unfinished),
         }
+        if scores.counts:
+            line["counts"] = scores.events()
         self.metrics.write("eval", self.steps, self.frames, line)
         self.told({"kind": "eval", "steps": self.steps, **line})
 
