@@ -57,12 +57,12 @@ def epsilon_applied(evidence: Evidence) -> Verdict:
 
 
 def _after_losses(evidence: Evidence) -> float:
-    """An actor that was lost may have lost a cycle of its count with it."""
+    """A lost actor's successor may count from where it stood, not from where its rows ended."""
     losses = min(3, len(evidence.losses))
     if not losses:
         return 0.0
     settings, dqn = evidence.settings, evidence.settings.dqn
-    cycles = losses * settings.envs * dqn.update_every
+    cycles = losses * (settings.crew.credits + 1) * settings.envs * dqn.update_every
     steps = np.linspace(0, settings.steps, 1000).astype(np.uint32)
     before = dqn.epsilon.at(steps, settings.steps)
     after = dqn.epsilon.at(steps + np.uint32(cycles), settings.steps)

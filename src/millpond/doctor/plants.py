@@ -44,7 +44,7 @@ HEALTHY = Settings(
         reward_scale=0.1,
         optimizer=Optimizer(rate=constant(3e-3)),
     ),
-    crew=CrewSettings(hang_s=20.0),
+    crew=CrewSettings(hang_s=30.0, start_s=120.0),
     log_every=240,
     eval_every=2_400,
     eval_episodes=64,
@@ -110,7 +110,7 @@ def _rate(rate: float) -> Settings:
     return _with(optimizer=Optimizer(rate=constant(rate)))
 
 
-_HANG = dataclasses.replace(PROCESSES, crew=CrewSettings(hang_s=5.0))
+_HANG = dataclasses.replace(PROCESSES, crew=CrewSettings(hang_s=5.0, start_s=120.0))
 _LOST = ("process-health",)
 
 PLANTS = (

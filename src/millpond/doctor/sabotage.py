@@ -22,11 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, AgentState, Learned
+from ..process.actor_worker import ActorWorker
 from ..process.channel import Channel
+from ..process.learner_worker import LearnerWorker
 from ..process.memory import PAGE, Memory
 from ..process.part import Part
 from ..process.slots import SlotMemory
-from ..process.weights import WeightSlots
 from ..rows import Array, Batch, Rows
 from ..train.actor import Acting, Params
 from ..train.limiter import Limiter
@@ -203,7 +204,7 @@ def hang(part: Part) -> None:
     at_cycle(part, lambda: threading.Event().wait())
 
 
-def flip_a_bit(part: Part) -> None:
+def flip_a_bit(part: ActorWorker) -> None:
     """Change one bit of a push before anyone is told of it."""
 
     def damage(slots: SlotMemory, slot: slice, _: bytes) -> None:
@@ -212,7 +213,7 @@ def flip_a_bit(part: Part) -> None:
     _damage_push(part, damage)
 
 
-def write_half(part: Part) -> None:
+def write_half(part: ActorWorker) -> None:
     """Announce a push of which only the head has arrived."""
 
     def damage(slots: SlotMemory, slot: slice, before: bytes) -> None:
@@ -222,33 +223,32 @@ def write_half(part: Part) -> None:
     _damage_push(part, damage)
 
 
-def _damage_push(part: Part, damage: Callable[[SlotMemory, slice, bytes], None]) -> None:
+def _damage_push(part: ActorWorker, damage: Callable[[SlotMemory, slice, bytes], None]) -> None:
     if part.cycle:
         return
-    put = SlotMemory.put
+    slots: Any = part.writers[0]._slots
+    put, layout = slots.put, slots.layout
 
-    def planted(slots: SlotMemory, number: int, *values: Any) -> int:
-        layout = slots.layout
+    def planted(number: int, *values: Any) -> int:
         begin = slots._base + number % layout.count * layout.stride
         slot = slice(begin, begin + layout.stride)
         before = bytes(slots._raw[slot])
-        used = put(slots, number, *values)
+        used = put(number, *values)
         if number == _WHEN:
             damage(slots, slot, before)
         return used
 
-    kind: Any = SlotMemory
-    kind.put = planted  # the process ends with it
+    slots.put = planted
 
 
-def damage_parameters(part: Part) -> None:
+def damage_parameters(part: LearnerWorker) -> None:
     """Change one bit of every tree that is published, after its hash was taken."""
-    put_head = WeightSlots.put_head
+    slots: Any = part.writer._slots
+    put_head = slots.put_head
 
-    def planted(slots: WeightSlots, number: int, head: bytes) -> None:
+    def planted(number: int, head: bytes) -> None:
         if number >= _WHEN and any(head):
             slots.payload(number)[0] ^= 1
-        put_head(slots, number, head)
+        put_head(number, head)
 
-    kind: Any = WeightSlots
-    kind.put_head = planted  # the process ends with it
+    slots.put_head = planted

@@ -76,7 +76,7 @@ def planted(plant: Plant, path: Path) -> Result:
     except MillpondError as error:
         ended = f"{type(error).__name__}: {error}".partition("\n")[0]
     evidence = Evidence.of(run)
-    if evidence.eval:
+    if evidence.eval and not plant.fires:  # it is too early to judge the learning of the others
         evidence.chance = chance(run)
     verdicts = {verdict.name: verdict for verdict in examine(evidence)}
     return Result(plant, verdicts, ended, time.perf_counter() - began)
