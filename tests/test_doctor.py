@@ -347,6 +347,9 @@ def test_the_command_shows_every_check(run, capsys):
     assert {verdict["state"] for verdict in found} <= {"green", "unknown"}
     (learning,) = (verdict for verdict in found if verdict["name"] == "learning")
     assert learning["evidence"]["random"] == round(chance(run)["return"], 3)
+    (norm,) = (verdict for verdict in found if verdict["name"] == "update-norm")
+    assert [scale > 0 for scale in norm["evidence"]["noise_scale"]] == [True, True]
+    assert "gradient noise scale of each policy: " in out
 
 
 def test_the_command_ends_with_1_if_anything_is_red(run, capsys):

@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ..doctor import Evidence, Verdict, chance, examine
+from ..doctor import Evidence, Verdict, chance, examine, noise_scale
 from ..errors import BadConfig
 from ..train import Run
 from ._print import empty_table, print_table
@@ -56,10 +56,11 @@ def main(args: Sequence[str]) -> int:
 
 
 def of_run(run: Run) -> list[Verdict]:
-    """Every check of a run, worst first; a random policy is played if it was not before."""
+    """Every check of a run, worst first; a random policy is played, gradient noise is measured."""
     evidence = Evidence.of(run)
     if evidence.eval:
         evidence.chance = chance(run)
+    evidence.noise = noise_scale(run)
     return examine(evidence)
 
 
@@ -74,3 +75,9 @@ def show(verdicts: list[Verdict]) -> None:
         if verdict.fired:
             numbers = ", ".join(f"{name} {value}" for name, value in verdict.evidence.items())
             print(f"{verdict.name}: {verdict.remedy} ({numbers})")
+        if scales := verdict.evidence.get("noise_scale"):
+            told = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
+            batch = verdict.evidence["batch"]
+            print(
+                f"gradient noise scale of each policy: {told}, in transitions; a batch has {batch}"
+            )

@@ -3,7 +3,8 @@
 from .chance import chance
 from .evidence import Evidence
 from .examine import CHECKS, examine
+from .noise import noise_scale
 from .verdict import Verdict
 from .watch import Watch
 
-__all__ = ["CHECKS", "Evidence", "Verdict", "Watch", "chance", "examine"]
+__all__ = ["CHECKS", "Evidence", "Verdict", "Watch", "chance", "examine", "noise_scale"]

@@ -31,6 +31,7 @@ class Evidence:
     speed: list[Line] = field(default_factory=list)
     events: list[Line] = field(default_factory=list)
     chance: Line | None = None
+    noise: list[float | None] | None = None  # gradient noise scale of each policy, if measured
     whole: bool = True
 
     @staticmethod

@@ -63,7 +63,9 @@ def update_norm(evidence: Evidence) -> Verdict:
         return unknown(name, "nothing was learned yet")
     steep = evidence.train[-1].get("gradient") or 0.0
     most, clip = max(found), evidence.settings.learning.optimizer.clip
-    numbers = dict(change=most, gradient=steep)
+    numbers: dict[str, Any] = dict(change=most, gradient=steep)
+    if evidence.noise is not None:
+        numbers |= dict(noise_scale=evidence.noise, batch=evidence.settings.dqn.batch)
     if steep > 100 * max(1.0, clip):
         return yellow(
             name,
