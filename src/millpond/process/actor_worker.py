@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..errors import ChannelFull
@@ -63,8 +62,7 @@ class ActorWorker(Part):
                     break
                 self.listen(SLICE_S)  # the learner has not begun yet
             if found is not None:
-                tree, self.versions[policy] = found
-                self.params[policy] = jax.device_put(tree)
+                self.params[policy], self.versions[policy] = found
 
     def _push(self, writer: Any, rows: Rows) -> None:
         try:

@@ -102,6 +102,8 @@ def child_environment(threads: int, on_cpu: bool, compiled: Path) -> dict[str, s
         flags.append("--xla_cpu_multi_thread_eigen=false")
     environment["XLA_FLAGS"] = " ".join(flags).strip()
     environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    # Every result is waited for at once: handing the work to another thread would only cost.
+    environment["JAX_CPU_ENABLE_ASYNC_DISPATCH"] = "false"
     if on_cpu:
         environment["JAX_PLATFORMS"] = "cpu"
     return environment

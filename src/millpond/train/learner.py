@@ -20,7 +20,7 @@ from .limiter import Limiter
 from .provenance import traced_spec
 from .replay import make_replay
 from .settings import Settings
-from .study import HostStudy, PondStudy, Study
+from .study import FOUND, HostStudy, PondStudy, Study
 from .trace import digest
 from .witness import Witness
 
@@ -90,8 +90,8 @@ class Learner:
         if batch is not None:
             self.batch, self.updates = batch, int(self.state.updates)
         self._sums["updates"] += len(lesson.mask)
-        for name in ("loss", "q", "gradient", "change"):
-            self._sums[name] += float(np.sum(getattr(lesson.found, name)))
+        for name, total in zip(FOUND, lesson.found.sum(0).tolist(), strict=True):
+            self._sums[name] += total
 
     def traced(self) -> dict[str, int]:
         """Hashes of what the last cycle drew and found, and of the agent after it."""

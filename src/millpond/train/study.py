@@ -16,18 +16,20 @@ import numpy as np
 
 from ..agents import DQN, AgentState, Learned
 from ..replay import Pond
-from ..rows import Array, Batch, Rows
+from ..rows import Array, Batch, Draw, Rows
 from .device_loop import make_agent
 from .keys import Role, key_of
 from .provenance import stack_hash, traced_spec
 from .replay import HostReplay
 from .settings import Settings
 
+FOUND = ("loss", "q", "gradient", "change")
+
 
 class Lesson(NamedTuple):
     """What one cycle's updates found and drew; every field [updates, ...]."""
 
-    found: Learned
+    found: Array  # float32[updates, 4]: FOUND
     stream: Array  # int32[updates, batch]
     row: Array  # ids, as in Draw
     reward: Array
@@ -73,10 +75,23 @@ class PondStudy:
         if not updates:
             self.state = program.add(self.state, rows)
             return agent, None, None
-        key = jax.random.fold_in(self._key, cycle)
-        agent, self.state, lesson, batch = program.learn(agent, self.state, rows, key, rate, beta)
-        bad = bool(agent.bad)
-        return agent, jax.device_get(lesson), jax.device_get(batch) if bad else None
+        number = np.uint32(cycle)
+        agent, self.state, lesson = program.learn(
+            agent, self.state, rows, self._key, number, rate, beta
+        )
+        lesson = jax.device_get(lesson)
+        return agent, lesson, self._evidence(lesson)
+
+    def _evidence(self, lesson: Lesson) -> Batch | None:
+        """The batch of the first update that was not finite: its rows are still where they were."""
+        bad = ~np.isfinite(lesson.found).all(1)
+        if not bad.any():
+            return None
+        first = int(bad.argmax())
+        pond = self._program.pond
+        row = Draw(lesson.stream, lesson.row, None).ids()[first] % pond.length
+        batch = pond.take(self.state, lesson.stream[first], row.astype(np.int32))
+        return jax.device_get(batch)
 
     def cut(self, envs: np.ndarray) -> None:
         self.state = self._program.cut(self.state, envs)
@@ -102,28 +117,33 @@ class _PondProgram:
         self.learn = jax.jit(self._cycle, donate_argnums=(0, 1))
 
     def _cycle(
-        self, agent: AgentState, pond: Any, rows: Rows, key: jax.Array, rate: Array, beta: Array
-    ) -> tuple[AgentState, Any, Lesson, Batch]:
+        self,
+        agent: AgentState,
+        pond: Any,
+        rows: Rows,
+        key: jax.Array,
+        cycle: Array,
+        rate: Array,
+        beta: Array,
+    ) -> tuple[AgentState, Any, Lesson]:
         pond = self.pond.add(pond, rows)
         dqn = self.settings.dqn
         assert isinstance(self.agent, DQN)
         improve = self.agent.update
-        keys = jax.random.split(key, dqn.updates)
+        keys = jax.random.split(jax.random.fold_in(key, cycle), dqn.updates)
 
         def update(carry: Any, key: jax.Array) -> tuple[Any, Lesson]:
-            agent, pond, before = carry
+            agent, pond = carry
             pond, batch = self.pond.sample(pond, key, dqn.batch)
-            # The first bad batch stays.
-            batch = jax.tree.map(lambda o, n: jnp.where(agent.bad, o, n), before, batch)
             agent, found = improve(agent, batch, rate, beta)
             if dqn.sampler == "prioritized":
                 pond = self.pond.update_priorities(pond, batch.draw, found.error + 1e-6)
-            return (agent, pond, batch), lesson_of(found, batch)
+            return (agent, pond), lesson_of(found, batch)
 
-        _, shape = jax.eval_shape(lambda: self.pond.sample(pond, keys[0], dqn.batch))
-        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        (agent, pond, batch), lesson = jax.lax.scan(update, (agent, pond, blank), keys)
-        return agent, pond, lesson, batch
+        # A few updates are written out: a loop costs XLA's CPU backend more than they do.
+        unroll = dqn.updates if dqn.updates <= 4 else 1
+        (agent, pond), lesson = jax.lax.scan(update, (agent, pond), keys, unroll=unroll)
+        return agent, pond, lesson
 
 
 _program = functools.lru_cache(maxsize=4)(_PondProgram)
@@ -151,7 +171,9 @@ class HostStudy:
             agent, found = self._update(agent, batch, rate[None], beta[None])
             if dqn.sampler == "prioritized":
                 self.replay.rank(batch.draw, np.asarray(found.error) + np.float32(1e-6))
-            lessons.append(jax.device_get(self._lesson(found, batch)))
+            lesson = jax.device_get(self._lesson(found, batch))
+            # Row ids of the host are 64-bit numbers, which JAX would cut.
+            lessons.append(lesson._replace(row=np.asarray(batch.draw.row)))
             if np.asarray(agent.bad).any():
                 evidence = jax.tree.map(lambda leaf: leaf[0], batch)
                 break
@@ -171,10 +193,10 @@ class HostStudy:
 def lesson_of(found: Learned, batch: Batch) -> Lesson:
     """What is worth knowing of one update and its batch."""
     strange = (stack_hash(batch.obs, 1) != batch.extras["stack_hash"]) & batch.mask
-    found = found._replace(error=jnp.zeros((), np.float32))
+    numbers = jnp.stack([getattr(found, name) for name in FOUND]).astype(np.float32)
     draw = batch.draw
     return Lesson(
-        found,
+        numbers,
         draw.stream,
         draw.row,
         batch.reward,
