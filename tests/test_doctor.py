@@ -15,7 +15,7 @@ from tiny_runs import at_rate, dqn, settings
 from millpond import RunFailed
 from millpond.cli._train_text import train_and_show
 from millpond.cli.main import main
-from millpond.doctor import CHECKS, Evidence, Watch, chance, examine
+from millpond.doctor import CHECKS, Evidence, Watch, chance, examine, noise_scale
 from millpond.doctor.plants import HEALTHY
 from millpond.doctor.verdict import ORDER
 from millpond.schedule import linear
@@ -350,6 +350,15 @@ def test_the_command_shows_every_check(run, capsys):
     (norm,) = (verdict for verdict in found if verdict["name"] == "update-norm")
     assert [scale > 0 for scale in norm["evidence"]["noise_scale"]] == [True, True]
     assert "gradient noise scale of each policy: " in out
+
+
+def test_noise_is_measured_only_where_a_replay_can_be_read(run, tmp_path):
+    fused = dataclasses.replace(run.settings, mode="fused")
+    assert noise_scale(Run(run.path, fused)) is None
+    other = Run.create(tmp_path / "run", run.settings)
+    assert noise_scale(other) is None
+    other.resume_state.write_bytes(b"damaged")
+    assert noise_scale(other) is None
 
 
 def test_the_command_ends_with_1_if_anything_is_red(run, capsys):

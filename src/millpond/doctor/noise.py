@@ -17,10 +17,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from ..agents import DQN
 from ..agents.optimizer import Optimizer
+from ..errors import BadState
 from ..replay import Pond
 from ..train import Run, Settings
 from ..train.device_loop import make_agent
@@ -43,8 +44,11 @@ def noise_scale(run: Run) -> list[float | None] | None:
     if not path.exists() or path.stat().st_size > _LARGEST:
         return None
     measure = _measure(settings)
-    with contextlib.ExitStack() as stack:
-        return [measure(*one) for one in _saved(run, stack)]
+    try:
+        with contextlib.ExitStack() as stack:
+            return [measure(*one) for one in _saved(run, stack)]
+    except (OSError, SafetensorError, KeyError, BadState):
+        return None  # a file that cannot be read is told by `millpond resume`
 
 
 def _saved(run: Run, stack: contextlib.ExitStack) -> Iterator[tuple[Pond, Any, Any]]:
