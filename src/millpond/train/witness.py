@@ -50,6 +50,7 @@ class Witness:
         self._lag = np.zeros(len(LAG_EDGES) + 1, np.int64)
         self._count = dict.fromkeys(_COUNTED, 0)
         self._epsilon_off = self._reward_top = self._reward_sum = self._target_top = 0.0
+        self._lag_top = 0
 
     def took(self, rows: Rows, updates: int) -> None:
         """Rows [time, env] as they were popped, by a learner that has made so many updates."""
@@ -59,6 +60,7 @@ class Witness:
         count["rows"] += byte.size
         lag = np.maximum(updates - rows.extras["policy_version"].astype(np.int64), 0)
         self._lag += np.bincount(np.searchsorted(LAG_EDGES, lag.ravel(), "right"), None, 11)
+        self._lag_top = max(self._lag_top, int(lag.max()))
         self._see_epsilon(rows, step)
         size = np.abs(rows.reward)
         self._reward_top = max(self._reward_top, float(size.max()))
@@ -116,6 +118,7 @@ class Witness:
         evidence = {
             **self._count,
             "lag": self._lag.tolist(),
+            "lag_max": self._lag_top,
             "epsilon_off": self._epsilon_off,
             "reward_mean": self._reward_sum / rows,
             "reward_max": self._reward_top,
