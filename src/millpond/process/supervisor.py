@@ -60,7 +60,7 @@ class Supervisor:
         # The cycle at which each channel begins, [actor][policy]; where all shall run to, if known.
         self._begun = [[0] * learners for _ in range(actors)]
         self.goal = 0
-        self.groups = share_out(learners, settings.crew.learners, actors)
+        self.groups = share_out(learners, settings.crew.learners)
         self.board = Board.create(actors + len(self.groups))
         self.children: dict[tuple[str, int], Child] = {}
         self.replies: list[tuple[Child, Message]] = []
@@ -346,10 +346,9 @@ class Supervisor:
             file.write(json.dumps(line) + "\n")
 
 
-def share_out(policies: int, processes: int, actors: int) -> list[list[int]]:
-    """Policies of each learner process; 0: one each, but no more processes than cores allow."""
-    free = max(1, len(os.sched_getaffinity(0)) - actors)
-    number = min(policies, processes or free)
+def share_out(policies: int, processes: int) -> list[list[int]]:
+    """Policies of each learner process; 0: one each, but no more processes than cores."""
+    number = min(policies, processes or len(os.sched_getaffinity(0)))
     return [list(range(policies))[i::number] for i in range(number)]
 
 
