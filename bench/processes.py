@@ -30,9 +30,9 @@ CASES = {
         dict(warm=60, cycles=1500),
     ),
     "atari/gravitar": (
-        "--agent dqn --replay host --envs 16 --dqn.batch 32 --dqn.updates 1 --dqn.update-every 4 "
-        "--dqn.capacity 16000 --dqn.min-fill 640 --network.width 128",  # 0.5
-        dict(warm=14, cycles=120),
+        "--agent dqn --replay host --envs 16 --dqn.batch 32 --dqn.updates 1 --dqn.update-every 8 "
+        "--dqn.capacity 16000 --dqn.min-fill 640 --network.width 128",  # 0.25
+        dict(warm=8, cycles=60),
     ),
 }
 MODES = ("sequential", "processes", "fused")

@@ -102,7 +102,10 @@ def test_a_file_that_is_gone_is_refused(tmp_path):
     ("plain", "said"),
     [
         ({"env": "staghunt", "stpes": 3}, r"no setting 'stpes'; did you mean 'steps'\?"),
-        ({"env": "staghunt", "qqq": 3}, r"no setting 'qqq'; known are agent, checkpoint_every, d"),
+        (
+            {"env": "staghunt", "qqq": 3},
+            r"no setting 'qqq'; known are actors, agent, checkpoint_every, crew, d",
+        ),
         ({"env": "staghunt", "dqn": {"gama": 1}}, r"'dqn.gama'; did you mean 'gamma'\?"),
         ({"env": "staghunt", "world": {"haers": 1}}, r"'world.haers'; did you mean 'hares'\?"),
         ({"env": "staghunt", "steps": 3.5}, r"setting 'steps': expected int, got 3.5"),
@@ -260,3 +263,17 @@ def test_any_json_is_taken_or_refused_by_name(plain):
     for inner in (taken.inner, taken.free):
         assert type(inner) is Inner
         assert type(inner.ratio) is float
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (dict(actors=2), "one program acts in mode fused"),
+        (dict(mode="processes", agent="pqn"), "PQN acts and learns in turn"),
+        (dict(mode="lockstep", members=2), "members=1"),
+        (dict(mode="sequential", actors=3), "4 envs cannot be shared equally among 3"),
+    ],
+)
+def test_what_actors_and_learners_cannot_do_is_refused(changes, words):
+    with pytest.raises(BadConfig, match=words):
+        settings(**changes)
