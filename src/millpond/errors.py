@@ -19,6 +19,7 @@ MillpondError
 ├── WeightsBroken   published parameters are not what was written; none were delivered
 ├── RunRefused      a folder that is no run, one of another version, or one in use
 ├── RunFailed       a run could not write its files
+├── Paused          a run waits for space on the disk; nothing that was saved is lost
 └── Diverged        a loss, gradient or parameter was not finite; the run stopped
 """
 
@@ -101,6 +102,10 @@ class RunRefused(MillpondError, ValueError):
 
 class RunFailed(MillpondError):
     """A run could not write to its folder. What was saved before is untouched."""
+
+
+class Paused(MillpondError):
+    """The disk is full. What was saved is untouched, and the run goes on when it is resumed."""
 
 
 class Diverged(MillpondError):
