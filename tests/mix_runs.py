@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
-from tiny_runs import WORLD, at_rate
+from tiny_runs import Arms, at_rate
 
 from millpond.agents import DQNSettings, Network, PQNSettings
 from millpond.mixture import MixRun, MixSettings, mix
 from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, LakeSettings
 
-ALONE = dataclasses.replace(WORLD, agents=1)
+PLAIN = Arms(pay=(0.25, 1.0, -0.5), turns=9, uneven=True)  # episodes of 1 to 9 turns
 
 
 def mixture(**changes: Any) -> MixSettings:
     """Two members of two agents each; a cycle is six updates, the Ponds hold two."""
     base = dict(
-        frames=2 * 16 * 14,
+        frames=3 * 2 * 16 * 14,
         agents=2,
         members=2,
         updates=6,
@@ -37,7 +36,7 @@ def mixture(**changes: Any) -> MixSettings:
         checkpoint_updates=4,
         resume_updates=4,
     )
-    return MixSettings("treasurehunt-small", ALONE, **base | changes)
+    return MixSettings("arms", **dict(world=PLAIN) | base | changes)
 
 
 class Crash(Exception):

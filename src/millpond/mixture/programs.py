@@ -42,6 +42,7 @@ class Programs:
         self.measures = Measures(settings, source, self.agents.agent)
         self.referee = Referee(settings.judged, settings.eval_episodes)
         self._clone = jax.jit(self._clone_where)
+        self._first = jax.jit(self._init)
 
     @cached_property
     def chooser(self) -> Referee:
@@ -50,7 +51,7 @@ class Programs:
 
     def init(self) -> MixState:
         """A mixture's first state."""
-        return jax.jit(self._init)()
+        return self._first()
 
     def like(self) -> MixState:
         """Shapes and dtypes of a state."""

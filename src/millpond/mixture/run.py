@@ -65,6 +65,11 @@ class MixRun:
         return Run(self.path, self.settings.playing)
 
     @property
+    def everyone(self) -> Run:
+        """The same folder as a run of all agents and then all BigAgents, each a member."""
+        return Run(self.path, self.settings.judged)
+
+    @property
     def lakes(self) -> Path:
         """Where the members' Lakes lie."""
         elsewhere = self.settings.lake.path
