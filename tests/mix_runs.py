@@ -16,9 +16,12 @@ PLAIN = Arms(pay=(0.25, 1.0, -0.5), turns=9, uneven=True)  # episodes of 1 to 9 
 
 
 def mixture(**changes: Any) -> MixSettings:
-    """Two members of two agents each; a cycle is six updates, the Ponds hold two."""
+    """Two members of two agents each; a cycle is six updates, the Ponds hold two.
+
+    The BigAgent plays itself, so that there is more to save than without.
+    """
     base = dict(
-        frames=3 * 2 * 16 * 14,
+        frames=2_300,
         agents=2,
         members=2,
         updates=6,
@@ -28,7 +31,7 @@ def mixture(**changes: Any) -> MixSettings:
         network=Network(width=8),
         pqn=PQNSettings(rollout=4, minibatches=2, epochs=2, optimizer=at_rate(1e-3)),
         dqn=DQNSettings(batch=4, n_step=2),
-        big=BigSettings(steps=2, capacity=400),
+        big=BigSettings(steps=4, capacity=400, own_fraction=0.3),
         lake=LakeSettings(capacity=20_000),
         eval_updates=3,
         eval_episodes=3,

@@ -6,11 +6,14 @@ from typing import Any
 
 from rich.console import Console
 
+from ..compare import Arm
+from ..compare.results import of_run, summary
 from ..errors import Diverged, Paused
 from ..metrics import read_metrics
 from ..mixture import MixRun, mix
 from ..train.checkpoint import about_file
 from ..view import save_curve, terminal_curve
+from ..view.report import save_report
 
 
 def mix_and_show(run: MixRun) -> int:
@@ -80,4 +83,10 @@ def show_mixture(run: MixRun) -> None:
     title = f"{run.settings.env}, mixture: mean greedy return of the agents by frames"
     print(terminal_curve(frames, returns, title))
     save_curve(run.path / "curve.png", frames, returns, title, "frames", "return")
+    settings = run.settings
+    arm = Arm("mixture", f"of {settings.agents} agents", settings, settings.agents)
+    found = summary(arm, of_run(run.path, arm, settings.members))
+    about = {"env": settings.env, "frames": settings.frames, "seeds": settings.members}
+    save_report(run.path / "report.html", {**about, "arms": [found], "pairs": []})
+    print(f"report: {run.path / 'report.html'}")
     print(f"BigAgent at the end {lines[-1]['big_return']:.2f}, agents {lines[-1]['return']:.2f}")

@@ -117,7 +117,8 @@ class _Session(Sitting):
         """At `updates`, unless too little is left for a reset to pay; or when no frame is left."""
         settings, left = self.settings, self.settings.frames - self.frames
         cycle = settings.updates * settings.frames_per_update
-        return left <= 0 or (self.at.updates >= settings.updates and 2 * left >= cycle)
+        enough = 2 * (left - settings.own_frames) >= cycle
+        return left <= 0 or (self.at.updates >= settings.updates and enough)
 
     def _some_updates(self, most: int) -> int:
         """Updates until the Pond is full, or something is due."""

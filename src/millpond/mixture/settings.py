@@ -204,6 +204,13 @@ class MixSettings:
         return max(1, round(self.own_fraction * length / self.big.steps))
 
     @property
+    def own_frames(self) -> int:
+        """Frames that the BigAgent plays in a phase of its own; live it has none."""
+        if self.transfer == "live":
+            return 0
+        return self.big.steps * self.own_turns * self.own_envs * self.world.frames_per_step
+
+    @property
     def big_streams(self) -> int:
         """Streams of BigPond: live, every env has its own; filled from a Lake, as one agent's."""
         if self.transfer == "live":
