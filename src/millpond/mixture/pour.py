@@ -7,6 +7,9 @@ what its Lakes hold already: such rows are compared, not written twice.
 from __future__ import annotations
 
 import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -63,16 +66,19 @@ class Pour:
                 for lake in lakes
             ]
             self._check_done()
-            # One thread per member: its agents' rows are written one after the other.
-            self._workers = [Worker(f"pour-{m}", depth=2) for m in range(len(lakes))]
-            for worker in self._workers:
+            # A thread for each agent: one alone could not keep up with a GPU.
+            self._workers = [
+                [Worker(f"pour-{m}-{i}", depth=2) for i in range(settings.agents)]
+                for m in range(len(lakes))
+            ]
+            for worker in self._everyone():
                 undo.callback(worker.close)
             self._stack = undo.pop_all()
 
     def __call__(self, ponds: PondState) -> None:
         """Take every row added since the last call; errors of the background are raised here."""
         added = int(self.pond.added(ponds)[0])
-        for worker in self._workers:
+        for worker in self._everyone():
             worker.check()
         if added - self.done > self.pond.length:
             raise RowsGone(
@@ -85,15 +91,18 @@ class Pour:
         for leaf in jax.tree.leaves(rows):
             leaf.copy_to_host_async()
         begin, self.done = self.done, added
-        for member, worker in enumerate(self._workers):
-            worker.put(lambda m=member: self._write(m, rows, begin, added))
+        landed = _once(lambda: jax.tree.map(np.asarray, rows))
+        for member, workers in enumerate(self._workers):
+            for agent, worker in enumerate(workers):
+                worker.put(lambda m=member, i=agent: self._write(m, i, landed(), begin, added))
 
     def finish(self, sync: bool = False) -> None:
         """Return when everything taken so far is committed."""
         if sync:
-            for member, worker in enumerate(self._workers):
-                worker.put(lambda m=member: [w.commit(sync=True) for w in self._writers[m]])
-        for worker in self._workers:
+            for workers, writers in zip(self._workers, self._writers, strict=True):
+                for worker, writer in zip(workers, writers, strict=True):
+                    worker.put(lambda w=writer: w.commit(sync=True))
+        for worker in self._everyone():
             worker.finish()
 
     def __enter__(self) -> Pour:
@@ -116,18 +125,20 @@ class Pour:
                     "put the Lake back, or begin a new run"
                 )
 
-    def _write(self, member: int, rows: Rows, begin: int, end: int) -> None:
-        for agent, writer in enumerate(self._writers[member]):
-            policy, length = member * self.agents + agent, self.pond.length
-            mine = jax.tree.map(lambda leaf, p=policy: np.asarray(leaf)[p], rows)
-            # The copy holds a whole ring, the newest row last.
-            there = int(np.clip(writer.next_row.max(), begin, end))
-            if there > begin:
-                self._compare(member, writer, agent, mine, there, end)
-            if there < end:
-                new = slice(length - (end - there), length)
-                writer.append(jax.tree.map(lambda leaf, s=new: leaf[s], mine))
-                writer.commit()
+    def _everyone(self) -> Iterator[Worker]:
+        return itertools.chain.from_iterable(self._workers)
+
+    def _write(self, member: int, agent: int, rows: Rows, begin: int, end: int) -> None:
+        writer, length = self._writers[member][agent], self.pond.length
+        mine = jax.tree.map(lambda leaf: leaf[member * self.agents + agent], rows)
+        # The copy holds a whole ring, the newest row last.
+        there = int(np.clip(writer.next_row.max(), begin, end))
+        if there > begin:
+            self._compare(member, writer, agent, mine, there, end)
+        if there < end:
+            new = slice(length - (end - there), length)
+            writer.append(jax.tree.map(lambda leaf: leaf[new], mine))
+            writer.commit()
 
     def _compare(
         self, member: int, writer: Writer, agent: int, rows: Rows, there: int, end: int
@@ -150,6 +161,20 @@ class Pour:
             )
             if not same:
                 writer.cut(stream.env)
+
+
+def _once(make: Callable[[], Rows]) -> Callable[[], Rows]:
+    """Whoever asks first, from whichever thread, makes it; the others wait and get the same."""
+    made: list[Rows] = []
+    lock = threading.Lock()
+
+    def get() -> Rows:
+        with lock:
+            if not made:
+                made.append(make())
+            return made[0]
+
+    return get
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import Diverged, LakeFull, Paused
+from ..errors import LakeFull, Paused
 from ..flow import Fill
 from ..lake.files import Files
 from ..train.checkpoint import hash_of
@@ -25,7 +25,7 @@ from .best import Best
 from .position import Position
 from .pour import Pour
 from .programs import MixState, Programs
-from .reset import clone, passes, stand_ins
+from .reset import passes
 from .run import MixRun
 from .sitting import Sitting
 
@@ -87,8 +87,8 @@ class _Session(Sitting):
                 self.state = self.state._replace(agents=state)
                 self.at = self.at.at(updates=before + some)
                 pour(state.ponds)
-                self._heal()
-                self.log(sums, self._fills(state.ponds))
+                self.heal()
+                self.log(sums, self.fills(state.ponds))
                 self._between(before, lambda: pour.finish(sync=True))
         for lake in self.lakes:
             lake.refresh()
@@ -105,7 +105,7 @@ class _Session(Sitting):
             (agents, big, pond), (sums, found) = played[:3], played[3:]
             self.state = MixState(agents, big, pond)
             self.at = self.at.at(updates=before + some)
-            self._heal()
+            self.heal()
             due = (before + some) // together.every - before // together.every
             learned = {"big_loss": found.loss, "big_q": found.q}
             means = {name: (value / max(1, due)).tolist() for name, value in learned.items()}
@@ -159,39 +159,6 @@ class _Session(Sitting):
         last = self.frames >= self.settings.frames
         before = tuple(float(mean) for mean in scores.mean(1))
         self.save(self.at.at(phase=phase, last=last, chosen=chosen, before=before))
-
-    def _fills(self, ponds: Any) -> dict[str, float]:
-        """How full Ponds and Lakes are; a Lake's rows are those poured so far, up to its size."""
-        settings, pond = self.settings, self.programs.agents.pond
-        kept = settings.agents * (settings.lake.envs or settings.envs)
-        poured = int(pond.added(ponds)[0]) * kept
-        return {
-            "pond_fill": float(ponds.size) / pond.length,
-            "lake_fill": min(1.0, poured / settings.lake.capacity),
-        }
-
-    def _heal(self) -> None:
-        """An agent that met a number that is not finite becomes a copy of one that did not."""
-        agent, agents = self.state.agents.agent, self.settings.agents
-        bad = np.asarray(agent.bad) | np.asarray(not_finite(agent.params))
-        if not bad.any():
-            return
-        who = stand_ins(bad, agents)
-        if (who < 0).any():
-            member = int(np.argmax(who < 0)) // agents
-            self.say("diverged")
-            raise Diverged(
-                f"all {agents} agents of member {member} met a loss, gradient or parameter that "
-                f"is no finite number in cycle {self.at.cycle}, before {self.frames:,} frames, and "
-                "none is left to copy; lower --pqn.optimizer.rate.start, or clip rewards"
-            )
-        params = jax.tree.map(lambda leaf: leaf[who], agent.params)
-        fresh = clone(self.settings.pqn.optimizer, agent, params, jax.numpy.asarray(bad), True)
-        self.state = self.state._replace(agents=self.state.agents._replace(agent=fresh))
-        self.at = self.at.at(clones=self.at.clones + int(bad.sum()))
-        for policy in np.flatnonzero(bad):
-            pair = {"policy": int(policy), "copy_of": int(who[policy])}
-            self.write("recloned", {"cycle": self.at.cycle, **pair})
 
     # --- the BigAgent ---------------------------------------------------------------------------
 

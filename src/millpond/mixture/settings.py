@@ -76,7 +76,7 @@ class MixSettings:
     transfer: Literal["file", "live"] = "file"
     envs: int = 128  # per agent
     stack: int = 1
-    pond: int = 65_536  # rows of each agent's Pond
+    pond: int = 131_072  # rows of each agent's Pond
     network: Network = field(default_factory=Network)
     pqn: PQNSettings = field(default_factory=PQNSettings)
     dqn: DQNSettings = field(default_factory=DQNSettings)
@@ -93,10 +93,9 @@ class MixSettings:
 
     def __post_init__(self) -> None:
         whole = ("frames", "agents", "members", "updates", "eval_updates", "checkpoint_updates")
-        for name in (*whole, "resume_updates"):
-            if getattr(self, name) < 1:
-                raise BadConfig(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name, value in (("big.steps", self.big.steps), ("lake.capacity", self.lake.capacity)):
+        values = {name: getattr(self, name) for name in (*whole, "resume_updates")}
+        values |= {"big.steps": self.big.steps, "lake.capacity": self.lake.capacity}
+        for name, value in values.items():
             if value < 1:
                 raise BadConfig(f"{name} must be at least 1, got {value}")
         if not isinstance(self.world, Env) or self.world.num_agents != 1:

@@ -11,15 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..errors import Diverged
 from ..lake import Lake
 from ..lake.files import Files
 from ..metrics import Metrics, make_sink
 from ..train.checkpoint import load_tree, save_tree
-from ..train.session import Told, cut_file, summary
+from ..train.session import Told, cut_file, not_finite, summary
 from ..train.tally import Sums
 from .position import Position
 from .pour import open_lakes
 from .programs import MixState, Programs
+from .reset import clone, stand_ins
 from .run import MixRun
 
 
@@ -93,6 +95,39 @@ class Sitting:
     def params(self) -> dict[str, Any]:
         """All parameters: of the agents [policies] and of the BigAgents [members]."""
         return {"agents": self.state.agents.agent.params, "big": self.state.big.agent.params}
+
+    def fills(self, ponds: Any) -> dict[str, float]:
+        """How full Ponds and Lakes are; a Lake's rows are those poured so far, up to its size."""
+        settings, pond = self.settings, self.programs.agents.pond
+        kept = settings.agents * (settings.lake.envs or settings.envs)
+        poured = int(pond.added(ponds)[0]) * kept
+        return {
+            "pond_fill": float(ponds.size) / pond.length,
+            "lake_fill": min(1.0, poured / settings.lake.capacity),
+        }
+
+    def heal(self) -> None:
+        """An agent that met a number that is not finite becomes a copy of one that did not."""
+        agent, agents = self.state.agents.agent, self.settings.agents
+        bad = np.asarray(agent.bad) | np.asarray(not_finite(agent.params))
+        if not bad.any():
+            return
+        who = stand_ins(bad, agents)
+        if (who < 0).any():
+            member = int(np.argmax(who < 0)) // agents
+            self.say("diverged")
+            raise Diverged(
+                f"all {agents} agents of member {member} met a loss, gradient or parameter that "
+                f"is no finite number in cycle {self.at.cycle}, before {self.frames:,} frames, and "
+                "none is left to copy; lower --pqn.optimizer.rate.start, or clip rewards"
+            )
+        params = jax.tree.map(lambda leaf: leaf[who], agent.params)
+        fresh = clone(self.settings.pqn.optimizer, agent, params, jnp.asarray(bad), True)
+        self.state = self.state._replace(agents=self.state.agents._replace(agent=fresh))
+        self.at = self.at.at(clones=self.at.clones + int(bad.sum()))
+        for policy in np.flatnonzero(bad):
+            pair = {"policy": int(policy), "copy_of": int(who[policy])}
+            self.write("recloned", {"cycle": self.at.cycle, **pair})
 
     # --- what is told and kept ------------------------------------------------------------------
 
