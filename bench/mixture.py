@@ -5,7 +5,7 @@
 
 agents   the agents' phase with all rows draining into the Lake, against the same number of bare
          vmapped PQNs that keep nothing (bench/pqn.py)
-big      the BigAgent's steps, sampling included, against the bare train step on one batch
+big      the BigAgent's steps, sampling included, against bare train steps on batches drawn before
 resets   fill and clone as shares of one whole cycle of a real run, evaluations left out
 """
 
@@ -110,18 +110,23 @@ def big_phase(settings: MixSettings, steps: int, rounds: int) -> dict[str, float
     took = seconds(ours, rounds)
     axes = big.pond.axes
     draw = jax.vmap(lambda s, k: big.pond.sample(s, k, settings.dqn.batch), (axes, 0), (axes, 0))
-    _, batch = jax.jit(draw)(state[1], jax.random.split(jax.random.key(0), members))
+    keys = jax.random.split(jax.random.key(0), (settings.minibatches, members))
+    # Different batches, drawn before: from one alone XLA would take work out of the loop.
+    _, batches = jax.jit(lambda pond: jax.lax.scan(draw, pond, keys))(state[1])
 
     @jax.jit
-    def bare(agent: Any, batch: Any) -> Any:
+    def bare(agent: Any, batches: Any) -> Any:
         one = jnp.ones(members)
 
-        def step(agent: Any, _: None) -> tuple[Any, None]:
+        def step(agent: Any, batch: Any) -> tuple[Any, None]:
             return jax.vmap(big.agent.update)(agent, batch, one * 1e-4, one)[0], None
 
-        return jax.lax.scan(step, agent, length=number)[0]
+        def turn(agent: Any, _: None) -> tuple[Any, None]:
+            return jax.lax.scan(step, agent, batches)[0], None
 
-    plain = seconds(lambda: jax.block_until_ready(bare(state[0].agent, batch)), rounds)
+        return jax.lax.scan(turn, agent, length=steps)[0]
+
+    plain = seconds(lambda: jax.block_until_ready(bare(state[0].agent, batches)), rounds)
     return {"big": number / took, "bare": number / plain}
 
 

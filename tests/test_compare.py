@@ -87,6 +87,8 @@ def test_the_preset_gives_equal_frames_and_batches():
     for one in (single, mixture, apart, alone):
         assert (one.envs, one.pqn) == (single.envs, single.pqn)
     assert mixture.lake.envs == 32
+    every = [one.updates * one.frames_per_update for one in (mixture, alone)]
+    assert every[0] == every[1], "resets come at the same frames"
     assert arms[2].runs_of(3, 10).members == 40
     assert arms[1].runs_of(3, 10).members == 10
     assert all(arm.at_once for arm in arms)

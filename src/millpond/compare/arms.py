@@ -3,7 +3,7 @@
 single    one PQN agent with all frames
 mixture   the mixture, its agents with equal shares of them
 apart     as many PQN agents with equal shares, which share nothing
-alone     one PQN agent with resets from its own Lake
+alone     one PQN agent with resets from its own Lake, after as many frames as the mixture's
 dqn, pqn, and every value of the setting `mode`: the env's preset with that one
 """
 
@@ -73,7 +73,10 @@ def make_arm(text: str, env: str, frames: int, common: Mapping[str, str], agents
     settings, about, per_seed = _settings(kind, preset, frames, agents)
     own = dict(pair(word) for word in words[1:])
     known = {key: value for key, value in common.items() if _has(settings, key)}
-    settings = changed(settings, known | own)
+    settings = changed(settings, known)
+    if kind == "alone":  # its resets come at the same frames as the mixture's
+        settings = dataclasses.replace(settings, updates=settings.updates * agents)
+    settings = changed(settings, own)
     more = f", {' '.join(words[1:])}" if own else ""
     return Arm(name or kind, about + more, settings, per_seed)
 
