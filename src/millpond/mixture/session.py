@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ import numpy as np
 from ..errors import LakeFull, Paused
 from ..flow import Fill
 from ..lake.files import Files
+from ..replay import PondState
 from ..train.checkpoint import hash_of
 from ..train.session import Told, not_finite, stop_asked
 from .best import Best
@@ -163,19 +165,10 @@ class _Session(Sitting):
     # --- the BigAgent ---------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """BigPond from the Lakes: whole, or as far as their rows go, each at most once."""
-        settings, big, ponds = self.settings, self.programs.big, []
-        for member, lake in enumerate(self.lakes):
-            lake.refresh()
-            seed = (settings.seed * 1000 + member) * 1000 + self.at.cycle
-            choice, half_life = settings.big.choice, settings.big.half_life
-            core = min(CORE, max(1, len(lake) // big.pond.streams))
-            with Fill(lake, big.pond, core, seed, choice, half_life) as fill:
-                enough = max(1, len(lake) // (core * big.pond.streams))
-                pond = big.pond.init()
-                for _ in range(min(fill.blocks, enough)):
-                    pond = fill(pond)
-                ponds.append(pond)
+        """BigPond from the Lakes, those of several members at the same time."""
+        settings, big = self.settings, self.programs.big
+        with ThreadPoolExecutor(min(4, settings.members)) as pool:
+            ponds = list(pool.map(self._filled, range(settings.members)))
         self.big_pond = big.together(ponds)
         rows = len(self.lakes[0])
         values = {
@@ -191,6 +184,21 @@ class _Session(Sitting):
         begun = big.begin(self.state.big, self.at.cycle, best)
         self.state = self.state._replace(big=begun)
         self.at = self.at.at(phase="big")
+
+    def _filled(self, member: int) -> PondState:
+        """One member's BigPond: whole, or as far as its Lake's rows go, each at most once."""
+        settings, lake, pond = self.settings, self.lakes[member], self.programs.big.pond
+        lake.refresh()
+        seed = (settings.seed * 1000 + member) * 1000 + self.at.cycle
+        choice, half_life = settings.big.choice, settings.big.half_life
+        core = max(1, min(CORE, len(lake) // pond.streams, pond.length // 2))
+        state = pond.init()
+        with Fill(lake, pond, core, seed, choice, half_life) as fill:
+            enough = max(1, len(lake) // (core * pond.streams))
+            for _ in range(min(fill.blocks, enough)):
+                state = fill(state)
+        assert state is not None
+        return state
 
     def _big(self) -> None:
         settings, big = self.settings, self.programs.big
