@@ -26,8 +26,8 @@ from millpond.errors import Diverged, Paused, RunRefused
 from millpond.lake import Lake
 from millpond.lake.files import Files
 from millpond.metrics import read_metrics
-from millpond.mixture import MixRun, MixSettings, mix
-from millpond.mixture.pour import Pour, open_lakes
+from millpond.mixture import MixRun, MixSettings, mix, with_frames
+from millpond.mixture.pour import Pour, _copy, open_lakes
 from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
 from millpond.rows import BORDER
@@ -328,6 +328,57 @@ def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path):
     crash_where(again, programs, lambda line: line["kind"] == "big_eval" and line["cycle"] == 1)
     mix(again, lambda line: None, programs)
     assert files_of(again.path) == files_of(run.path)
+
+
+def test_few_frames_make_shorter_cycles():
+    settings = mixture(updates=500, big=BigSettings(100, 400), eval_updates=50)
+    whole = settings.updates * settings.frames_per_update
+    assert with_frames(settings, 4 * whole) == dataclasses.replace(settings, frames=4 * whole)
+    few = with_frames(settings, whole)
+    assert (few.frames, few.updates, few.big.steps, few.eval_updates) == (whole, 125, 25, 50)
+    least = with_frames(settings, 1)
+    assert (least.updates, least.big.steps, least.eval_updates) == (1, 1, 1)
+
+
+def test_a_lake_may_keep_some_of_the_envs(programs, tmp_path):
+    settings, agents = programs.settings, programs.agents
+    settings = dataclasses.replace(settings, lake=LakeSettings(20_000, envs=3))
+    lakes = open_lakes(settings, agents.acting.spec, tmp_path / "lakes")
+    state, _ = agents.round(programs.init().agents, 2)
+    with Pour(settings, agents.pond, lakes, 0) as pour:
+        pour(state.ponds)
+    held = jax.device_get(_copy(agents.pond, settings.envs, state.ponds))
+    for member, lake in enumerate(lakes):
+        lake.refresh()
+        assert len(lake.streams) == 2 * 3
+        for stream in lake.streams:
+            policy = 2 * member + int(stream.group[-1])
+            rows = lake.read(stream.number, 0, 8)
+            assert np.array_equal(rows.obs, held.obs[policy, :, stream.env])
+            assert np.array_equal(rows.action, held.action[policy, :, stream.env])
+
+
+@pytest.mark.full
+def test_a_lake_that_has_dropped_rows_resumes_exactly(tmp_path):
+    """Each agent's group keeps two segments of 4096 rows; they play 12,800."""
+    lake = LakeSettings(capacity=16_384)
+    sizes = dict(envs=64, pond=1024, updates=20, frames=150_000, members=1, eval_updates=20)
+    settings = mixture(**sizes, big=BigSettings(2, 6400), resume_updates=8, lake=lake)
+    programs = Programs(settings)
+    run, again = MixRun.create(tmp_path / "a", settings), MixRun.create(tmp_path / "b", settings)
+    mix(run, lambda line: None, programs)
+    dropped = [stream.first for lake in lakes_of(run) for stream in lake.streams]
+    assert min(dropped) > 0, "nothing was dropped"
+    for frames in range(20_000, 150_000, 13_000):
+        crash_where(
+            again,
+            programs,
+            lambda line, f=frames: line["kind"] in ("train", "big") and line["frames"] > f,
+        )
+    mix(again, lambda line: None, programs)
+    assert files_of(again.path) == files_of(run.path)
+    for lake, same in zip(lakes_of(again), lakes_of(run), strict=True):
+        assert hash_of(everything(lake)) == hash_of(everything(same))
 
 
 @pytest.mark.full

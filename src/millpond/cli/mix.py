@@ -21,7 +21,7 @@ import tyro
 
 from ..envs import spec_of
 from ..metrics import import_tracker
-from ..mixture import MixRun, MixSettings, mix_from, tiny_mix
+from ..mixture import MixRun, MixSettings, mix_from, tiny_mix, with_frames
 from ..train.presets import settings_for
 from ._mix_text import mix_and_show
 
@@ -47,7 +47,7 @@ def main(args: Sequence[str]) -> int:
     base = mix_from(settings_for(known.env, known.preset))
     base = tiny_mix(base) if "--debug" in rest else base
     if known.frames is not None:
-        base = dataclasses.replace(base, frames=known.frames)
+        base = with_frames(base, known.frames)
     settings = parse_mix(base, rest)
     spec_of(settings.world)  # what is not installed is told before there is a folder
     if settings.track:

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..config import from_plain, nearest, to_plain
 from ..errors import BadConfig
-from ..mixture import MixSettings, mix_from
+from ..mixture import MixSettings, mix_from, with_frames
 from ..train import Settings
 from ..train.presets import settings_for
 
@@ -102,7 +102,8 @@ def _settings(
     per_step = preset.world.frames_per_step
     if kind in ("mixture", "alone"):
         number = agents if kind == "mixture" else 1
-        mixture = dataclasses.replace(mix_from(preset), frames=frames, agents=number)
+        mixture = with_frames(dataclasses.replace(mix_from(preset), agents=agents), frames)
+        mixture = dataclasses.replace(mixture, agents=number)
         return mixture, f"{_KINDS[kind]} of {number}" if number > 1 else _KINDS[kind], number
     number = agents if kind == "apart" else 1
     steps = -(-frames // (per_step * number))
