@@ -32,7 +32,7 @@ from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
 from millpond.rows import BORDER
 from millpond.schedule import Schedule
-from millpond.train.checkpoint import hash_of
+from millpond.train.checkpoint import hash_of, load_tree
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_every_row_is_poured_into_its_agents_group(whole, programs):
     assert min(frames) <= lines(run, "eval")[-1]["frames"] - played <= max(frames)
 
 
-def test_the_lines_say_what_happened(whole):
+def test_the_lines_and_checkpoints_say_what_happened(whole, programs):
     run, told, _ = whole
     settings = run.settings
     when = [line["when"] for line in lines(run, "eval")]
@@ -221,6 +221,13 @@ def test_the_lines_say_what_happened(whole):
         batch, steps = settings.dqn.batch, settings.big.steps * settings.minibatches
         rows = fills[line["cycle"]] * settings.big.capacity
         assert line["samples_per_row"] == pytest.approx(batch * steps / rows)
+    *_, last = run.folder.checkpoints()
+    agents = jax.eval_shape(programs.init)
+    both = {"agents": agents.agents.agent.params, "big": agents.big.agent.params}
+    kept, _ = load_tree(last.path, both)
+    final, _ = load_tree(run.folder.resume_state, agents)
+    assert hash_of(kept["agents"]) == hash_of(final.agents.agent.params)
+    assert hash_of(kept["big"]) == hash_of(final.big.agent.params)
     shares = list(read_metrics(run.folder.speed, "phase"))[-1]["share"]
     assert sum(shares.values()) == pytest.approx(1)
     assert {"agents", "fill", "big", "clone", "evaluate", "save"} == shares.keys()

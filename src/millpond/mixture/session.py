@@ -73,6 +73,8 @@ class _Session(Sitting):
             with self.clock.of(phase):
                 phases[phase]()
             self.speed.write("phase", self.steps, self.frames, self.clock.line())
+            if self.at.phase not in ("big", "done"):  # in all others a state was saved just now
+                self.stop_if_asked()
         self.say("finished")
         return hash_of(self.params())
 
@@ -156,8 +158,8 @@ class _Session(Sitting):
             self.write("recovery", {"cycle": self.at.cycle, "frames_to_recovery": took})
         chosen: tuple[int, ...] = ()
         if self.settings.init == "best_agent":
-            scores, _ = self.programs.scores(self.programs.chooser, self.state)
-            chosen = tuple(int(best) for best in scores.argmax(1))
+            others, _ = self.programs.scores(self.programs.chooser, self.state)
+            chosen = tuple(int(best) for best in others.argmax(1))
         last = self.frames >= self.settings.frames
         before = tuple(float(mean) for mean in scores.mean(1))
         self.save(self.at.at(phase=phase, last=last, chosen=chosen, before=before))
@@ -245,9 +247,9 @@ class _Session(Sitting):
         ours, theirs = state.agents.agent.params, state.big.agent.params
         seen = self.programs.measures(ours, theirs, ponds, x.cycle)
         self.write("measure", {"cycle": x.cycle, **seen})
+        self.checkpoint()  # before they are cloned: clones are what the BigAgent is
         if x.last:
             self.evaluate("final")
-            self.checkpoint()
             self.save(x.at(phase="done"))
             return
         good = ~(np.asarray(state.big.agent.bad) | np.asarray(not_finite(theirs)))
@@ -268,9 +270,7 @@ class _Session(Sitting):
         told = {"cycle": x.cycle + 1, "cloned": good.tolist(), "target": list(x.before)}
         self.write("reset", told)
         self.evaluate("after")
-        self.checkpoint()
         self.save()
-        self.stop_if_asked()
 
 
 @contextlib.contextmanager
