@@ -176,8 +176,14 @@ def test_a_study_is_resumed_and_runs_nothing_twice(tmp_path, monkeypatch):
     (pair,) = found["pairs"]
     assert (pair["of"], pair["over"], pair["probability"]) == ("slow", "fast", 0)
     assert pair["difference"] == pytest.approx(-96 * 0.55)
-    with pytest.raises(RunRefused, match="of other arms, seeds or settings"):
-        Study.open(tmp_path / "study", arms[::-1], *args)
+    for other in (arms[:1], arms[1:], arms):
+        names = [arm["name"] for arm in Study.open(tmp_path / "study", other, *args).go()["arms"]]
+        assert names == [arm.name for arm in other], "fewer arms, then all again"
+    assert len(begun) == 3
+    strange = [arms[0], dataclasses.replace(arms[0], name="slow")]
+    for wrong in ((strange, *args), (arms, "treasurehunt-small", 96, 4, 0, 0)):
+        with pytest.raises(RunRefused, match="of other seeds, frames or settings"):
+            Study.open(tmp_path / "study", *wrong)
 
     apart = Study.open(tmp_path / "apart", arms[:1], "treasurehunt-small", 96, 2, 5, 1).go()
     there = sorted(path.name for path in (tmp_path / "apart/arms/fast").iterdir())

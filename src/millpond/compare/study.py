@@ -1,6 +1,6 @@
 """`Study`: arms over seeds in one folder. What is finished is not run again.
 
-compare.json           the arms and their settings: asked for again, they must be the same
+compare.json           the arms and their settings: an arm asked for again must be the same
 arms/NAME/seeds-A-B    one run of seeds A to B
 results.json           what came of it
 """
@@ -41,19 +41,26 @@ class Study:
     def open(
         path: Path, arms: list[Arm], env: str, frames: int, seeds: int, seed: int, together: int
     ) -> Study:
-        """A new study, or the same one again; another one's folder raises RunRefused."""
+        """A new study, or the same one again, with more arms or with fewer of them.
+
+        Another one's folder raises RunRefused.
+        """
         study = Study(path, tuple(arms), env, frames, seeds, seed, together)
-        file = path / "compare.json"
-        text = json.dumps(study._about(), indent=2, sort_keys=True).encode() + b"\n"
-        if not file.exists():
-            if path.exists() and any(path.iterdir()):
-                raise RunRefused(f"{path} is not empty; choose another folder with --out")
-            write_whole(file, text)
-        elif json.loads(file.read_text(encoding="utf-8")) != json.loads(text):
-            raise RunRefused(
-                f"{path} holds a comparison of other arms, seeds or settings; call it as before to "
-                "go on with it, or choose another folder with --out"
-            )
+        file, about = path / "compare.json", _plain(study._about())
+        if file.exists():
+            before = json.loads(file.read_text(encoding="utf-8"))
+            old = {arm["name"]: arm for arm in before.pop("arms")}
+            new = {arm["name"]: arm for arm in about["arms"]}
+            same = all(old[name] == new[name] for name in old.keys() & new.keys())
+            if not same or before != {key: about[key] for key in about if key != "arms"}:
+                raise RunRefused(
+                    f"{path} holds a comparison of other seeds, frames or settings; call it as "
+                    "before to go on with it, or choose another folder with --out"
+                )
+            about["arms"] = list((old | new).values())
+        elif path.exists() and any(path.iterdir()):
+            raise RunRefused(f"{path} is not empty; choose another folder with --out")
+        write_whole(file, json.dumps(about, indent=2, sort_keys=True).encode() + b"\n")
         return study
 
     def go(self, begun: Begun = lambda *_: lambda line: None) -> dict[str, Any]:
@@ -109,6 +116,11 @@ class Study:
             mix(MixRun.create(folder, settings) if new else MixRun.open(folder), told)
         else:
             train(Run.create(folder, settings) if new else Run.open(folder), told)
+
+
+def _plain(about: dict[str, Any]) -> dict[str, Any]:
+    """As it comes back from a file: lists for tuples."""
+    return json.loads(json.dumps(about))
 
 
 def _finished(folder: Path, arm: Arm) -> bool:
