@@ -68,6 +68,11 @@ def score(env: str, rest: list[str], out: Path, title: str, last: int) -> dict:
         "evaluations": [line["steps"] for line in evals],
         "scores": scores.tolist(),
         "references": references,
+        # Per seed, over the same evaluations: what the env counts besides, such as stags.
+        "counts": {
+            name: np.mean([line["counts"][name] for line in evals], 0).tolist()
+            for name in evals[-1].get("counts", {})
+        },
     }
     if settings.world.references:
         script = np.array(references[next(iter(settings.world.references))])
@@ -91,10 +96,14 @@ def show(report: dict) -> None:
             extra = "   normalised " + "  ".join(
                 f"{value:.3f}" for value in report["normalised"][member]
             )
+        for name, seeds in report["counts"].items():
+            extra += f"   {name} {seeds[member]:.2f}"
         print(f"  seed {member}: {cells}{extra}")
     print(
         f"  mean {scores.mean():.2f}, least {scores.min():.2f}, references {report['references']}"
     )
+    for name, seeds in report["counts"].items():
+        print(f"  {name} per episode: mean {np.mean(seeds):.2f}, least seed {min(seeds):.2f}")
     if "normalised" in report:
         all_of = np.array(report["normalised"])
         teams = all_of.mean(1)

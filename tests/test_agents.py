@@ -265,6 +265,41 @@ def test_pqn_shows_the_minibatch_that_went_wrong():
     assert np.isnan(np.asarray(evidence.goal)).any()
 
 
+@pytest.mark.parametrize("env", [0, 1, 2, 3])
+def test_pqn_keeps_what_it_learned_before_a_bad_minibatch(env):
+    """And nothing of it or after it; also where it was one policy of several."""
+    agent = pqn_of(minibatches=4, epochs=2, optimizer=Optimizer("radam", constant(0.1)))
+    fine, key = rollout_of(8, 4), jax.random.key(1)
+    reward = fine.reward.copy()
+    reward[0, env] = np.nan  # at the first turn: no other row's goal hears of it
+    broken = fine._replace(reward=reward, flags=np.zeros_like(fine.flags))
+    start = agent.init(jax.random.key(0))
+    both = jax.tree.map(lambda a, b: np.stack([a, b], 1), fine, broken)
+    starts = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), start)
+    learn = jax.jit(jax.vmap(agent.learn, in_axes=(0, 1, None, None)))
+    states, _, evidence = learn(starts, both, 0.1, key)
+    assert states.bad.tolist() == [False, True]
+    assert int(states.updates[0]) == 8
+    orders = []
+    for one in jax.random.split(key, 2):
+        orders += list(np.asarray(jax.random.permutation(one, 32)).reshape(4, 8))
+    first = next(i for i, order in enumerate(orders) if env in order)
+    assert int(states.updates[1]) == first
+    goal, flat = np.asarray(agent.goals(broken)).reshape(32), lambda x: x.reshape(32, *x.shape[2:])
+    batch = lambda o: Minibatch(flat(broken.obs)[o], flat(broken.action)[o], goal[o], o >= 0)
+    expected = start
+    for order in orders[:first]:
+        expected, _ = agent.update(expected, batch(order), 0.1)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a[1], b, rtol=2e-4, atol=1e-5),
+        (states.params, states.optimizer),
+        (expected.params, expected.optimizer),
+    )
+    np.testing.assert_array_equal(evidence.goal[1], goal[orders[first]])
+    later, _, _ = learn(states, both, 0.1, key)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[1], b[1]), later, states)
+
+
 @pytest.mark.parametrize(("size", "stride"), [(3, 1), (4, 2), (8, 4)])
 def test_patches_are_a_convolution(size, stride):
     rng = np.random.default_rng(0)

@@ -98,6 +98,9 @@ def test_arms_by_agent_and_by_setting():
     dqn, pqn = make_arms(["dqn", "pqn"], "treasurehunt-small", 1000, {})
     assert (dqn.settings.agent, pqn.settings.agent) == ("dqn", "pqn")
     assert (dqn.settings.steps, dqn.per_seed, dqn.runs_of(0, 3).members) == (1000, 5, 3)
+    one, other = make_arms(["sequential", "processes"], "treasurehunt-small", 1000, {"actors": "2"})
+    assert (one.settings.mode, other.settings.mode) == ("sequential", "processes")
+    assert (other.settings.actors, other.at_once, dqn.at_once) == (2, False, True)
     texts = ["none=mixture", "some=mixture big.own_fraction=0.2 big.init=scratch"]
     none, some = make_arms(texts, "minatar/breakout", 1000, {"clone.gate": "0.5"})
     assert isinstance(some.settings, MixSettings)

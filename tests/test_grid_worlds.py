@@ -106,6 +106,10 @@ def test_staghunt_plays_by_its_rules(env):
     values, kinds = {"hare": env.hare, "stag": env.stag}, ["hare"] * env.hares
     kinds += ["stag"] * env.stags
     came = 0
+    counted = jax.vmap(jax.vmap(env.counts))(
+        jax.tree.map(lambda leaf: leaf[:-1], states), jax.tree.map(lambda leaf: leaf[1:], states)
+    )["stags"]
+    assert counted.any()
     for i in range(6):
         at = lambda t, i=i: [cell(p, env.size) for p in states.prey[t, i]]
         agents = [cell(p, env.size) for p in states.places[0, i]]
@@ -115,8 +119,11 @@ def test_staghunt_plays_by_its_rules(env):
         for t in range(env.turns):
             for agent in range(env.agents):
                 assert names(obs[t, i, agent], "stag") == oracle.view(agent, env.radius)
+            alive = [one for one in oracle.prey if one.cell is not None]
             rewards = oracle.play(actions[t, i].tolist(), values, env.hunters)
             assert outcome.reward[t, i].tolist() == rewards
+            fell = [one for one in alive if one.cell is None and one.kind == "stag"]
+            assert counted[t, i] == len(fell)
             assert [cell(p, env.size) for p in states.places[t + 1, i]] == oracle.agents
             came += oracle.return_prey(at(t + 1))[1]
     assert came > 5
@@ -267,6 +274,7 @@ def test_attacks_on_a_staghunt(row, below, actions, rewards, falls):
     )
     if "h" not in falls:
         assert cell(after.prey[0], 5) in things
+    assert DUEL.counts(state, after)["stags"] == falls.count("s")
 
 
 # Rows

@@ -62,7 +62,7 @@ def test_live_rows_are_those_the_agents_and_the_bigagent_played(live):
     """BigPond holds the streams of agent 0, agent 1 and the BigAgent side by side."""
     settings, state = live.settings, live.init()
     _, _, rows = jax.jit(live.agents.update)(state.agents, _sums(settings.policies))
-    _, _, own = jax.jit(live.big.own_rows)(state.big, _sums(1))
+    _, own = jax.jit(live.big.own_rows)(state.big)
     agents, big, pond, _, _ = live.together.round(*state, 1)
     held = everything(live, pond)
     assert np.array_equal(held.action[:4, :8], np.concatenate(np.moveaxis(rows.action, 1, 0), 1))

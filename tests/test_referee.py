@@ -100,6 +100,26 @@ def test_uneven_episodes_count_once_each():
 
 
 @dataclass(frozen=True)
+class CountedArms(Arms):
+    """Counts turns, and twice as many halves of them."""
+
+    def counts(self, before, after):
+        turns = after.turn - before.turn
+        return {"turns": turns, "halves": 2 * turns}
+
+
+def test_events_are_counted_until_each_episode_ends():
+    """Past its end an env begins anew, while others still play; that counts no more."""
+    of = settings("arms", CountedArms(agents=2, turns=6, uneven=True), members=2, stack=1)
+    scores = Referee(of, 64).watch("best")
+    assert len(np.unique(scores.lengths)) == 6
+    np.testing.assert_array_equal(scores.counts["turns"], scores.lengths[::2])
+    np.testing.assert_array_equal(scores.counts["halves"], 2 * scores.lengths[::2])
+    assert scores.events()["turns"] == pytest.approx(scores.lengths[::2].mean(1).tolist())
+    assert Referee(OF, EPISODES).watch("best").counts == {}
+
+
+@dataclass(frozen=True)
 class FilmArms(HostArms):
     """Can be rendered only if it was built for that, as Gymnasium's envs."""
 

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from millpond import Lake
 from millpond.cli.main import main
-from millpond.envs import minatar
+from millpond.envs import Staghunt, minatar, spec_of
 from millpond.metrics import read_metrics
 from millpond.train import Run
+from millpond.train.presets import settings_for
 
 TINY = """
 agent = "pqn"
@@ -109,6 +111,26 @@ def test_eval_compares_with_the_references(trained, capsys):
     assert f"treasurehunt-small, pqn after {first} steps: 4 greedy episodes" in out
     for word in ("policy", "random", "forager", "normalised (random 0, forager 1): mean", "least"):
         assert word in out
+
+
+def test_what_the_env_counts_is_told(capsys, here):
+    (here / "tiny.toml").write_text(TINY.replace("spawn = 0.2", "hares = 1, stags = 2"))
+    args = ["--preset", here / "tiny.toml", "--run", here / "run", "--members", 2]
+    code, _, err = call(capsys, "train", "staghunt", *args)
+    assert code == 0
+    assert "  stags " in err
+    lines = list(read_metrics(here / "run" / "metrics.jsonl", "eval"))
+    assert [len(line["counts"]["stags"]) for line in lines] == [2, 2]
+    code, out, _ = call(capsys, "eval", here / "run", "--episodes", 40, "--json")
+    assert code == 0
+    found = json.loads(out)["events"]["stags"]
+    assert list(found) == ["greedy", "random", "hare", "stag"]
+    assert all(len(members) == 2 for members in found.values())
+    assert min(found["stag"]) > max(found["hare"])
+    code, out, _ = call(capsys, "eval", here / "run", "--episodes", 40)
+    assert code == 0
+    assert f"stags per episode: greedy {sum(found['greedy']) / 2:.2f}, random " in out
+    assert f"; least member {min(found['greedy']):.2f}\n" in out
 
 
 def test_a_film_shows_the_whole_episode(trained, capsys, here):
@@ -287,3 +309,20 @@ def test_a_missing_package_is_named(capsys, here, monkeypatch):
     assert code == 2
     assert "minatar needs pgx: pip install 'millpond[minatar]'" in err
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("nowhere", "nowhere"), ("other", "this Lake holds"), ("empty", "holds no rows; write some")],
+)
+def test_a_lake_that_cannot_be_learned_from_leaves_no_folder(source, said, capsys, tmp_path, here):
+    ours = settings_for("treasurehunt-small").world
+    Lake.create(tmp_path / "other", spec_of(Staghunt()), 10_000)
+    Lake.create(tmp_path / "empty", spec_of(ours), 10_000)
+    lake, only = tmp_path / source, ["--agent", "dqn", "--world.agents", "1"]
+    code, _, err = call(capsys, "train", "treasurehunt-small", *only, "--from-lake", lake)
+    assert code == 1
+    assert str(lake) in err
+    assert said in err
+    assert not list(here.iterdir())
+    assert source == "nowhere" or not Lake.open(lake).streams

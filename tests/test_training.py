@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from millpond.train.checkpoint import about_file
 from millpond.train.device_loop import DeviceLoop
 from millpond.train.population import Population
 from millpond.train.session import summary
-from millpond.train.tally import count, new_tally, no_sums
+from millpond.train.tally import advance, count, new_tally, no_sums
 
 # --- who is who --------------------------------------------------------------------------------
 
@@ -57,21 +58,27 @@ def test_there_and_back(members, agents, envs, tail):
 # --- what is counted ---------------------------------------------------------------------------
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_steps_and_episodes_are_counted_as_by_hand(seed):
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 4, 30]))
+def test_steps_and_episodes_are_counted_as_by_hand(seed, at_once):
+    """Turn by turn or many at once."""
     rng = np.random.default_rng(seed)
     policies, envs = 2, 3
     tally, sums = new_tally(policies, envs), no_sums(policies)
     steps, episodes, returns, lengths, nonzero = ([0] * policies for _ in range(5))
     running = {(p, e): [] for p in range(policies) for e in range(envs)}
     flags = np.full((policies, envs), FIRST, np.uint8)
-    for _ in range(30):
+    seen = []
+    for turn in range(30):
         border = flags == BORDER
         reward = np.where(border, 0, rng.integers(-2, 3, flags.shape)).astype(np.float32)
         terminated = (rng.random(flags.shape) < 0.15) & ~border
         truncated = (rng.random(flags.shape) < 0.15) & ~border
-        rows = Rows(None, None, reward, terminated, truncated, flags)
-        tally, sums = count(tally, sums, rows, np)
+        seen.append(Rows(None, None, reward, terminated, truncated, flags))
+        tally = advance(tally, flags)
+        if len(seen) == at_once or turn == 29:
+            rows = jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
+            tally, sums = count(tally, sums, rows, np)
+            seen.clear()
         for (p, e), episode in running.items():
             if border[p, e]:
                 continue
@@ -103,11 +110,15 @@ def test_steps_and_episodes_are_counted_as_by_hand(seed):
 
 
 def test_counting_is_the_same_inside_jit():
-    flags = np.array([[0, FIRST, BORDER]], np.uint8)
-    no = np.zeros((1, 3), bool)
-    rows = Rows(None, None, np.float32([[1, 2, 0]]), no, np.array([[True, False, False]]), flags)
-    plain = count(new_tally(1, 3), no_sums(1), rows, np)
-    inside = jax.jit(lambda rows: count(new_tally(1, 3), no_sums(1), rows))(rows)
+    flags = np.array([[[0, FIRST, BORDER]], [[BORDER, 0, FIRST]]], np.uint8)
+    no, ended = np.zeros((2, 1, 3), bool), flags == 0
+    rows = Rows(None, None, np.float32([[[1, 2, 0]], [[0, 4, 8]]]), no, ended, flags)
+
+    def counted(rows, xp):
+        return count(advance(new_tally(1, 3), rows.flags[0]), no_sums(1), rows, xp)
+
+    plain = counted(rows, np)
+    inside = jax.jit(lambda rows: counted(rows, jnp))(rows)
     for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(inside), strict=True):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype

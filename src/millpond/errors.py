@@ -104,6 +104,10 @@ class RunFailed(MillpondError):
     """A run could not write to its folder. What was saved before is untouched."""
 
 
+class LearnerLost(RunFailed):
+    """A learner process was killed or hung. The run can go on from its resume state."""
+
+
 class Paused(MillpondError):
     """The disk is full. What was saved is untouched, and the run goes on when it is resumed."""
 

@@ -61,12 +61,24 @@ class QAgent:
         return self._network.apply({"params": params}, obs)
 
 
-def explore(values: Array, key: jax.Array, epsilon: Array) -> Array:
-    """Epsilon-greedy actions int32[batch] from float32[batch, actions]."""
+class Chance(NamedTuple):
+    """What of an action is left to chance; it needs no values, so many turns can be drawn ahead."""
+
+    coin: Array  # float32[batch]: below epsilon the action is taken
+    action: Array  # int32[batch]
+
+
+def draw_chance(key: jax.Array, batch: int, actions: int) -> Chance:
+    """One turn's chance for `batch` envs."""
     coin, choice = jax.random.split(key)
+    anything = jax.random.randint(choice, (batch,), 0, actions, np.int32)
+    return Chance(jax.random.uniform(coin, (batch,)), anything)
+
+
+def explore(values: Array, chance: Chance, epsilon: Array) -> Array:
+    """Epsilon-greedy actions int32[batch] from float32[batch, actions]."""
     greedy = values.argmax(-1).astype(np.int32)
-    anything = jax.random.randint(choice, greedy.shape, 0, values.shape[-1], np.int32)
-    return jnp.where(jax.random.uniform(coin, greedy.shape) < epsilon, anything, greedy)
+    return jnp.where(chance.coin < epsilon, chance.action, greedy)
 
 
 class Step(NamedTuple):

@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 
 from ..errors import BadConfig
 from ..rows import BORDER, Array
 from ..schedule import Schedule, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, QAgent, relative_change, step
-from .losses import chosen, lambda_returns, masked_mean, squared
+from .agent import AgentState, Learned, QAgent, relative_change
+from .losses import chosen, lambda_returns, squared
 from .networks import Network
 from .optimizer import Optimizer
 
@@ -92,39 +94,71 @@ class PQN(QAgent):
     def learn(
         self, state: AgentState, rollout: Rollout, rate: Array, key: jax.Array
     ) -> tuple[AgentState, Learned, Minibatch]:
-        """All passes over one rollout; the minibatch is the one that went wrong, if `state.bad`."""
+        """All passes over one rollout; the minibatch is the one that went wrong, if `state.bad`.
+
+        Of a rollout that goes wrong the updates before that minibatch are kept, and no other.
+        """
         steps = (rollout.flags & BORDER) == 0
         rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
         number, parts = rollout.action.size, self.settings.minibatches
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(number, *leaf.shape[2:]), rows)
         keys = jax.random.split(key, self.settings.epochs)
+        orders = jax.vmap(lambda key: jax.random.permutation(key, number))(keys)
+        orders = orders.reshape(len(keys), parts, -1)
 
-        def shuffled(key: jax.Array) -> Minibatch:
-            order = jax.random.permutation(key, number).reshape(parts, -1)
+        def taken(order: Array) -> Minibatch:
             return jax.tree.map(lambda leaf: leaf[order], flat)
 
-        def epoch(state: AgentState, key: jax.Array) -> tuple[AgentState, Learned]:
-            return jax.lax.scan(lambda s, b: self.update(s, b, rate), state, shuffled(key))
+        def epoch(state: AgentState, order: Array) -> tuple[AgentState, Array]:
+            batches = taken(order)
+            parts = batches, _shares(batches.mask)
+            return jax.lax.scan(lambda s, part: self._update(s, *part, rate), state, parts)
 
-        new, learned = jax.lax.scan(epoch, state, keys)
-        learned = jax.tree.map(lambda leaf: leaf.mean((0, 1)), learned)
-        learned = learned._replace(change=relative_change(state.params, new.params))
-        # A bad update was not counted, so the count tells which it was.
-        last = jnp.minimum(new.updates - state.updates, parts * len(keys) - 1)
-        order = jax.random.permutation(keys[last // parts], number).reshape(parts, -1)
-        return new, learned, jax.tree.map(lambda leaf: leaf[order[last % parts]], flat)
+        def again(index: Array, state: AgentState) -> AgentState:
+            return self.update(state, taken(each[index]), rate)[0]
+
+        new, found = jax.lax.scan(epoch, state, orders)
+        # A bad update was not counted, so the count tells which it was. Choosing between old and
+        # new in every update would copy the optimizer's state each time; so after a bad one, which
+        # ends the run, the good ones are done again.
+        each = orders.reshape(parts * len(keys), -1)
+        good = (new.updates - state.updates).astype(np.int32)
+        back = jax.lax.fori_loop(0, jnp.where(new.bad, good, 0), again, state)
+        kept = jax.tree.map(lambda b, n: jnp.where(new.bad, b, n), back, new)
+        loss, q, gradient = found.mean((0, 1))
+        change = relative_change(state.params, kept.params)
+        wrong = taken(each[jnp.minimum(good, len(each) - 1)])
+        learned = Learned(loss, q, gradient, change, jnp.zeros(()))
+        return kept._replace(bad=new.bad), learned, wrong
 
     def update(
         self, state: AgentState, batch: Minibatch, rate: Array
     ) -> tuple[AgentState, Learned]:
-        """One gradient towards the goals of one minibatch."""
+        """One gradient towards the goals of one minibatch; a bad one is taken and told."""
+        new, (loss, q, gradient) = self._update(state, batch, _shares(batch.mask), rate)
+        return new, Learned(loss, q, gradient, jnp.zeros(()), jnp.zeros(()))
+
+    def _update(
+        self, state: AgentState, batch: Minibatch, share: Array, rate: Array
+    ) -> tuple[AgentState, Array]:
+        """The new state, and loss, q and the gradient's norm as one array: one write on a GPU."""
 
         def loss_of(params: Any) -> tuple[Array, Array]:
             q = chosen(self.values(params, batch.obs), batch.action)
-            return masked_mean(squared(q - batch.goal), batch.mask), q
+            means = (jnp.stack([squared(q - batch.goal), q]) * share).sum(-1)
+            return means[0], means
 
-        (loss, q), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
-        done = step(self.settings.optimizer, state, loss, gradient, rate)
-        new = AgentState(done.params, None, done.optimizer, done.updates, state.synced, ~done.good)
-        q = masked_mean(q, batch.mask)
-        return new, Learned(loss, q, done.gradient, jnp.zeros(()), jnp.zeros(()))
+        gradient, means = jax.grad(loss_of, has_aux=True)(state.params)
+        rule = self.settings.optimizer
+        change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)
+        steepness = optax.tree.norm(gradient)
+        # The norm of a tree is finite only if every number in it is.
+        bad = state.bad | ~jnp.isfinite(means[0] + steepness)
+        params = optax.apply_updates(state.params, change)
+        new = AgentState(params, None, optimizer, state.updates + ~bad, state.synced, bad)
+        return new, jnp.append(means, steepness)
+
+
+def _shares(mask: Array) -> Array:
+    """What each row weighs in the mean of its minibatch: bool[..., batch] -> float32."""
+    return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)

@@ -70,6 +70,8 @@ class ProgressLine:
             self.greedy = f"greedy {line['return']:.2f}"
             if len(line["returns"]) > 1:
                 self.greedy += f" (least {line['least']:.2f})"
+            for name, members in line.get("counts", {}).items():
+                self.greedy += f"  {name} {sum(members) / len(members):.2f}"
             if not self.console.is_terminal:
                 self.console.print(f"{line['steps']:>11,} steps   {self.greedy}")
         elif line["kind"] == "train":

@@ -80,12 +80,16 @@ def blank_params(run: Run) -> Any:
 
 
 def compare(run: Run, params: Any, episodes: int) -> dict[str, Any]:
-    """Mean returns of every policy and of the references in its place, and normalised scores."""
+    """Mean returns of every policy and of the references in its place, and normalised scores.
+
+    `events` are what the env counts, per episode and member, by each player.
+    """
     world: Any = run.settings.world
     referee = Referee(run.settings, episodes)
     greedy, chance = referee.play(params), referee.watch("random")
     scripts = {name: referee.watch(name) for name in world.references}
     best = next(iter(scripts.values()), None)
+    players = {"greedy": greedy, "random": chance, **scripts}
     rows: list[dict[str, Any]] = []
     for policy in range(run.settings.policies):
         row = {
@@ -109,6 +113,10 @@ def compare(run: Run, params: Any, episodes: int) -> dict[str, Any]:
         "references": list(scripts),
         "policies": rows,
         "team": _team(rows, greedy),
+        "events": {
+            name: {player: scores.events()[name] for player, scores in players.items()}
+            for name in greedy.counts
+        },
     }
 
 
@@ -145,5 +153,8 @@ def show(result: dict[str, Any]) -> None:
         text += f"; normalised (random 0, {first} 1): mean {team['normalised']:.3f}, "
         text += f"least {team['least']:.3f}"
     print(text)
+    for name, players in result["events"].items():
+        means = (f"{player} {np.mean(members):.2f}" for player, members in players.items())
+        print(f"{name} per episode: {', '.join(means)}; least member {min(players['greedy']):.2f}")
     if result["unfinished"]:
         print(f"{result['unfinished']} episodes were cut off at the longest length allowed")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ import tyro
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
 from ..metrics import import_tracker
+from ..process.twin import compare_with_twin
 from ..train import Run, Settings
+from ..train.offline_loop import open_source
 from ..train.presets import settings_for
 from ..train.settings import tiny
 from ._train_text import train_and_show
@@ -41,9 +44,14 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--preset", type=Path, help="a TOML file, or a preset's name, instead of the env's own"
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="with --mode lockstep: run the sequential twin too and compare the two bit by bit",
+    )
     known, rest = parser.parse_known_args(args)
     first = args[0].partition("=")[0] if args else ""
-    if first.startswith("-") and first not in ("--run", "--preset", "-h", "--help"):
+    if first.startswith("-") and first not in ("--run", "--preset", "--check", "-h", "--help"):
         # Only the env knows which of its options take a value, so it has to be known first.
         raise BadConfig(f"name the env before its options: millpond train ENV {first} ...")
     if known.env is None:
@@ -51,12 +59,29 @@ def main(args: Sequence[str]) -> int:
         print(parser.format_help())
         return 0 if wanted else 2
     settings = parse_settings(settings_for(known.env, known.preset), rest)
-    # What is not installed is told before there is a folder.
+    if known.check:
+        if settings.mode != "lockstep":
+            raise BadConfig(f"--check: compares mode lockstep, got {settings.mode}")
+        crew = dataclasses.replace(settings.crew, trace=True)
+        settings = dataclasses.replace(settings, crew=crew)
+    # What is not installed or cannot be learned from is told before there is a folder.
     spec_of(settings.world)
+    if settings.from_lake:
+        open_source(settings)
     if settings.track:
         import_tracker(settings.track)
     run = Run.create(known.run or free_folder(settings), settings)
-    return train_and_show(run)
+    return train_and_show(run) or (check_twin(run) if known.check else 0)
+
+
+def check_twin(run: Run) -> int:
+    """Compare a lockstep run with its sequential twin: 0 if they are identical."""
+    found = compare_with_twin(run)
+    if found.identical:
+        print(f"identical: {found.cycles:,} cycles in lockstep and in sequence, {found.digest}")
+        return 0
+    print(f"NOT identical: {found.cycles:,} cycles are; then {found.differs}")
+    return 1
 
 
 def parse_settings(preset: Settings, args: Sequence[str]) -> Settings:
@@ -72,8 +97,19 @@ def parse_settings(preset: Settings, args: Sequence[str]) -> Settings:
     )
     fields = {f.name: getattr(preset, f.name) for f in dataclasses.fields(preset)}
     prog = f"millpond train {preset.env}"
-    chosen = tyro.cli(typed, prog=prog, args=list(args), default=typed(**fields))
+    plain = [whole_number(arg) for arg in args]
+    chosen = tyro.cli(typed, prog=prog, args=plain, default=typed(**fields))
     return Settings(**{name: getattr(chosen, name) for name in fields})
+
+
+def whole_number(text: str) -> str:
+    """`20k`, `1.5M` and `2e5` in digits; anything else as it is."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(k|M|e\d+)", text)
+    if not found:
+        return text
+    power = {"k": "e3", "M": "e6"}.get(found[2], found[2])
+    value = float(found[1] + power)
+    return str(int(value)) if value.is_integer() else text
 
 
 def free_folder(settings: Settings) -> Path:

@@ -61,8 +61,7 @@ class Arm:
     def at_once(self) -> bool:
         """Whether many seeds run as one program."""
         settings = self.settings
-        plain = isinstance(settings, MixSettings) or settings.on_device
-        return plain and getattr(settings, "mode", "sequential") == "sequential"
+        return isinstance(settings, MixSettings) or settings.on_device
 
 
 def make_arm(text: str, env: str, frames: int, common: Mapping[str, str], agents: int = 4) -> Arm:

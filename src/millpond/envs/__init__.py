@@ -2,7 +2,7 @@
 
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
-from .env import AnyEnv, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
+from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
 from .gym import GymEnv
 from .hosted import HostedVector
 from .minatar import MinAtar
@@ -14,6 +14,7 @@ from .vector import EnvState, VectorEnv
 __all__ = [
     "AnyEnv",
     "Atari",
+    "Counting",
     "Env",
     "EnvState",
     "Facts",

@@ -107,6 +107,15 @@ class Env(Facts, Protocol):
         ...
 
 
+@runtime_checkable
+class Counting(Protocol):
+    """What an `Env` may have besides: events of a turn that a return does not tell apart."""
+
+    def counts(self, before: Any, after: Any) -> Mapping[str, Array]:
+        """How often each event happened in the turn between two states: int32[] by name."""
+        ...
+
+
 class HostVector(Protocol):
     """Many envs stepped together on the host. `obs` and `flags` are those of the rows to come."""
 

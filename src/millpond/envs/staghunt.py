@@ -115,6 +115,11 @@ class Staghunt(PlainFacts):
         ended = Outcome(reward, jnp.zeros((), bool), left.turn >= self.turns)
         return left._replace(prey=prey), ended
 
+    def counts(self, before: StagState, after: StagState) -> Mapping[str, Array]:
+        """`stags` that fell: prey that lived before the turn and is gone after it."""
+        fell = (before.prey != NOWHERE) & (after.prey == NOWHERE)
+        return {"stags": fell[self.hares :].sum(dtype=np.int32)}
+
     def observe(self, state: StagState) -> Array:
         """What every agent sees: bool[agents, side, side, 5]."""
         return grid.views(self._board(state), state.places, self.radius, KINDS)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..agents.agent import Chance
 from ..envs import EnvState, VectorEnv, spec_of
 from ..rows import Array, Rows
 from ..schedule import Schedule
@@ -16,7 +17,7 @@ from ..train.keys import Role, key_of
 from ..train.player import Move, Player
 from ..train.population import Population
 from ..train.settings import Settings
-from ..train.tally import Sums, Tally, count, new_tally
+from ..train.tally import Tally, advance, new_tally
 from ..window import History, Stacker
 
 
@@ -32,7 +33,7 @@ class ActingState(NamedTuple):
 
 
 class Acting:
-    """`state, sums, move, rows = acting.turn(params, state, sums)`; rows are [policies, envs].
+    """`state, move, rows = acting.turn(params, state, fate)`; rows are [policies, envs].
 
     Epsilon follows `schedule` over `horizon` own steps from each restart on; policy p is agent
     p % siblings of it. `salt` keeps the random numbers of two such groups of one run apart.
@@ -73,20 +74,24 @@ class Acting:
         """Epsilon begins anew, at the level of this restart."""
         return state._replace(origin=state.tally.steps, restarts=state.restarts + 1)
 
+    def fate(self, state: ActingState, turns: int) -> tuple[Chance, jax.Array]:
+        """Chance and the envs' keys of the turns to come, drawn at once: few, large kernels."""
+        numbers = state.turn + jnp.arange(turns, dtype=np.uint32)
+        chance = jax.vmap(lambda turn: self.player.chance(self.key(Role.ACT, turn)))(numbers)
+        return chance, jax.vmap(lambda turn: self.key(Role.ENV, turn))(numbers)
+
     def turn(
-        self, params: Any, state: ActingState, sums: Sums
-    ) -> tuple[ActingState, Sums, Move, Rows]:
-        """Look, act, step, count."""
-        turn = state.turn
-        seen = self._seen(state)
+        self, params: Any, state: ActingState, fate: tuple[Chance, jax.Array]
+    ) -> tuple[ActingState, Move, Rows]:
+        """Look, act, step, count the steps."""
+        chance, key = fate
         epsilon = self.epsilon(state)
-        move = self.player.move(params, state.history, *seen, self.key(Role.ACT, turn), epsilon)
-        action = self.population.by_env(move.action)
-        envs, rows = self.envs.step(state.envs, action, self.key(Role.ENV, turn))
+        move = self.player.move(params, state.history, *self._seen(state), chance, epsilon)
+        envs, rows = self.envs.step(state.envs, self.population.by_env(move.action), key)
         rows = self.population.by_policy(rows)
-        tally, sums = count(state.tally, sums, rows)
-        state = state._replace(envs=envs, history=move.history, tally=tally, turn=turn + 1)
-        return state, sums, move, rows
+        tally = advance(state.tally, rows.flags)
+        state = state._replace(envs=envs, history=move.history, tally=tally, turn=state.turn + 1)
+        return state, move, rows
 
     def best_now(self, params: Any, state: ActingState) -> Array:
         """The greedy value of what is seen now: float32[policies, envs]."""

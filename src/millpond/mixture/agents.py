@@ -11,7 +11,7 @@ from ..agents import PQN, AgentState, Rollout
 from ..replay import Pond
 from ..rows import Array, Rows
 from ..train.keys import Role
-from ..train.tally import Sums, learned, no_sums
+from ..train.tally import Sums, count, learned, no_sums
 from .acting import Acting, ActingState
 from .settings import MixSettings
 
@@ -62,15 +62,17 @@ class Agents:
         """One rollout of every agent and what it learns from it; rows are [time, policies, env]."""
         acting, params = self.acting, state.agent.params
 
-        def turn(carry: tuple[ActingState, Sums], _: None) -> tuple[Any, Any]:
-            now, sums, move, rows = acting.turn(params, *carry)
+        def turn(now: ActingState, fate: Any) -> tuple[ActingState, Any]:
+            now, move, rows = acting.turn(params, now, fate)
             seen = (move.stacks, rows.action, rows.reward, rows.terminated, rows.truncated)
-            return (now, sums), (*seen, rows.flags, move.values.max(-1))
+            return now, (*seen, rows.flags, move.values.max(-1))
 
-        length = self.settings.pqn.rollout
-        (now, sums), seen = jax.lax.scan(turn, (state.acting, sums), length=length)
+        fate = acting.fate(state.acting, self.settings.pqn.rollout)
+        now, seen = jax.lax.scan(turn, state.acting, fate)
         rollout = Rollout(*seen)
         rows = Rows(rollout.obs[:, :, :, -1], *rollout[1:6])  # the newest frame of every stack
+        tally, sums = count(now.tally, sums, rows)
+        now = now._replace(tally=tally)
         after = acting.best_now(params, now)
         rollout = rollout._replace(value=jnp.concatenate([rollout.value, after[None]]))
         keys = jax.random.split(acting.key(Role.LEARN, now.turn), self.settings.policies)

@@ -13,7 +13,6 @@ from ..agents import DQN, AgentState, Learned
 from ..replay import Pond, PondState
 from ..rows import Array, Rows
 from ..train.keys import Role
-from ..train.tally import Sums, no_sums
 from .acting import Acting, ActingState
 from .settings import MixSettings
 
@@ -103,17 +102,18 @@ class BigAgent:
         horizon = cycles * settings.big.steps * settings.minibatches
         return settings.dqn.optimizer.rate.at(state.taken, horizon, xp=jnp)
 
-    def own_rows(self, state: BigState, sums: Sums) -> tuple[BigState, Sums, Rows]:
+    def own_rows(self, state: BigState) -> tuple[BigState, Rows]:
         """`own_turns` turns of its own envs: rows [time, members, env]."""
         params = state.agent.params
+        assert state.acting is not None
 
-        def turn(carry: tuple[ActingState, Sums], _: None) -> tuple[Any, Rows]:
-            now, sums, _move, rows = self.acting.turn(params, *carry)
-            return (now, sums), rows
+        def turn(now: ActingState, fate: Any) -> tuple[ActingState, Rows]:
+            now, _move, rows = self.acting.turn(params, now, fate)
+            return now, rows
 
-        length = self.settings.own_turns
-        (acting, sums), rows = jax.lax.scan(turn, (state.acting, sums), length=length)
-        return state._replace(acting=acting), sums, rows
+        fate = self.acting.fate(state.acting, self.settings.own_turns)
+        acting, rows = jax.lax.scan(turn, state.acting, fate)
+        return state._replace(acting=acting), rows
 
     def add(self, pond: PondState, rows: Rows) -> PondState:
         """Rows [time, members, env] into every member's BigPond."""
@@ -132,8 +132,7 @@ class BigAgent:
     def _play(self, state: BigState, pond: PondState) -> tuple[BigState, PondState]:
         if not self.settings.own_turns:
             return state, pond
-        sums = jax.tree.map(jnp.asarray, no_sums(self.settings.members))
-        state, _, rows = self.own_rows(state, sums)
+        state, rows = self.own_rows(state)
         return state, self.add(pond, rows)
 
     def _run(

@@ -48,8 +48,7 @@ class Live:
             agents, sums, rows = self.agents.update(agents, sums)
             rows = self._of_members(rows)
             if self.settings.own_turns:
-                blank = jax.tree.map(jnp.asarray, no_sums(self.settings.members))
-                big, _, own = self.big.own_rows(big, blank)
+                big, own = self.big.own_rows(big)
                 rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 2), rows, own)
             pond = self.big.add(pond, rows)
             # uint32 turns of the agents: a whole number of rollouts since the run began.

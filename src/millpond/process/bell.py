@@ -24,6 +24,11 @@ class Bell:
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
 
+    @property
+    def fd(self) -> int:
+        """Its descriptor, to be sent to another process and made a `Bell(fd)` there."""
+        return self._fd
+
     def ring(self) -> None:
         """Wake whoever waits, or the next one who does."""
         with contextlib.suppress(BlockingIOError):  # rung 2^64 times and never heard

@@ -7,7 +7,7 @@ published after the copy: a slot is never written while it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import SpecMismatch
@@ -97,6 +97,20 @@ class Channel:
     def counters(self) -> Counters:
         """What went through so far, from any process."""
         return Counters(*Header(self._memory).counts())
+
+    def share(self) -> tuple[dict[str, Any], list[int]]:
+        """What another process needs to attach: plain values, and descriptors to send it."""
+        plain, fds = self._memory.share()
+        layout = [self.num_envs, self.time, self.slots]
+        about = {"spec": self.spec.to_json(), "layout": layout, "memory": plain}
+        return about, [*fds, *(bell.fd for bell in self._bells)]
+
+    @staticmethod
+    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Channel:
+        """The channel that another process shared; its descriptors are ours from now on."""
+        layout = (Spec.from_json(plain["spec"]), *plain["layout"])
+        memory, *bells = fds
+        return Channel(layout, Memory.attach(plain["memory"], [memory]), *map(Bell, bells))
 
     def close(self) -> None:
         """Let go of the memory here; ends that were made keep theirs."""

@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -72,6 +72,18 @@ class Memory:
                 f"processes: no shared memory of {size} bytes ({error}); use fewer slots"
             ) from error
         return memory
+
+    def share(self) -> tuple[dict[str, Any], list[int]]:
+        """What another process needs to attach: plain values, and a descriptor to send it."""
+        if self._map is None:
+            raise BadConfig("shared memory: it was closed here; create a new one")
+        return {"size": self.size, "identity": list(self.identity)}, [self._fd]
+
+    @staticmethod
+    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Memory:
+        """The memory that another process shared; the descriptor is ours from now on."""
+        device, inode = plain["identity"]
+        return Memory(fds[0], int(plain["size"]), (device, inode))
 
     def raw(self) -> memoryview:
         """All bytes, writable."""

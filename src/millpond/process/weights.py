@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,18 @@ class Weights:
     def confirm(self, canary: Canary) -> None:
         """Raise ChannelBroken unless the canary that an end in another process wrote is seen."""
         self._memory.confirm(canary)
+
+    def share(self) -> tuple[dict[str, Any], list[int]]:
+        """What another process needs to attach: plain values, and a descriptor to send it."""
+        plain, fds = self._memory.share()
+        layout = [self._leaves, self._slots, self._stride]
+        return {"layout": layout, "memory": plain}, fds
+
+    @staticmethod
+    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Weights:
+        """The weights that another process shared; the descriptor is ours from now on."""
+        leaves, slots, stride = plain["layout"]
+        return Weights(leaves, slots, stride, Memory.attach(plain["memory"], fds))
 
     def close(self) -> None:
         """Let go of the memory here; ends that were made keep theirs."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, PQN, AgentState, Learned, Minibatch, Rollout
+from ..agents.agent import Chance
 from ..envs import EnvState, VectorEnv, spec_of
 from ..replay import Pond
 from ..rows import Array, Batch, Rows
@@ -18,7 +19,7 @@ from .keys import Role, key_of
 from .player import Move, Player
 from .population import Population
 from .settings import Settings
-from .tally import Sums, Tally, count, learned, new_tally, no_sums
+from .tally import Sums, Tally, advance, count, learned, new_tally, no_sums
 
 
 class LoopState(NamedTuple):
@@ -86,6 +87,14 @@ class DeviceLoop:
         """Which policies met a gradient that was not finite: bool[policies]."""
         return np.asarray(state.agent.bad)
 
+    def health(self) -> dict[str, Any]:
+        """Nothing more than the lines say: rows do not travel here."""
+        return {}
+
+    def pace(self) -> dict[str, Any]:
+        """One process does everything."""
+        return {}
+
     def pack(self, state: LoopState) -> Any:
         """All that must be saved, as a tree of arrays."""
         return state
@@ -124,8 +133,7 @@ class DeviceLoop:
 
     def _first_evidence(self, state: LoopState) -> Batch | Minibatch:
         if self.pond is None:
-            sums = jax.tree.map(jnp.asarray, no_sums(self.population.policies))
-            return self._learn_rollout(state, self._rollout(state, sums)[2])[1]
+            return self._learn_rollout(state, self._rollout(state)[1])[1]
         return self._draw(state, key_of(0, Role.DRAW))[1]
 
     def _run(
@@ -140,18 +148,25 @@ class DeviceLoop:
 
     # --- one turn: look, act, step -------------------------------------------------------------
 
-    def _turn(self, state: LoopState, sums: Sums) -> tuple[LoopState, Sums, Move, Rows]:
-        settings, turn = self.settings, state.turn
+    def _fate(self, state: LoopState) -> tuple[Chance, jax.Array]:
+        """Chance and the envs' keys of all turns of a cycle, drawn at once: few, large kernels."""
+        seed = self.settings.seed
+        turns = state.turn + jnp.arange(self.turns_per_cycle, dtype=np.uint32)
+        chance = jax.vmap(lambda turn: self.player.chance(key_of(seed, Role.ACT, turn)))(turns)
+        return chance, jax.vmap(lambda turn: key_of(seed, Role.ENV, turn))(turns)
+
+    def _turn(
+        self, state: LoopState, fate: tuple[Chance, jax.Array]
+    ) -> tuple[LoopState, Move, Rows]:
+        chance, key = fate
         obs, flags = self._seen(state)
         epsilon = self.epsilon(state.tally.steps)
-        key = key_of(settings.seed, Role.ACT, turn)
-        move = self.player.move(state.agent.params, state.history, obs, flags, key, epsilon)
-        action = self.population.by_env(move.action)
-        envs, rows = self.envs.step(state.envs, action, key_of(settings.seed, Role.ENV, turn))
+        move = self.player.move(state.agent.params, state.history, obs, flags, chance, epsilon)
+        envs, rows = self.envs.step(state.envs, self.population.by_env(move.action), key)
         rows = self.population.by_policy(rows)
-        tally, sums = count(state.tally, sums, rows)
-        state = state._replace(envs=envs, history=move.history, tally=tally, turn=turn + 1)
-        return state, sums, move, rows
+        tally = advance(state.tally, rows.flags)
+        state = state._replace(envs=envs, history=move.history, tally=tally, turn=state.turn + 1)
+        return state, move, rows
 
     def _seen(self, state: LoopState) -> tuple[Array, Array]:
         """obs and flags of the rows to come, [policies, envs]."""
@@ -175,11 +190,14 @@ class DeviceLoop:
         assert self.pond
         add = jax.vmap(self.pond.add, in_axes=(self.pond.axes, 0), out_axes=self.pond.axes)
 
-        def turn(carry: tuple[LoopState, Sums], _: None) -> tuple[tuple[LoopState, Sums], None]:
-            state, sums, _move, rows = self._turn(*carry)
-            return (state._replace(replay=add(state.replay, rows)), sums), None
+        def turn(state: LoopState, fate: Any) -> tuple[LoopState, Rows]:
+            state, _move, rows = self._turn(state, fate)
+            seen = rows._replace(obs=None, action=None, extras={})
+            return state._replace(replay=add(state.replay, rows)), seen
 
-        (state, sums), _ = jax.lax.scan(turn, (state, sums), length=self.turns_per_cycle)
+        state, seen = jax.lax.scan(turn, state, self._fate(state))
+        tally, sums = count(state.tally, sums, seen)
+        state = state._replace(tally=tally)
         if not learning:
             return state, sums
         keys = jax.random.split(
@@ -213,24 +231,25 @@ class DeviceLoop:
     # --- PQN: a rollout, then passes over it ---------------------------------------------------
 
     def _pqn_cycle(self, state: LoopState, sums: Sums, learning: bool) -> tuple[LoopState, Sums]:
-        state, sums, rollout = self._rollout(state, sums)
+        state, rollout = self._rollout(state)
+        tally, sums = count(state.tally, sums, rollout)
         state, evidence, found = self._learn_rollout(state, rollout)
-        state = state._replace(evidence=evidence)
+        state = state._replace(tally=tally, evidence=evidence)
         return state, learned(sums, found, self.updates_per_cycle)
 
-    def _rollout(self, state: LoopState, sums: Sums) -> tuple[LoopState, Sums, Rollout]:
+    def _rollout(self, state: LoopState) -> tuple[LoopState, Rollout]:
 
-        def turn(carry: tuple[LoopState, Sums], _: None) -> tuple[tuple[LoopState, Sums], Any]:
-            state, sums, move, rows = self._turn(*carry)
+        def turn(state: LoopState, fate: Any) -> tuple[LoopState, Any]:
+            state, move, rows = self._turn(state, fate)
             seen = (move.stacks, rows.action, rows.reward, rows.terminated, rows.truncated)
-            return (state, sums), (*seen, rows.flags, move.values.max(-1))
+            return state, (*seen, rows.flags, move.values.max(-1))
 
-        (state, sums), seen = jax.lax.scan(turn, (state, sums), length=self.turns_per_cycle)
+        state, seen = jax.lax.scan(turn, state, self._fate(state))
         _, stacks = self.player.look(state.history, *self._seen(state))
         after = self.player.values(state.agent.params, stacks).max(-1)
         rollout = Rollout(*seen)
         value = jnp.concatenate([rollout.value, after[None]])
-        return state, sums, rollout._replace(value=value)
+        return state, rollout._replace(value=value)
 
     def _learn_rollout(
         self, state: LoopState, rollout: Rollout

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..envs import Env, HostEnv, VectorEnv, spec_of
+from ..envs import Counting, Env, HostEnv, VectorEnv, spec_of
 from ..rows import Array
 from ..window import Stacker
 from .device_loop import make_agent
@@ -26,11 +26,15 @@ Choose = Callable[[Any, Array, jax.Array], Array]
 
 
 class Scores(NamedTuple):
-    """What was played: [policies, episodes]. `unfinished` ones were cut off and count so far."""
+    """What was played: [policies, episodes]. `unfinished` ones were cut off and count so far.
+
+    `counts` are the events that the env counts, by name: int32[members, episodes].
+    """
 
     returns: np.ndarray
     lengths: np.ndarray
     unfinished: int
+    counts: Mapping[str, np.ndarray] = {}
 
     def mean(self) -> np.ndarray:
         """Mean return of each policy."""
@@ -39,6 +43,10 @@ class Scores(NamedTuple):
     def error(self) -> np.ndarray:
         """Standard error of each mean."""
         return self.returns.std(1, ddof=1) / np.sqrt(self.returns.shape[1])
+
+    def events(self) -> dict[str, list[float]]:
+        """How often each event happened per episode, for each member."""
+        return {name: number.mean(1).tolist() for name, number in self.counts.items()}
 
 
 class Referee:
@@ -72,14 +80,14 @@ class Referee:
             run = jax.jit(lambda params: self._on_device(params, choose))
 
             def play(params: Any) -> Scores:
-                returns, lengths, unfinished = jax.device_get(run(params))
-                return Scores(returns, lengths, int(unfinished))
+                returns, lengths, unfinished, counts = jax.device_get(run(params))
+                return Scores(returns, lengths, int(unfinished), counts)
 
             return play
         move = jax.jit(choose)
         return lambda params: self._on_host(params, move)
 
-    def _on_device(self, params: Any, choose: Choose) -> tuple[Array, Array, Array]:
+    def _on_device(self, params: Any, choose: Choose) -> tuple[Array, ...]:
         population, seed = self.population, self.seed
         vector = VectorEnv(self.settings.world, population.all_envs)
         shape = (population.policies, population.envs)
@@ -89,19 +97,21 @@ class Referee:
             return carry[-1].any() & (carry[0] < self.settings.eval_turns)
 
         def turn(carry: Any) -> Any:
-            time, envs, history, total, length, alive = carry
+            time, envs, history, counts, total, length, alive = carry
             flags = jnp.broadcast_to(envs.flags, envs.obs.shape[:2])
             seen = population.by_policy((envs.obs, flags))
             history, stacks = self.player.look(history, *seen)
             acting, stepping = jax.random.split(key_of(seed, Role.EVALUATE, time))
             action = choose(params, stacks, acting)
-            envs, rows = vector.step(envs, population.by_env(action), stepping)
+            after, rows = vector.step(envs, population.by_env(action), stepping)
             rows = population.by_policy(rows)
+            events = self._events(envs.inner, after.inner, alive)
             total, length = total + rows.reward * alive, length + alive
             return (
                 time + 1,
-                envs,
+                after,
                 history,
+                jax.tree.map(jnp.add, counts, events),
                 total,
                 length,
                 alive & ~(rows.terminated | rows.truncated),
@@ -109,8 +119,20 @@ class Referee:
 
         envs = vector.reset(key_of(seed, Role.RESET))
         history = jax.tree.map(jnp.asarray, self.player.init())
-        last = jax.lax.while_loop(going, turn, (jnp.int32(0), envs, history, *nothing))
-        return last[-3], last[-2], last[-1].sum()
+        counts = jax.tree.map(jnp.zeros_like, self._events(envs.inner, envs.inner, nothing[-1]))
+        begin = (jnp.int32(0), envs, history, counts, *nothing)
+        *_, counts, total, length, alive = jax.lax.while_loop(going, turn, begin)
+        return total, length, alive.sum(), counts
+
+    def _events(self, before: Any, after: Any, alive: Array) -> dict[str, Array]:
+        """What the env counts in one turn, in the episodes that still go on: [members, episodes]"""
+        world, population = self.settings.world, self.population
+        if not isinstance(world, Counting):
+            return {}
+        shape = (population.members, population.envs)
+        going = alive[:: population.agents]  # the agents of one env end together
+        found = jax.vmap(world.counts)(before, after)
+        return {name: number.reshape(shape) * going for name, number in found.items()}
 
     def _on_host(self, params: Any, choose: Choose) -> Scores:
         """One episode per env, so that short episodes do not count more often than long ones."""

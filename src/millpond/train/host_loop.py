@@ -22,7 +22,7 @@ from .player import Player
 from .population import Population
 from .replay import HostReplay, make_replay
 from .settings import Settings
-from .tally import Sums, Tally, count, learned, new_tally, no_sums
+from .tally import Sums, Tally, advance, count, learned, new_tally, no_sums
 
 
 class HostState(NamedTuple):
@@ -48,7 +48,7 @@ class HostLoop:
         self.agent = make_agent(settings)
         stacker = Stacker(spec_of(world), settings.window)
         self.player = Player(self.agent, stacker, self.population)
-        self._move = jax.jit(self.player.move)
+        self._chance, self._move = jax.jit(self.player.chance), jax.jit(self.player.move)
         self._values = jax.jit(self._bootstrap)
         if isinstance(self.agent, DQN):
             self._update = jax.jit(jax.vmap(self.agent.update), donate_argnums=0)
@@ -93,6 +93,14 @@ class HostLoop:
         """Which policies met a gradient that was not finite: bool[policies]."""
         return np.asarray(state.agent.bad)
 
+    def health(self) -> dict[str, Any]:
+        """Nothing more than the lines say: rows do not travel here."""
+        return {}
+
+    def pace(self) -> dict[str, Any]:
+        """One process does everything."""
+        return {}
+
     def pack(self, state: HostState) -> Any:
         """All that must be saved, as a tree of arrays."""
         loop = state._replace(turn=np.uint32(state.turn), evidence=None)
@@ -134,10 +142,13 @@ class HostLoop:
         obs, flags = self._seen()
         key = key_of(self.settings.seed, Role.ACT, state.turn)
         epsilon = self.epsilon(state.tally.steps)
-        move = self._move(state.agent.params, state.history, obs, flags, key, epsilon)
+        chance = self._chance(key)
+        move = self._move(state.agent.params, state.history, obs, flags, chance, epsilon)
         rows = self.envs.step(np.asarray(self.population.by_env(move.action)))
         rows = _to_host(self.population.by_policy(rows))
-        tally, sums = count(state.tally, sums, rows, np)
+        seen = rows._replace(obs=None, action=None, extras={})
+        tally = advance(state.tally, rows.flags)
+        tally, sums = count(tally, sums, jax.tree.map(lambda leaf: leaf[None], seen), np)
         state = state._replace(history=move.history, tally=tally, turn=state.turn + 1)
         return state, sums, move, rows
 

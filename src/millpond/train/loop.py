@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from .crew import CrewLoop
 from .device_loop import DeviceLoop
 from .host_loop import HostLoop
 from .offline_loop import OfflineLoop
+from .sequential import LocalCrew
 from .settings import Settings
 from .tally import Sums
 
@@ -48,6 +51,14 @@ class Loop(Protocol):
         """float32[policies]"""
         ...
 
+    def health(self) -> dict[str, Any]:
+        """Evidence of the last round, for the doctor; empty where there is none."""
+        ...
+
+    def pace(self) -> dict[str, Any]:
+        """What depends on the clock and belongs beside the metrics."""
+        ...
+
     def pack(self, state: Any) -> Any:
         """All that must be saved."""
         ...
@@ -61,10 +72,23 @@ class Loop(Protocol):
         ...
 
 
+# Modes that live above this package: found by name, so that nothing here depends on them.
+_ELSEWHERE = {
+    "lockstep": "millpond.process.lockstep",
+    "processes": "millpond.process.free",
+}
+
+
 @contextlib.contextmanager
 def open_loop(settings: Settings, folder: Path) -> Generator[Loop]:
     """The loop that the settings ask for; whatever it opens is closed at the end."""
-    if settings.on_device:
+    if settings.mode in _ELSEWHERE:
+        with import_module(_ELSEWHERE[settings.mode]).open_loop(settings, folder) as loop:
+            yield loop
+    elif settings.mode == "sequential":
+        with LocalCrew.opened(settings, folder) as crew:
+            yield CrewLoop(settings, crew)
+    elif settings.on_device:
         yield DeviceLoop(settings)
     elif settings.from_lake:
         yield OfflineLoop(settings)

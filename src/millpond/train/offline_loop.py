@@ -10,6 +10,7 @@ import numpy as np
 
 from ..agents import DQN, AgentState
 from ..envs import spec_of
+from ..errors import NotEnoughData
 from ..lake import Lake
 from .device_loop import make_agent
 from .keys import Role, key_of
@@ -34,8 +35,7 @@ class OfflineLoop:
         self.settings = settings
         self.agent: Any = make_agent(settings)
         assert isinstance(self.agent, DQN)
-        self.lake = Lake.open(settings.from_lake, "r", spec_of(settings.world))
-        settings.window.fits(self.lake.spec, 2**31)
+        self.lake = open_source(settings)
         self._update = jax.jit(jax.vmap(self.agent.update), donate_argnums=0)
 
     def init(self) -> OfflineState:
@@ -71,6 +71,14 @@ class OfflineLoop:
     def rate(self, steps: np.ndarray) -> np.ndarray:
         return self.settings.dqn.optimizer.rate.at(steps, self.settings.steps)
 
+    def health(self) -> dict[str, Any]:
+        """Nothing more than the lines say: rows do not travel here."""
+        return {}
+
+    def pace(self) -> dict[str, Any]:
+        """One process does everything."""
+        return {}
+
     def pack(self, state: OfflineState) -> Any:
         return state._replace(updates=np.uint32(state.updates), evidence=None)
 
@@ -80,3 +88,14 @@ class OfflineLoop:
     def unpack(self, tree: Any) -> OfflineState:
         agent = jax.tree.map(jnp.asarray, tree.agent)
         return OfflineState(agent, int(tree.updates), None)
+
+
+def open_source(settings: Settings) -> Lake:
+    """The Lake to learn from; one that is not there, of another spec or empty is refused."""
+    lake = Lake.open(settings.from_lake, "r", spec_of(settings.world))
+    settings.window.fits(lake.spec, 2**31)
+    if not len(lake):
+        raise NotEnoughData(
+            f"from_lake: {settings.from_lake} holds no rows; write some to it first"
+        )
+    return lake

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ..agents import DQN, PQN
-from ..agents.agent import explore
+from ..agents.agent import Chance, draw_chance, explore
 from ..rows import Array
 from ..window import History, Stacker
 from .population import Population
@@ -43,20 +43,25 @@ class Player:
         """Every policy's values of its own stacks: [policies, envs, actions]."""
         return jax.vmap(self.agent.values)(params, stacks)
 
+    def chance(self, key: jax.Array) -> Chance:
+        """What one turn of all policies leaves to chance: [policies, envs]."""
+        keys = jax.random.split(key, self.population.policies)
+        envs, actions = self.population.envs, self.agent.actions
+        return jax.vmap(lambda key: draw_chance(key, envs, actions))(keys)
+
     def move(
         self,
         params: Any,
         history: History,
         obs: Array,
         flags: Array,
-        key: jax.Array,
+        chance: Chance,
         epsilon: Array,
     ) -> Move:
         """Look and choose, by chance with probability epsilon[policies]."""
         history, stacks = self.look(history, obs, flags)
         values = self.values(params, stacks)
-        keys = jax.random.split(key, self.population.policies)
-        return Move(history, stacks, values, jax.vmap(explore)(values, keys, epsilon))
+        return Move(history, stacks, values, jax.vmap(explore)(values, chance, epsilon))
 
 
 def greedy(values: Array) -> Array:

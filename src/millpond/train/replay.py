@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,8 +33,8 @@ class HostReplay(Protocol):
         """New priorities, where the sampler has them."""
         ...
 
-    def cut(self) -> None:
-        """Continuity is lost after the newest rows."""
+    def cut(self, envs: np.ndarray | None = None) -> None:
+        """Continuity is lost after the newest rows of envs bool[env] (default: of all)."""
         ...
 
     def export(self) -> dict[str, np.ndarray]:
@@ -46,45 +46,49 @@ class HostReplay(Protocol):
         ...
 
 
-def make_replay(settings: Settings, spec: Spec, folder: Path) -> contextlib.AbstractContextManager:
-    """The replay that the settings ask for, to be used in a `with`."""
+def make_replay(
+    settings: Settings, spec: Spec, folder: Path, policies: Sequence[int] | None = None
+) -> contextlib.AbstractContextManager:
+    """The replay that the settings ask for, of all policies or of some; to be used in a `with`."""
+    policies = range(settings.policies) if policies is None else policies
     if settings.replay == "lake":
-        return LakeReplay.opened(settings, spec, folder)
+        return LakeReplay.opened(settings, spec, folder, policies)
     kind = PondReplay if settings.replay == "pond" else HostPondReplay
-    return contextlib.nullcontext(kind(settings, spec))
+    return contextlib.nullcontext(kind(settings, spec, policies))
 
 
 class PondReplay:
     """A Pond in device memory for each policy, written together."""
 
-    def __init__(self, settings: Settings, spec: Spec) -> None:
+    def __init__(self, settings: Settings, spec: Spec, policies: Sequence[int]) -> None:
         dqn = settings.dqn
-        self.settings = settings
+        self.settings, self.policies = settings, policies
         self.pond = Pond(spec, dqn.capacity, settings.envs, settings.window, settings.sampler)
         axes = self.pond.axes
-        self.state = self.pond.init_many(settings.policies)
+        self.state = self.pond.init_many(len(policies))
         over = (axes, 0)
         self._add = jax.jit(jax.vmap(self.pond.add, over, axes), donate_argnums=0)
         draw = jax.vmap(lambda s, k: self.pond.sample(s, k, dqn.batch), over, over)
         self._sample = jax.jit(draw, donate_argnums=0)
         rank = jax.vmap(self.pond.update_priorities, (axes, 0, 0), axes)
         self._rank = jax.jit(rank, donate_argnums=0)
-        self._cut = jax.jit(jax.vmap(self.pond.cut, (axes,), axes), donate_argnums=0)
+        self._cut = jax.jit(jax.vmap(self.pond.cut, (axes, None), axes), donate_argnums=0)
 
     def add(self, rows: Rows) -> None:
         self.state = self._add(self.state, rows)
 
     def sample(self, turn: int) -> Batch:
         key = key_of(self.settings.seed, Role.DRAW, turn)
-        keys = jax.random.split(key, self.settings.policies)
+        keys = jax.random.split(key, len(self.policies))
         self.state, batch = self._sample(self.state, keys)
         return batch
 
     def rank(self, draw: Draw, errors: np.ndarray) -> None:
         self.state = self._rank(self.state, draw, errors)
 
-    def cut(self) -> None:
-        self.state = self._cut(self.state)
+    def cut(self, envs: np.ndarray | None = None) -> None:
+        which = np.ones(self.settings.envs, bool) if envs is None else envs
+        self.state = self._cut(self.state, which)
 
     def export(self) -> dict[str, np.ndarray]:
         leaves = jax.tree.leaves(self.state)
@@ -99,7 +103,7 @@ class PondReplay:
 class HostPondReplay:
     """A HostPond for each policy."""
 
-    def __init__(self, settings: Settings, spec: Spec) -> None:
+    def __init__(self, settings: Settings, spec: Spec, policies: Sequence[int]) -> None:
         dqn, envs = settings.dqn, settings.envs
         self.batch = dqn.batch
         self.ponds = [
@@ -111,7 +115,7 @@ class HostPondReplay:
                 settings.sampler,
                 seed=settings.seed * 1000 + policy,
             )
-            for policy in range(settings.policies)
+            for policy in policies
         ]
 
     def add(self, rows: Rows) -> None:
@@ -125,9 +129,10 @@ class HostPondReplay:
         for policy, pond in enumerate(self.ponds):
             pond.update_priorities(_of(draw, policy), errors[policy])
 
-    def cut(self) -> None:
+    def cut(self, envs: np.ndarray | None = None) -> None:
         for pond in self.ponds:
-            pond.cut()
+            for env in _which(envs):
+                pond.cut(env)
 
     def export(self) -> dict[str, np.ndarray]:
         return {
@@ -156,12 +161,14 @@ class LakeReplay:
 
     @staticmethod
     @contextlib.contextmanager
-    def opened(settings: Settings, spec: Spec, folder: Path) -> Generator[LakeReplay]:
+    def opened(
+        settings: Settings, spec: Spec, folder: Path, policies: Sequence[int]
+    ) -> Generator[LakeReplay]:
         """Open or create the Lakes, and close them at the end."""
         with contextlib.ExitStack() as stack:
             lakes: list[Lake] = []
             writers: list[Any] = []
-            for policy in range(settings.policies):
+            for policy in policies:
                 path = folder / f"policy-{policy}"
                 if path.exists():
                     lake = Lake.open(path, "a", spec)
@@ -191,9 +198,10 @@ class LakeReplay:
     def rank(self, draw: Draw, errors: np.ndarray) -> None:
         raise AssertionError("Settings refuses priorities in a Lake")
 
-    def cut(self) -> None:
+    def cut(self, envs: np.ndarray | None = None) -> None:
         for writer in self.writers:
-            writer.cut()
+            for env in _which(envs):
+                writer.cut(env)
 
     def export(self) -> dict[str, np.ndarray]:
         for writer in self.writers:
@@ -202,6 +210,11 @@ class LakeReplay:
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         pass  # the writer went on behind what it found, after a cut
+
+
+def _which(envs: np.ndarray | None) -> Iterable[int | None]:
+    """Envs to cut one by one; None means every env."""
+    return [None] if envs is None else np.flatnonzero(envs).tolist()
 
 
 def _of(tree: Any, policy: int) -> Any:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import Diverged
+from ..errors import Diverged, LearnerLost
 from ..metrics import Metrics, make_sink, read_metrics
 from ..rows import Array
 from .checkpoint import about_file, hash_of, load_tree, save_tree
@@ -26,21 +26,30 @@ from .tally import Sums
 
 # told(line): a progress display, or nothing.
 Told = Callable[[dict[str, Any]], None]
+Opener = Callable[[Settings, Path], AbstractContextManager[Loop]]
 
 
-def train(run: Run, told: Told = lambda line: None) -> str:
+def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) -> str:
     """Train from the start or from the resume state to the end; the hash of the parameters.
 
-    Stopped by Ctrl-C or SIGTERM it saves its state first and raises KeyboardInterrupt.
+    A run that loses a learner process goes on from its resume state. Stopped by Ctrl-C or SIGTERM
+    it saves its state first and raises KeyboardInterrupt.
     """
     lock = run.lock()
     try:
-        with (
-            debugging(run.settings),
-            open_loop(run.settings, run.path) as loop,
-            stop_asked() as asked,
-        ):
-            return _Session(run, loop, told, asked).go()
+        while True:
+            with (
+                debugging(run.settings),
+                opener(run.settings, run.path) as loop,
+                stop_asked() as asked,
+            ):
+                session = _Session(run, loop, told, asked)
+                try:
+                    return session.go()
+                except LearnerLost as error:
+                    if not run.resume_state.exists():
+                        raise
+                    told({"kind": "restart", "steps": session.steps, "why": str(error)})
     finally:
         os.close(lock)
 
@@ -135,10 +144,14 @@ class _Session:
         line["updates"] = int(np.asarray(self.state.agent.updates)[0])
         line["target_updates"] = int(np.asarray(self.state.agent.synced)[0])
         self.metrics.write("train", self.steps, self.frames, line)
+        if health := self.loop.health():
+            self.metrics.write("health", self.steps, self.frames, health)
+            self.told({"kind": "health", "steps": self.steps, **health})
         pace = {
             "seconds": time.perf_counter() - self.started,
             "steps_per_second": float(np.sum(sums.steps)) / took,
             "updates_per_second": float(np.sum(sums.updates)) / took,
+            **self.loop.pace(),
         }
         self.speed.write("speed", self.steps, self.frames, pace)
         self.told({"kind": "train", "steps": self.steps, **line, **pace})
@@ -154,6 +167,8 @@ class _Session:
             "episodes": scores.returns.shape[1],
             "unfinished": int(scores.unfinished),
         }
+        if scores.counts:
+            line["counts"] = scores.events()
         self.metrics.write("eval", self.steps, self.frames, line)
         self.told({"kind": "eval", "steps": self.steps, **line})
 

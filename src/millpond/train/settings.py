@@ -15,6 +15,30 @@ from ..window import Window
 
 
 @dataclass(frozen=True)
+class CrewSettings:
+    """How actors and learners work together, in modes other than `fused`."""
+
+    learners: int = 0  # processes; 0: one for each policy, as far as there are cores
+    credits: int = 4  # cycles that an actor may be ahead of a learner
+    trace: bool = False  # keep a hash of every cycle, to compare two runs
+    hang_s: float = 60.0  # a process that works and does not get on for so long is killed
+    start_s: float = 300.0  # how long a process may take to start and compile
+    failures: int = 3  # of an actor, one after another, until the run stops
+    restarts: int = 1000  # of actors and learners in all, until the run stops
+    threads: int = 1  # of each process
+
+    def __post_init__(self) -> None:
+        if self.learners < 0:
+            raise BadConfig(f"crew: learners must be 0 or more, got {self.learners}")
+        for name in ("credits", "hang_s", "start_s", "failures", "threads"):
+            if getattr(self, name) <= 0:
+                raise BadConfig(f"crew: {name} must be above 0, got {getattr(self, name)}")
+
+
+Mode = Literal["fused", "sequential", "lockstep", "processes"]
+
+
+@dataclass(frozen=True)
 class Settings:
     """A run. One env step is one step of one env; `steps` counts them for each policy.
 
@@ -31,10 +55,13 @@ class Settings:
     seed: int = 0
     stack: int = 1
     replay: Literal["pond", "host", "lake"] = "pond"  # where DQN keeps its rows
+    mode: Mode = "fused"  # docs/processes.md tells them apart
+    actors: int = 1  # in modes other than fused; each has an equal share of the envs
     from_lake: str = ""  # learn from this Lake alone; `steps` then counts updates
     network: Network = field(default_factory=Network)
     dqn: DQNSettings = field(default_factory=DQNSettings)
     pqn: PQNSettings = field(default_factory=PQNSettings)
+    crew: CrewSettings = field(default_factory=CrewSettings)
     log_every: int = 10_000
     eval_every: int = 50_000
     eval_episodes: int = 128
@@ -72,6 +99,7 @@ class Settings:
                 f"dqn: capacity {self.dqn.capacity} is no multiple of {self.envs} envs; "
                 f"use {self.dqn.capacity // self.envs * self.envs or self.envs}"
             )
+        self._check_crew()
         from_disk = self.agent == "dqn" and (self.replay == "lake" or self.from_lake)
         if from_disk and self.dqn.sampler == "prioritized":
             raise BadConfig(
@@ -84,6 +112,30 @@ class Settings:
                 "use an env with one agent and members=1"
             )
 
+    def _check_crew(self) -> None:
+        """Refuse what actors and learners apart from each other cannot do."""
+        if self.mode == "fused":
+            if self.actors != 1:
+                raise BadConfig(
+                    f"actors: one program acts in mode fused, got {self.actors}; "
+                    "use --mode processes, lockstep or sequential"
+                )
+            return
+        if self.agent != "dqn":
+            raise BadConfig(
+                f"mode {self.mode}: PQN acts and learns in turn, so there is nothing to do at the "
+                "same time; use --agent dqn, or --mode fused"
+            )
+        if self.members != 1 or self.from_lake:
+            raise BadConfig(
+                f"mode {self.mode}: needs members=1 and no from_lake, got members={self.members}, "
+                f"from_lake={self.from_lake!r}; use --mode fused"
+            )
+        if self.actors < 1 or self.envs % self.actors:
+            raise BadConfig(
+                f"actors: {self.envs} envs cannot be shared equally among {self.actors} actors"
+            )
+
     @property
     def policies(self) -> int:
         """Policies that learn: members x agents of the env."""
@@ -94,6 +146,7 @@ class Settings:
         """Whether env, replay and agent run as one program inside jit."""
         return (
             isinstance(self.world, Env)
+            and self.mode == "fused"
             and not self.from_lake
             and (self.agent == "pqn" or self.replay == "pond")
         )

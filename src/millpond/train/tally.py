@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import Learned
+from ..agents import Learned, Rollout
 from ..rows import BORDER, Array, Rows
 
 
@@ -49,26 +49,45 @@ def no_sums(policies: int) -> Sums:
     return Sums(whole, whole, real, whole, whole, whole, real, real, real, real)
 
 
-def count(tally: Tally, sums: Sums, rows: Rows, xp: Any = jnp) -> tuple[Tally, Sums]:
-    """Take one turn's rows[policies, envs]. Border rows count as nothing."""
-    step = (rows.flags & BORDER) == 0
-    ended: Array = rows.terminated | rows.truncated
-    reward = tally.reward + rows.reward
-    length = tally.length + step
-    taken = step.sum(1, dtype=np.int32)
+def advance(tally: Tally, flags: Array) -> Tally:
+    """Count the steps among the rows [policies, envs] of one turn: schedules go by them."""
+    return tally._replace(steps=tally.steps + steps_of(flags).sum(-1, dtype=np.uint32))
+
+
+def count(tally: Tally, sums: Sums, rows: Rows | Rollout, xp: Any = jnp) -> tuple[Tally, Sums]:
+    """Take rows [time, policies, envs]: all but `tally.steps`. Border rows count as nothing.
+
+    Up to the last end among these rows every reward belongs to an episode that has ended, behind it
+    to one that goes on: so many turns are counted at once, without walking through them.
+    """
+    step, ended = steps_of(rows.flags), rows.terminated | rows.truncated
+    over = xp.cumsum(ended[::-1], 0)[::-1] > 0
+    some = over[0]  # whether the episode that was running has ended
+
+    def total(values: Array, dtype: Any) -> Array:
+        return values.sum((0, -1), dtype=dtype)
+
+    def closed(running: Array, values: Array) -> tuple[Array, Array]:
+        """What belongs to episodes that ended, per policy, and to those that go on, per env."""
+        done = xp.where(over, values, 0).sum(0, dtype=running.dtype) + running * some
+        rest = xp.where(over, 0, values).sum(0, dtype=running.dtype) + running * ~some
+        return done.sum(-1, dtype=running.dtype), rest
+
+    reward, rest = closed(tally.reward, rows.reward)
+    length, turns = closed(tally.length, step)
     sums = sums._replace(
-        steps=sums.steps + taken,
-        episodes=sums.episodes + ended.sum(1, dtype=np.int32),
-        reward=sums.reward + (reward * ended).sum(1, dtype=np.float32),
-        length=sums.length + (length * ended).sum(1, dtype=np.int32),
-        nonzero=sums.nonzero + (rows.reward != 0).sum(1, dtype=np.int32),
+        steps=sums.steps + total(step, np.int32),
+        episodes=sums.episodes + total(ended, np.int32),
+        reward=sums.reward + reward,
+        length=sums.length + length,
+        nonzero=sums.nonzero + total(rows.reward != 0, np.int32),
     )
-    tally = Tally(
-        xp.where(ended, np.float32(0), reward),
-        xp.where(ended, np.int32(0), length).astype(np.int32),
-        tally.steps + taken.astype(np.uint32),
-    )
-    return tally, sums
+    return tally._replace(reward=rest, length=turns), sums
+
+
+def steps_of(flags: Array) -> Array:
+    """Which rows are env steps: all but border rows."""
+    return (flags & BORDER) == 0
 
 
 def learned(sums: Sums, found: Learned, updates: int) -> Sums:

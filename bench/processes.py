@@ -1,0 +1,132 @@
+"""Actors and learners in processes against the same in turn: `make bench ONLY=processes`.
+
+Equal env steps and equal updates. Each mode runs in a process of its own, one after the other, in
+several rounds, and medians are compared; `sequential` may use every core, the processes have one
+thread each. The fused loop (one jitted program) stands beside them where the env runs in JAX.
+Measured is the time from one cycle to a later one, after everything is compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from millpond.cli.train import parse_settings
+from millpond.train.presets import settings_for
+from millpond.train.settings import Settings
+
+# Acting and learning take about as long as each other: samples per inserted transition in brackets.
+CASES = {
+    "treasurehunt-small": (
+        "--dqn.batch 64 --dqn.updates 1 --dqn.update-every 2",  # 0.25
+        dict(warm=60, cycles=1500),
+    ),
+    "atari/gravitar": (
+        "--agent dqn --replay host --envs 16 --dqn.batch 32 --dqn.updates 1 --dqn.update-every 4 "
+        "--dqn.capacity 16000 --dqn.min-fill 640 --network.width 128",  # 0.5
+        dict(warm=14, cycles=120),
+    ),
+}
+MODES = ("sequential", "processes", "fused")
+TARGET = 1.5
+
+
+def case_settings(env: str, mode: str, actors: int) -> tuple[Settings, int, int]:
+    options, size = CASES[env]
+    settings = parse_settings(settings_for(env), options.split())
+    per_cycle = settings.envs * settings.dqn.update_every
+    steps = per_cycle * (size["warm"] + size["cycles"] + 50)
+    changes: dict[str, Any] = dict(mode=mode, steps=steps)
+    if mode != "fused":
+        changes["actors"] = actors
+    return dataclasses.replace(settings, **changes), size["warm"], size["cycles"]
+
+
+def one(env: str, mode: str, actors: int) -> dict[str, Any]:
+    """Run one mode in this process."""
+    from millpond.train.loop import open_loop
+
+    settings, warm, cycles = case_settings(env, mode, actors)
+    rows = settings.envs * settings.dqn.update_every
+    with tempfile.TemporaryDirectory() as folder, open_loop(settings, Path(folder)) as loop:
+        state = loop.init()
+        state, _ = loop.round(state, warm)
+        began, updates = time.perf_counter(), int(state.agent.updates[0])
+        first = state.cycle if mode != "fused" else warm
+        state, _ = loop.round(state, cycles)
+        took = time.perf_counter() - began
+        last = state.cycle if mode != "fused" else warm + cycles
+        return {
+            "steps_per_second": (last - first) * rows / took,
+            "updates": (int(state.agent.updates[0]) - updates) / (last - first),
+            **loop.pace(),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--one", nargs=2, metavar=("ENV", "MODE"), help=argparse.SUPPRESS)
+    parser.add_argument("--envs", nargs="+", default=list(CASES))
+    parser.add_argument("--modes", nargs="+", default=list(MODES))
+    parser.add_argument("--actors", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(*options.one, options.actors)))
+        return
+    results: dict[str, Any] = {}
+    for env in options.envs:
+        modes = [m for m in options.modes if m != "fused" or not env.startswith("atari")]
+        found: dict[str, list[dict]] = {mode: [] for mode in modes}
+        for _ in range(options.rounds):
+            for mode in modes:
+                found[mode].append(measure(env, mode, options.actors))
+                print(f"  {env:20} {mode:11} {found[mode][-1]['steps_per_second']:>11,.0f} steps/s")
+        results[env] = {mode: summary(runs) for mode, runs in found.items()}
+        show(env, results[env])
+    out = Path("bench/out")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "processes.json").write_text(json.dumps(results, indent=2))
+
+
+def measure(env: str, mode: str, actors: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one", env, mode, "--actors", str(actors)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        sys.exit(f"{env} {mode} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def summary(runs: list[dict]) -> dict[str, Any]:
+    pace = statistics.median(run["steps_per_second"] for run in runs)
+    return {"steps_per_second": pace, "runs": runs}
+
+
+def show(env: str, modes: dict[str, Any]) -> None:
+    base = modes["sequential"]["steps_per_second"] if "sequential" in modes else None
+    print(f"\n{env}: env steps/s per policy, median of {len(next(iter(modes.values()))['runs'])}")
+    for mode, found in modes.items():
+        ratio = f"{found['steps_per_second'] / base:5.2f} x sequential" if base else ""
+        updates = statistics.mean(run["updates"] for run in found["runs"])
+        verdict = ""
+        if mode == "processes" and base:
+            met = found["steps_per_second"] >= TARGET * base
+            verdict = f"target {TARGET}: {'met' if met else 'MISSED'}"
+        line = f"  {mode:11} {found['steps_per_second']:>11,.0f} {ratio}  {verdict}"
+        print(f"{line}  ({updates:.2f} updates per cycle)")
+    shares = modes.get("processes", {}).get("runs", [{}])[-1].get("shares", {})
+    for name, (working, waiting, moving) in shares.items():
+        what = "acting" if name.startswith("actor") else "learning"
+        print(f"    {name:11} {what} {working:.0%}, waiting {waiting:.0%}, moving {moving:.0%}")
+
+
+if __name__ == "__main__":
+    main()

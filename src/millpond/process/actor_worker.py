@@ -1,0 +1,101 @@
+"""`ActorWorker`: an actor in a process of its own: act, push rows, pull parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import ChannelFull
+from ..rows import Rows
+from ..train.actor import make_actor
+from ..train.provenance import traced_spec
+from ..train.sequential import policy_rows
+from ..train.trace import digest
+from .board import STARTING, WAITING, WORKING
+from .channel import Channel
+from .part import SLICE_S, Part, params_template
+from .weights import Weights
+from .wire import Message, Wire
+
+
+class ActorWorker(Part):
+    """Its rows go to one channel per policy; each policy's parameters come by its Weights."""
+
+    def __init__(self, wire: Wire, begin: Message) -> None:
+        super().__init__(wire, begin)
+        values, settings = begin.values, self.settings
+        self.spec = traced_spec(settings.world)
+        self.channels = [Channel.attach(plain, self.take_fds(3)) for plain in values["channels"]]
+        weights = [Weights.attach(plain, self.take_fds(1)) for plain in values["weights"]]
+        self.writers = [channel.writer(self.spec) for channel in self.channels]
+        template = params_template(settings)
+        self.readers = [one.reader(template) for one in weights]
+        self.params: list[Any] = [None] * settings.policies
+        self.versions = np.full(settings.policies, -1, np.int64)
+        steps = np.full(settings.policies, int(values["steps"]), np.uint32)
+        self.actor = make_actor(settings, self.index, self.incarnation, steps)
+        self.begun = [int(cycle) for cycle in values["begun"]]
+        self.rows = 0  # hash of the newest rows, if the run keeps a trace
+        self.first = True
+        canaries = [list(end.canary) for end in (*self.writers, *self.readers)]
+        wire.send("ready", {"canaries": canaries, "spec": self.spec.fingerprint()})
+
+    def advance(self) -> None:
+        self.pencil.now(STARTING if self.first else WORKING, "moving")
+        self._pull()
+        self.pencil.now(STARTING if self.first else WORKING, "working")
+        rows = self.actor.cycle(tuple(self.params), self.versions)
+        if self.settings.crew.trace:
+            self.rows = digest(rows)
+        self.pencil.now(WORKING, "moving")
+        for policy, writer in enumerate(self.writers):
+            if self.cycle >= self.begun[policy]:  # else the incarnation before has pushed these
+                self._push(writer, policy_rows(rows, policy))
+        self.first = False
+
+    def _pull(self) -> None:
+        for policy, reader in enumerate(self.readers):
+            while (found := reader.pull_if_newer(int(self.versions[policy]))) is None:
+                if self.versions[policy] >= 0:
+                    break
+                self.listen(SLICE_S)  # the learner has not begun yet
+            if found is not None:
+                self.params[policy], self.versions[policy] = found
+
+    def _push(self, writer: Any, rows: Rows) -> None:
+        try:
+            writer.push(rows)
+            return
+        except ChannelFull:
+            self.pencil.now(WAITING, "waiting")
+        while True:
+            self.listen(0)
+            try:
+                writer.push(rows, timeout=SLICE_S)
+            except ChannelFull:
+                continue
+            self.pencil.now(WORKING, "moving")
+            return
+
+    def arrived(self) -> None:
+        self.pencil.reached(self.cycle, int(self.actor.steps[0]))
+
+    def where(self) -> dict[str, Any]:
+        return {"cycle": self.cycle, "rows": self.rows}
+
+    def report(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        sums = self.actor.report()._asdict()
+        return {}, {f"sums/{name}": np.asarray(value) for name, value in sums.items()}
+
+    def export(self) -> dict[str, np.ndarray]:
+        return self.actor.export()
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return {"whole": self.actor.restore(arrays)}
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+        self.actor.close()

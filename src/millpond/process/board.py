@@ -1,0 +1,88 @@
+"""`Board`: a few numbers per process in shared memory, so that the parent sees who gets on.
+
+Every process writes its own line alone; the parent only reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .memory import PAGE, Memory
+
+STARTING, WORKING, WAITING = range(3)
+_WORDS = 8  # one cache line per process
+_BEAT, _STATE, _CYCLE, _STEPS, _SPENT = 0, 1, 2, 3, 4  # spent: three words
+SHARES = ("working", "waiting", "moving")
+
+
+class Line(NamedTuple):
+    """What a process says of itself."""
+
+    beat: int  # grows whenever it gets on
+    state: int
+    cycle: int
+    steps: int  # of one policy, by an actor
+    spent_ns: tuple[int, int, int]  # working, waiting, moving data
+
+
+class Board:
+    """`Board.create(processes)` in the parent; `board.mine(i)` in a process."""
+
+    def __init__(self, memory: Memory, number: int) -> None:
+        self._memory, self.number = memory, number
+        self._words = memory.words()
+
+    @staticmethod
+    def create(number: int) -> Board:
+        """A line for each of `number` processes."""
+        return Board(Memory.create(number * _WORDS * 8), number)
+
+    def share(self) -> tuple[dict[str, Any], list[int]]:
+        """What another process needs to attach."""
+        plain, fds = self._memory.share()
+        return {"number": self.number, "memory": plain}, fds
+
+    @staticmethod
+    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Board:
+        """The board that the parent shared."""
+        return Board(Memory.attach(plain["memory"], fds), int(plain["number"]))
+
+    def line(self, process: int) -> Line:
+        """How a process stands."""
+        at = PAGE // 8 + process * _WORDS
+        beat, state, cycle, steps, *spent = self._words[at : at + 7].tolist()
+        return Line(beat, state, cycle, steps, (spent[0], spent[1], spent[2]))
+
+    def wipe(self, process: int) -> None:
+        """Begin a line anew, for a new incarnation."""
+        at = PAGE // 8 + process * _WORDS
+        for word in range(at, at + _WORDS):
+            self._words[word] = 0
+
+    def mine(self, process: int) -> Pencil:
+        """The line that this process alone writes."""
+        at = PAGE // 8 + process * _WORDS
+        return Pencil(self._words[at : at + _WORDS])
+
+
+class Pencil:
+    """Writes one line; `with`-less stopwatch: every change of state books the time before it."""
+
+    def __init__(self, words: memoryview) -> None:
+        self._words, self._since = words, time.perf_counter_ns()
+        self._share = 0
+
+    def now(self, state: int, share: str) -> None:
+        """From here on: working, waiting or moving data; `state` is what a hang is judged by."""
+        moment = time.perf_counter_ns()
+        self._words[_SPENT + self._share] += moment - self._since
+        self._since, self._share = moment, SHARES.index(share)
+        self._words[_STATE] = state
+        self._words[_BEAT] += 1
+
+    def reached(self, cycle: int, steps: int = 0) -> None:
+        """So many cycles are done, and an actor's env steps."""
+        self._words[_CYCLE], self._words[_STEPS] = cycle, steps
+        self._words[_BEAT] += 1

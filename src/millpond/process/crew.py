@@ -1,0 +1,95 @@
+"""`ProcessCrew`: a run's actors and learners as processes, for `CrewLoop`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..train.learner import Progress
+from ..train.tally import Sums
+from .board import SHARES
+from .supervisor import Supervisor
+
+
+class ProcessCrew:
+    """What lockstep and free running have in common: reports, parameters, saving."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor, self.settings = supervisor, supervisor.settings
+
+    @property
+    def cycle(self) -> int:
+        """Cycles that every learner has taken."""
+        board, actors = self.supervisor.board, self.settings.actors
+        return min(board.line(line).cycle for line in range(actors, board.number))
+
+    def reports(self) -> tuple[list[Sums], list[Progress]]:
+        actors = [
+            Sums(*(m.arrays[f"sums/{name}"] for name in Sums._fields))
+            for m in self.supervisor.ask("actor", "report")
+        ]
+        found = [m.values["learners"] for m in self.supervisor.ask("learner", "report")]
+        return actors, [Progress(**values) for values in self.by_policy(found)]
+
+    def by_policy(self, groups: Sequence[Sequence[Any]]) -> list[Any]:
+        """What the learner processes say of their policies, in the order of the policies."""
+        known = {
+            policy: one
+            for group, said in zip(self.supervisor.groups, groups, strict=True)
+            for policy, one in zip(group, said, strict=True)
+        }
+        return [known[policy] for policy in range(self.settings.policies)]
+
+    def params(self) -> list[Any]:
+        found = [reader.pull_if_newer() for reader in self.supervisor.readers]
+        return [tree for tree, _ in (one for one in found if one is not None)]
+
+    def batch(self) -> Any:
+        bad = next(m for m in self.supervisor.ask("learner", "batch") if m.arrays)
+        return bad.arrays
+
+    def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+        self.meet()
+        actors = [message.arrays for message in self.supervisor.ask("actor", "export")]
+        learners: list[dict[str, np.ndarray]] = [{} for _ in range(self.settings.policies)]
+        for message in self.supervisor.ask("learner", "export"):
+            for name, array in message.arrays.items():
+                policy, _, rest = name.partition("/")
+                learners[int(policy)][rest] = array
+        return actors, learners
+
+    def meet(self) -> None:
+        """Bring all processes to one cycle, with nothing under way."""
+        raise NotImplementedError
+
+    def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
+        cycle = {"cycle": int(learners[0]["cycles"])}
+        grouped = [
+            {
+                f"{policy}/{name}": array
+                for policy in group
+                for name, array in learners[policy].items()
+            }
+            for group in self.supervisor.groups
+        ]
+        self.supervisor.ask("learner", "restore", cycle, grouped)
+        for index, message in enumerate(self.supervisor.ask("actor", "restore", cycle, actors)):
+            if not message.values["whole"]:
+                self.supervisor.tell("learner", "cut", {"actor": index})
+        self.supervisor.began(cycle["cycle"])
+
+    def pace(self) -> dict[str, Any]:
+        """How the processes spent their time, and how often one was restarted."""
+        board = self.supervisor.board
+        shares: dict[str, list[float]] = {}
+        for name, child in sorted(self.supervisor.children.items()):
+            spent = np.array(board.line(child.line).spent_ns, np.float64)
+            shares[f"{name[0]} {name[1]}"] = (spent / max(1.0, spent.sum())).round(4).tolist()
+        return {
+            "restarts": self.supervisor.restarts,
+            "shares": shares,
+            "share_names": list(SHARES),
+            "weights_torn": sum(one.torn for one in self.supervisor.weights),
+        }

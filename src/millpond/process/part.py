@@ -1,0 +1,118 @@
+"""`Part`: what actor and learner processes share: messages, a goal, a line on the board."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..train.device_loop import make_agent
+from ..train.settings import Settings
+from .board import STARTING, WAITING, WORKING, Board
+from .wire import Message, Wire
+from .worker import Stopped
+
+SLICE_S = 0.2  # how long a process waits for others before it looks for messages
+
+
+class NotYet(Exception):
+    """The goal was set back while the next cycle's rows were waited for."""
+
+
+class Part:
+    """Runs cycles up to a goal, then waits for messages. Subclasses say what a cycle is."""
+
+    def __init__(self, wire: Wire, begin: Message) -> None:
+        self.wire = wire
+        values = begin.values
+        self.settings = Settings.from_json(values["settings"])
+        self.index, self.incarnation = int(values["index"]), int(values["incarnation"])
+        self.cycle = self.goal = int(values["cycle"])
+        self._fds = list(begin.fds)
+        board = Board.attach(values["board"], self.take_fds(1))
+        self.pencil = board.mine(int(values["line"]))
+        self.pencil.now(STARTING, "working")
+        self._tell = False
+
+    def take_fds(self, number: int) -> list[int]:
+        """The next descriptors of those that came with the first message."""
+        taken, self._fds = self._fds[:number], self._fds[number:]
+        return taken
+
+    def run(self) -> None:
+        """Until the parent says stop."""
+        while True:
+            if self.cycle < self.goal:
+                with contextlib.suppress(NotYet):
+                    self.advance()
+                    self.cycle += 1
+                    self.arrived()
+                self.listen(0)
+            else:
+                if self._tell:
+                    self._tell = False
+                    self.wire.send("at", self.where())
+                self.pencil.now(WAITING, "waiting")
+                self.listen(SLICE_S)
+                self.pencil.now(WORKING, "working")
+
+    def advance(self) -> None:
+        """One cycle."""
+        raise NotImplementedError
+
+    def arrived(self) -> None:
+        """Write on the board how far we are."""
+        self.pencil.reached(self.cycle)
+
+    def where(self) -> dict[str, Any]:
+        """What is told when the goal is reached."""
+        return {"cycle": self.cycle}
+
+    def listen(self, timeout: float) -> None:
+        """Take every message that has come."""
+        while (message := self.wire.receive(timeout)) is not None:
+            timeout = 0
+            self.take(message)
+
+    def take(self, message: Message) -> None:
+        """Do what a message asks for."""
+        if message.kind == "stop":
+            raise Stopped
+        if message.kind == "goal":
+            self.goal, self._tell = int(message.values["cycle"]), bool(message.values["tell"])
+        elif message.kind == "pause":
+            self.goal, self._tell = self.cycle, True
+        elif message.kind == "report":
+            self.wire.send("report", *self.report())
+        elif message.kind == "export":
+            self.wire.send("export", {}, self.export())
+        elif message.kind == "restore":
+            self.cycle = self.goal = int(message.values["cycle"])
+            self.wire.send("restore", self.restore(message.arrays))
+            self.arrived()
+        else:
+            raise AssertionError(f"unknown message {message.kind}")
+
+    def report(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What happened since the last report."""
+        raise NotImplementedError
+
+    def export(self) -> dict[str, np.ndarray]:
+        """The whole state."""
+        raise NotImplementedError
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Go on from an exported state."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+def params_template(settings: Settings) -> Any:
+    """Shapes of one policy's parameters, without computing any."""
+    shapes = jax.eval_shape(make_agent(settings).init, jax.random.key(0)).params
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)

@@ -1,0 +1,357 @@
+"""`Supervisor`: starts a run's processes, sees at once when one dies or hangs, and acts on it.
+
+A lost actor comes back as a new incarnation with new channels; its streams get a cut. A lost
+learner takes its replay with it, so the run goes back to its resume state. What an actor or a
+learner says of its own failure is kept, told, and written to `events.jsonl` in the run's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadConfig, ChannelBroken, ChannelClosed, LearnerLost, RunFailed, SpecMismatch
+from ..train.provenance import traced_spec
+from ..train.settings import Settings
+from .board import STARTING, WAITING, Board
+from .channel import Channel
+from .child import Child, child_environment
+from .memory import Canary
+from .part import params_template
+from .weights import Weights
+from .wire import Message
+
+_TICK_S = 0.5  # how often hangs are looked for
+_STOP_S = 10.0  # how long a process may take to stop before it is killed
+
+
+class Supervisor:
+    """Actors and learners of one run as processes.
+
+    with Supervisor(settings, folder) as supervisor: supervisor.ask("actor", "report")
+    """
+
+    def __init__(self, settings: Settings, folder: Path, hook: Mapping[str, str] = {}) -> None:
+        if not sys.platform.startswith("linux"):
+            raise BadConfig(f"mode {settings.mode}: this needs Linux, got {sys.platform}")
+        self.settings, self.folder, self.hook = settings, folder, hook
+        self.events = folder / "events.jsonl"
+        spec = traced_spec(settings.world)
+        self._template = params_template(settings)
+        actors, learners = settings.actors, settings.policies
+        self.weights = [Weights.create(self._template) for _ in range(learners)]
+        self.readers = [one.reader(self._template) for one in self.weights]
+        self._new_channel: Callable[[], Channel] = lambda: Channel.create(
+            spec,
+            settings.envs // actors,
+            settings.dqn.update_every,
+            settings.crew.credits,
+        )
+        self.channels = [[self._new_channel() for _ in range(learners)] for _ in range(actors)]
+        # The cycle at which each channel begins, [actor][policy]; where all shall run to, if known.
+        self._begun = [[0] * learners for _ in range(actors)]
+        self.goal = 0
+        self.groups = share_out(learners, settings.crew.learners, actors)
+        self.board = Board.create(actors + len(self.groups))
+        self.children: dict[tuple[str, int], Child] = {}
+        self.replies: list[tuple[Child, Message]] = []
+        self.restarts = 0
+        self._failures = [0] * actors
+        self._damaged: set[tuple[int, int]] = set()  # channels, as (actor, policy)
+        self._looked = time.monotonic()
+
+    def __enter__(self) -> Supervisor:
+        try:
+            for index in range(len(self.groups)):
+                self._start_learner(index)
+            for index in range(self.settings.actors):
+                self._start_actor(index, 0)
+            self._until(lambda: all(child.ready for child in self.children.values()))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop every process: by asking first, by SIGKILL in the end."""
+        for child in self.children.values():
+            with contextlib.suppress(ChannelClosed):
+                child.wire.send("stop", timeout=1.0)
+        deadline = time.monotonic() + _STOP_S
+        for child in self.children.values():
+            with contextlib.suppress(Exception):
+                child.process.wait(timeout=max(0.01, deadline - time.monotonic()))
+            if not child.ended:
+                child.kill()
+            child.forget()
+        self.children.clear()
+        for channel in (c for row in self.channels for c in row):
+            channel.close()
+
+    # --- starting --------------------------------------------------------------------------------
+
+    def _start_learner(self, index: int) -> None:
+        group, line = self.groups[index], self.settings.actors + index
+        board = self.board.share()
+        channels = [[row[policy].share() for row in self.channels] for policy in group]
+        weights = [self.weights[policy].share() for policy in group]
+        shared = [board, *(one for some in channels for one in some), *weights]
+        values = {
+            "policies": group,
+            "channels": [[plain for plain, _ in some] for some in channels],
+            "weights": [plain for plain, _ in weights],
+            "folder": str(self.folder),
+            "board": board[0],
+            "cycle": 0,
+        }
+        fds = [fd for _, some in shared for fd in some]
+        self._start("learner", index, 0, line, values, fds)
+
+    def _start_actor(self, index: int, incarnation: int, steps: int = 0) -> None:
+        shared = [self.board.share(), *(channel.share() for channel in self.channels[index])]
+        board, *channels = (plain for plain, _ in shared)
+        weights = [one.share() for one in self.weights]
+        values = {"channels": channels, "weights": [plain for plain, _ in weights]}
+        fds = [fd for _, some in (*shared, *weights) for fd in some]
+        begun = self._begun[index]
+        begin = {**values, "board": board, "cycle": min(begun), "begun": begun, "steps": steps}
+        self._start("actor", index, incarnation, index, begin, fds)
+
+    def _start(
+        self,
+        role: str,
+        index: int,
+        incarnation: int,
+        line: int,
+        values: Mapping[str, Any],
+        fds: Sequence[int],
+    ) -> None:
+        self.board.wipe(line)
+        crew = self.settings.crew
+        plain = {**values, "settings": self.settings.to_json(), "line": line}
+        if hook := self.hook.get(f"{role} {index}", self.hook.get(role)):
+            plain["hook"] = hook
+        compiled = self.folder / "compiled"
+        environment = child_environment(crew.threads, role == "actor", compiled)
+        child = Child(role, index, incarnation, line, plain, fds, environment)
+        self.children[role, index] = child
+        self._note("started", child, pid=child.process.pid)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        role: str,
+        kind: str,
+        values: Mapping[str, Any] | Sequence[Mapping[str, Any]] = {},
+        arrays: Sequence[Mapping[str, np.ndarray]] | None = None,
+        reply: str | None = None,
+    ) -> list[Message]:
+        """Send a message to every process of a role and wait for all replies, in order.
+
+        An actor that is lost meanwhile is asked again in its next incarnation.
+        """
+        number = self.settings.actors if role == "actor" else len(self.groups)
+        asked: dict[int, Child] = {}
+        found: dict[int, Message] = {}
+
+        def all_there() -> bool:
+            for index in range(number):
+                child = self.children[role, index]
+                if index not in found and asked.get(index) is not child and child.ready:
+                    asked[index] = child
+                    one = values if isinstance(values, Mapping) else values[index]
+                    with contextlib.suppress(ChannelClosed):  # its end will be seen
+                        child.wire.send(kind, one, arrays[index] if arrays else None)
+            keep: list[tuple[Child, Message]] = []
+            for child, message in self.replies:
+                if child.role == role and message.kind == (reply or kind):
+                    found[child.index] = message
+                else:
+                    keep.append((child, message))
+            self.replies = keep
+            return len(found) == number
+
+        self._until(all_there)
+        return [found[index] for index in range(number)]
+
+    def tell(self, role: str, kind: str, values: Mapping[str, Any]) -> None:
+        """Send a message to every process of a role; no reply is waited for."""
+        for child in list(self.children.values()):
+            if child.role == role:
+                with contextlib.suppress(ChannelClosed):
+                    child.wire.send(kind, values)
+
+    def set_goal(self, cycle: int) -> None:
+        """Let all run to a cycle, those too that start later; 0: new ones wait to be asked."""
+        self.goal = cycle
+        if cycle:
+            for role in ("learner", "actor"):
+                self.tell(role, "goal", {"cycle": cycle, "tell": False})
+
+    def began(self, cycle: int) -> None:
+        """All processes were restored to a cycle; nothing has been pushed since."""
+        self._begun = [[cycle] * len(self.weights) for _ in self._begun]
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Until `done()`, seeing to the processes meanwhile."""
+        self._until(done)
+
+    # --- watching --------------------------------------------------------------------------------
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        """Processes end, hang or get on, and each is seen; when none of it happens, that is too."""
+        before, since = None, time.monotonic()
+        patience = self.settings.crew.start_s + self.settings.crew.hang_s
+        while not done():
+            self.poll(0.05)
+            lines = {c.name: self.board.line(c.line).cycle for c in self.children.values()}
+            now = (lines, [child.ready for child in self.children.values()], len(self.replies))
+            if now != before:
+                before, since = now, time.monotonic()
+            elif time.monotonic() - since > patience:
+                raise RunFailed(
+                    f"nothing has happened for {patience:g} s; every process waits for another. "
+                    f"Cycles: {lines}; this is a bug: please report it with events.jsonl"
+                )
+
+    def poll(self, timeout: float) -> None:
+        """Take what processes say; act on those that ended or hang."""
+        wires = [*self.children.values()]
+        watched = [child.wire for child in wires] + [child.pidfd for child in wires]
+        select.select(watched, [], [], timeout)
+        for child in wires:
+            ended = child.ended  # before its last words are read
+            for message in child.said():
+                self._heard(child, message)
+            if ended and self.children.get((child.role, child.index)) is child:
+                self._lost(child, child.how())
+        if time.monotonic() - self._looked > _TICK_S:
+            self._looked = time.monotonic()
+            self._look_for_hangs()
+
+    def _heard(self, child: Child, message: Message) -> None:
+        if message.kind == "ready":
+            self._confirm(child, message)
+            child.ready = True
+            if child.incarnation:
+                self._note("back", child, cycle=min(self._begun[child.index]))
+            if self.goal:
+                child.wire.send("goal", {"cycle": self.goal, "tell": False})
+        elif message.kind == "failed":
+            child.failure = message
+        elif message.kind == "broken":
+            actor = self.children["actor", int(message.values["actor"])]
+            self._note("broken channel", actor, why=message.values["error"])
+            self._damaged.add((actor.index, int(message.values["policy"])))
+            if not actor.ended:
+                actor.kill()
+        else:
+            self.replies.append((child, message))
+
+    def _confirm(self, child: Child, message: Message) -> None:
+        """What the process wrote into shared memory must be seen here, and its rows be ours."""
+        own = traced_spec(self.settings.world).fingerprint()
+        if message.values["spec"] != own:
+            raise SpecMismatch(
+                f"{child.name}: its rows are {message.values['spec']}, this process expects {own}; "
+                "start all processes with one version and one config"
+            )
+        canaries = [Canary(*pair) for pair in message.values["canaries"]]
+        if child.role == "actor":
+            shared: list[Any] = [*self.channels[child.index], *self.weights]
+        else:
+            group = self.groups[child.index]
+            shared = [row[policy] for policy in group for row in self.channels]
+            shared += [self.weights[policy] for policy in group]
+        try:
+            for one, canary in zip(shared, canaries, strict=True):
+                one.confirm(canary)
+        except ChannelBroken as error:
+            self._note("not shared", child, why=str(error))
+            raise ChannelBroken(f"{child.name}: {error}") from error
+
+    def _look_for_hangs(self) -> None:
+        now, crew = time.monotonic(), self.settings.crew
+        for child in list(self.children.values()):
+            line = self.board.line(child.line)
+            if line.beat != child.beat or line.state == WAITING:
+                child.beat, child.seen = line.beat, now
+                continue
+            patience = crew.start_s if line.state == STARTING or not child.ready else crew.hang_s
+            if now - child.seen > patience and not child.ended:
+                child.kill()
+                hung = f"hung for {patience:g} s at cycle {line.cycle}"
+                self._lost(child, child.how() if child.failure else hung)
+
+    def _lost(self, child: Child, how: str) -> None:
+        """A process is gone: bring an actor back, or say that the run cannot go on."""
+        self._note("lost", child, why=how, traceback=_traceback(child))
+        crew = self.settings.crew
+        self.restarts += 1
+        if self.restarts > crew.restarts:
+            raise RunFailed(f"{child.name}: {how}; {crew.restarts} restarts are used up")
+        if child.role == "learner" and child.failure is None:
+            raise LearnerLost(f"{child.name}: {how}")
+        if child.role == "learner" or not child.ready:
+            raise RunFailed(f"{child.name} failed: {how}\n{_traceback(child)}")
+        self._bring_back(child, how)
+
+    def _bring_back(self, child: Child, how: str) -> None:
+        index, line = child.index, self.board.line(child.line)
+        # It may have died between two pushes of one cycle: each policy goes on where it stands.
+        # From a damaged channel nothing was taken after the damage.
+        counts = [channel.counters() for channel in self.channels[index]]
+        pushed = [
+            count.popped if (index, policy) in self._damaged else count.pushed
+            for policy, count in enumerate(counts)
+        ]
+        self._damaged -= {(index, policy) for policy in range(len(counts))}
+        self._failures[index] = 0 if any(pushed) else self._failures[index] + 1
+        if self._failures[index] >= self.settings.crew.failures:
+            raise RunFailed(
+                f"{child.name}: {how}; it failed {self._failures[index]} times without a step in "
+                f"between, so another try would not help\n{_traceback(child)}"
+            )
+        self._begun[index] = [a + b for a, b in zip(self._begun[index], pushed, strict=True)]
+        child.forget()
+        for channel in self.channels[index]:
+            channel.close()
+        self.channels[index] = [self._new_channel() for _ in self.weights]
+        for learner, group in enumerate(self.groups):
+            shared = [self.channels[index][policy].share() for policy in group]
+            values = {"actor": index, "channels": [plain for plain, _ in shared]}
+            with contextlib.suppress(ChannelClosed):  # the learner's end will be seen
+                wire = self.children["learner", learner].wire
+                wire.send("channels", values, fds=[fd for _, some in shared for fd in some])
+        self._start_actor(index, child.incarnation + 1, line.steps)
+
+    def _note(self, what: str, child: Child, **more: Any) -> None:
+        """One line in events.jsonl: it is not wound back when a run resumes."""
+        line = {"event": what, "process": child.role, "index": child.index}
+        line |= {"incarnation": child.incarnation, **more}
+        with open(self.events, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def share_out(policies: int, processes: int, actors: int) -> list[list[int]]:
+    """Policies of each learner process; 0: one each, but no more processes than cores allow."""
+    free = max(1, len(os.sched_getaffinity(0)) - actors)
+    number = min(policies, processes or free)
+    return [list(range(policies))[i::number] for i in range(number)]
+
+
+def _traceback(child: Child) -> str:
+    return str(child.failure.values["traceback"]) if child.failure else ""

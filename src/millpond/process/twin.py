@@ -1,0 +1,78 @@
+"""The sequential twin of a lockstep run: the same cycles in one process, compared hash by hash.
+
+`python -m millpond.process.twin RUN` writes `twin/trace.jsonl` into the run's folder. It is a
+process of its own because it must have the environment that the run's processes had.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import RunFailed
+from ..train.run import Run
+from ..train.sequential import LocalCrew
+from ..train.trace import Trace, read_trace
+from .child import child_environment
+
+
+class Comparison(NamedTuple):
+    """Two traces side by side."""
+
+    cycles: int  # that are equal, from the start
+    differs: str  # the first difference, or nothing
+    digest: str  # of the last equal cycle
+
+    @property
+    def identical(self) -> bool:
+        """Whether every cycle is equal."""
+        return not self.differs
+
+
+def compare_with_twin(run: Run, timeout: float = 3600.0) -> Comparison:
+    """Run the twin of a finished lockstep run and compare the two."""
+    environment = child_environment(run.settings.crew.threads, False, run.path / "compiled")
+    command = [sys.executable, "-m", "millpond.process.twin", str(run.path)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    if done.returncode:
+        raise RunFailed(f"the sequential twin of {run.path} failed:\n{done.stderr}")
+    return compare(Trace(run.path).path, Trace(run.path / "twin").path)
+
+
+def compare(mine: Path, other: Path) -> Comparison:
+    """The first place where two traces part."""
+    digest = ""
+    here, there = read_trace(mine), read_trace(other)
+    for number, (one, two) in enumerate(zip(here, there, strict=False)):
+        for name in one:
+            if one[name] != two.get(name):
+                why = f"cycle {one['cycle']}: {name}: {one[name]} here, {two.get(name)} there"
+                return Comparison(number, why, digest)
+        digest = str(list(one.values())[-1])
+    if len(here) != len(there):
+        return Comparison(0, f"{len(here)} cycles here, {len(there)} there", digest)
+    return Comparison(len(here), "", digest)
+
+
+def main() -> int:
+    """Run as many cycles as the run has taken."""
+    run = Run.open(Path(sys.argv[1]))
+    cycles = len(read_trace(Trace(run.path).path))
+    folder = run.path / "twin"
+    folder.mkdir(exist_ok=True)
+    Trace(folder).path.unlink(missing_ok=True)
+    settings = dataclasses.replace(run.settings, mode="sequential")
+    with LocalCrew.opened(settings, folder) as crew:
+        crew.run(cycles)
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    sys.exit(main())

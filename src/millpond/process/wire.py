@@ -1,0 +1,111 @@
+"""`Wire`: messages between a run's parent and its processes: plain values, arrays, descriptors.
+
+A socket pair. A message is JSON and, if it has arrays, safetensors: nothing is pickled. It ends
+when either side does, so nobody waits for a dead process.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from ..errors import ChannelClosed, RunFailed
+
+_HEAD = struct.Struct("=IQB")  # bytes of JSON, bytes of arrays, descriptors
+_MOST_FDS = 200
+
+
+class Message(NamedTuple):
+    """`message.kind` says what it is about."""
+
+    kind: str
+    values: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    fds: list[int]
+
+
+class Wire:
+    """One end: `wire.send("ready", {"index": 0})`, `wire.receive(timeout=5)`."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._fds: list[int] = []
+
+    @staticmethod
+    def pair() -> tuple[Wire, socket.socket]:
+        """Our end, and the socket for the other process."""
+        ours, theirs = socket.socketpair()
+        return Wire(ours), theirs
+
+    def fileno(self) -> int:
+        """For `select`."""
+        return self._socket.fileno()
+
+    def send(
+        self,
+        kind: str,
+        values: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        fds: Sequence[int] = (),
+        timeout: float = 30.0,
+    ) -> None:
+        """Send one message whole, or raise ChannelClosed if nobody is there to take it."""
+        if len(fds) > _MOST_FDS:
+            raise RunFailed(f"wire: {len(fds)} descriptors in one message are too many")
+        text = json.dumps({"kind": kind, "values": values or {}}).encode()
+        data = save({k: np.asarray(a, order="C") for k, a in arrays.items()}) if arrays else b""
+        self._socket.settimeout(timeout)
+        try:
+            head = _HEAD.pack(len(text), len(data), len(fds))
+            socket.send_fds(self._socket, [head], list(fds))
+            self._socket.sendall(text)
+            self._socket.sendall(data)
+        except (OSError, TimeoutError) as error:
+            raise ChannelClosed(f"wire: {kind} could not be sent: {error}") from error
+
+    def ready(self, timeout: float = 0.0) -> bool:
+        """Whether something has come, or the other end is gone."""
+        return bool(select.select([self._socket], [], [], timeout)[0])
+
+    def receive(self, timeout: float) -> Message | None:
+        """The next message, None if none came in time; ChannelClosed if the other end is gone."""
+        if not self.ready(timeout):
+            return None
+        deadline = time.monotonic() + max(timeout, 30.0)
+        text_size, data_size, number = _HEAD.unpack(self._exactly(_HEAD.size, deadline))
+        plain = json.loads(self._exactly(text_size, deadline))
+        data = self._exactly(data_size, deadline)
+        fds, self._fds = self._fds[:number], self._fds[number:]
+        return Message(plain["kind"], plain["values"], load(data) if data else {}, fds)
+
+    def _exactly(self, size: int, deadline: float) -> bytes:
+        parts: list[bytes] = []
+        while missing := size - sum(map(len, parts)):
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                fds = array.array("i")
+                room = socket.CMSG_LEN(_MOST_FDS * fds.itemsize)
+                part, ancillary, _, _ = self._socket.recvmsg(missing, room, socket.MSG_CMSG_CLOEXEC)
+            except OSError as error:
+                raise ChannelClosed(f"wire: the other end is gone: {error}") from error
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+            self._fds.extend(fds)
+            if not part:
+                raise ChannelClosed("wire: the other end is gone")
+            parts.append(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Let the other end know."""
+        self._socket.close()

@@ -1,0 +1,212 @@
+"""`Actor`: a vector env, and the policies that act in it. What it gives is rows, cycle by cycle."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..envs import Env, EnvState, HostEnv, VectorEnv
+from ..rows import Array, Rows
+from ..window import History, Stacker
+from .checkpoint import named_leaves
+from .device_loop import make_agent
+from .keys import Role, key_of
+from .player import Player
+from .population import Population
+from .provenance import stack_hash, traced_spec
+from .settings import Settings
+from .tally import Sums, Tally, advance, count, new_tally, no_sums
+
+Params = tuple[Any, ...]  # one tree per policy
+
+
+class Actor(Protocol):
+    """One of `settings.actors`; a cycle is `update_every` turns under the same parameters."""
+
+    def cycle(self, params: Params, versions: np.ndarray) -> Rows:
+        """Act; rows [time, policies, envs] on the host, with their provenance."""
+        ...
+
+    def report(self) -> Sums:
+        """What happened since the last report."""
+        ...
+
+    @property
+    def steps(self) -> np.ndarray:
+        """Env steps of every policy here, since the run began: uint32[policies]."""
+        ...
+
+    def export(self) -> dict[str, np.ndarray]:
+        """The whole state."""
+        ...
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Go on from an exported state; False if the envs had to begin anew."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the envs."""
+        ...
+
+
+def make_actor(
+    settings: Settings, index: int, incarnation: int = 0, steps: np.ndarray | None = None
+) -> Actor:
+    """Actor `index`; after a crash the next incarnation, which goes on counting at `steps`."""
+    if isinstance(settings.world, Env):
+        return DeviceActor(settings, index, incarnation, steps)
+    from .host_actor import HostActor  # envs on the host are not needed by every actor
+
+    assert isinstance(settings.world, HostEnv)
+    return HostActor(settings, index, incarnation, steps)
+
+
+class Acting:
+    """What both kinds of actor are made of: the player, the shapes, epsilon. It never changes."""
+
+    def __init__(self, settings: Settings) -> None:
+        world: Any = settings.world
+        self.settings = settings
+        self.turns = settings.dqn.update_every
+        self.envs_here = settings.envs // settings.actors
+        self.population = Population(1, world.num_agents, self.envs_here)
+        stacker = Stacker(traced_spec(world), settings.window)
+        self.player = Player(make_agent(settings), stacker, self.population)
+
+    def epsilon(self, steps: Array, xp: Any = np) -> Array:
+        """float32[policies] at the steps of all actors, of which ours are an equal share."""
+        settings = self.settings
+        agents = np.arange(self.population.policies)
+        return settings.dqn.epsilon.at(steps * settings.actors, settings.steps, agents, xp=xp)
+
+    def provenance(self, versions: Array, epsilon: Array, stacks: Array) -> dict[str, Array]:
+        """The extras of one turn, [policies, envs]."""
+        shape = stacks.shape[:2]
+        return {
+            "policy_version": jnp.broadcast_to(versions[:, None], shape),
+            "epsilon": jnp.broadcast_to(epsilon[:, None], shape).astype(np.float32),
+            "stack_hash": stack_hash(stacks, 2),
+        }
+
+
+def actor_key(settings: Settings, role: Role, index: int, incarnation: int) -> jax.Array:
+    """Random numbers of one role in one incarnation of one actor."""
+    return jax.random.fold_in(jax.random.fold_in(key_of(settings.seed, role), index), incarnation)
+
+
+class ActorState(NamedTuple):
+    """All that changes in an actor whose envs run in JAX."""
+
+    envs: EnvState
+    history: History
+    tally: Tally
+    sums: Sums
+    turn: Array  # uint32
+
+
+class DeviceActor:
+    """An actor whose envs run in JAX: a cycle is one jitted program."""
+
+    def __init__(
+        self, settings: Settings, index: int, incarnation: int, steps: np.ndarray | None
+    ) -> None:
+        self._program = _program(settings)
+        roles = (Role.RESET, Role.ACT, Role.ENV)
+        begin, *self._keys = (actor_key(settings, role, index, incarnation) for role in roles)
+        self.state: ActorState = self._program.init(begin)
+        if steps is not None:
+            tally = self.state.tally._replace(steps=jnp.asarray(steps, np.uint32))
+            self.state = self.state._replace(tally=tally)
+
+    def cycle(self, params: Params, versions: np.ndarray) -> Rows:
+        versions = np.asarray(versions, np.uint32)
+        self.state, rows = self._program.cycle(self.state, params, versions, self._keys)
+        return jax.device_get(rows)
+
+    def report(self) -> Sums:
+        sums = jax.device_get(self.state.sums)
+        blank = jax.tree.map(jnp.zeros_like, self.state.sums)
+        self.state = self.state._replace(sums=blank)
+        return sums
+
+    @property
+    def steps(self) -> np.ndarray:
+        return np.asarray(self.state.tally.steps)
+
+    def export(self) -> dict[str, np.ndarray]:
+        return {name: np.asarray(_plain(leaf)) for name, leaf in named_leaves(self.state)}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        leaves = [_like(leaf, arrays[name]) for name, leaf in named_leaves(self.state)]
+        self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class _Program(Acting):
+    """What the actors of one run share in a process, so that it is compiled once."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.envs = VectorEnv(settings.world, self.envs_here)
+        self.init = jax.jit(self._init)
+        self.cycle = jax.jit(self._cycle, donate_argnums=0)
+
+    def _init(self, key: jax.Array) -> ActorState:
+        policies = self.population.policies
+        state = ActorState(
+            self.envs.reset(key),
+            self.player.init(),
+            new_tally(policies, self.envs_here),
+            no_sums(policies),
+            np.uint32(0),
+        )
+        return jax.tree.map(jnp.asarray, state)
+
+    def _cycle(
+        self, state: ActorState, params: Params, versions: Array, keys: Sequence[jax.Array]
+    ) -> tuple[ActorState, Rows]:
+        together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+
+        acting, stepping = keys
+        turns = state.turn + jnp.arange(self.turns, dtype=np.uint32)
+        chance = jax.vmap(lambda t: self.player.chance(jax.random.fold_in(acting, t)))(turns)
+        fate = chance, jax.vmap(lambda t: jax.random.fold_in(stepping, t))(turns)
+
+        def turn(state: ActorState, fate: Any) -> tuple[ActorState, Rows]:
+            chance, key = fate
+            epsilon = self.epsilon(state.tally.steps, jnp)
+            # With one member, what envs give [agents, envs] is [policies, envs] already.
+            obs = state.envs.obs
+            flags = jnp.broadcast_to(state.envs.flags, obs.shape[:2])
+            move = self.player.move(together, state.history, obs, flags, chance, epsilon)
+            envs, rows = self.envs.step(state.envs, move.action, key)
+            tally = advance(state.tally, rows.flags)
+            extras = self.provenance(versions, epsilon, move.stacks)
+            state = state._replace(envs=envs, history=move.history, tally=tally)
+            return state._replace(turn=state.turn + 1), rows._replace(extras=extras)
+
+        state, rows = jax.lax.scan(turn, state, fate)
+        tally, sums = count(state.tally, state.sums, rows)
+        return state._replace(tally=tally, sums=sums), rows
+
+
+_program = functools.lru_cache(maxsize=4)(_Program)
+
+
+def _plain(leaf: Array) -> Array:
+    """Random keys as the numbers they are made of."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf
+
+
+def _like(leaf: Array, data: np.ndarray) -> Array:
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.wrap_key_data(jnp.array(data)) if is_key else jnp.array(data)

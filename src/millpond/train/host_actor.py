@@ -1,0 +1,95 @@
+"""`HostActor`: an actor whose envs are stepped on the host, one turn at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..envs import HostEnv
+from ..rows import Array, Rows
+from ..window import History
+from .actor import Acting, Params, actor_key
+from .keys import Role
+from .settings import Settings
+from .tally import Sums, advance, count, new_tally, no_sums
+
+
+class HostActor:
+    """Acts in a `HostVector`; each actor and incarnation has a seed of its own."""
+
+    def __init__(
+        self, settings: Settings, index: int, incarnation: int, steps: np.ndarray | None
+    ) -> None:
+        assert isinstance(settings.world, HostEnv)
+        self._acting = acting = Acting(settings)
+        self._key = actor_key(settings, Role.ACT, index, incarnation)
+        words = np.random.SeedSequence((settings.seed, index, incarnation)).generate_state(1)
+        self.vector = settings.world.vector(acting.envs_here, int(words[0]) >> 1)
+        self.history = acting.player.init()
+        self.tally = new_tally(settings.policies, acting.envs_here)
+        if steps is not None:
+            self.tally = self.tally._replace(steps=np.asarray(steps, np.uint32))
+        self.sums = no_sums(settings.policies)
+        self.turn = 0
+        self._move = jax.jit(self._look_and_choose)
+
+    def cycle(self, params: Params, versions: np.ndarray) -> Rows:
+        versions = np.asarray(versions, np.uint32)
+        turns = [self._turn(params, versions) for _ in range(self._acting.turns)]
+        rows = jax.tree.map(lambda *leaves: np.stack(leaves), *turns)
+        self.tally, self.sums = count(self.tally, self.sums, rows, np)
+        return rows
+
+    def _turn(self, params: Params, versions: np.ndarray) -> Rows:
+        obs = self.vector.obs
+        flags = np.broadcast_to(self.vector.flags, obs.shape[:2])
+        epsilon = self._acting.epsilon(self.tally.steps)
+        key = jax.random.fold_in(self._key, self.turn)
+        self.history, action, extras = self._move(
+            params, self.history, obs, flags, key, epsilon, versions
+        )
+        rows = self.vector.step(np.asarray(action))
+        rows = jax.tree.map(np.asarray, rows)
+        rows = rows._replace(extras={**rows.extras, **jax.device_get(extras)})
+        self.tally = advance(self.tally, rows.flags)
+        self.turn += 1
+        return rows
+
+    def _look_and_choose(
+        self,
+        params: Params,
+        history: History,
+        obs: Array,
+        flags: Array,
+        key: jax.Array,
+        epsilon: Array,
+        versions: Array,
+    ) -> tuple[History, Array, dict[str, Array]]:
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+        player = self._acting.player
+        move = player.move(stacked, history, obs, flags, player.chance(key), epsilon)
+        return move.history, move.action, self._acting.provenance(versions, epsilon, move.stacks)
+
+    def report(self) -> Sums:
+        sums, self.sums = self.sums, no_sums(len(self.tally.steps))
+        return sums
+
+    @property
+    def steps(self) -> np.ndarray:
+        return np.asarray(self.tally.steps)
+
+    def export(self) -> dict[str, np.ndarray]:
+        tally = {f"tally/{name}": np.asarray(a) for name, a in self.tally._asdict().items()}
+        return {"turn": np.array(self.turn, np.int64), **tally}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        """What was counted comes back; these envs cannot be saved: their episodes begin anew."""
+        self.turn = int(arrays["turn"])
+        self.tally = self.tally._replace(steps=arrays["tally/steps"])
+        return False
+
+    def close(self) -> None:
+        self.vector.close()

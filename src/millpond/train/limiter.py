@@ -1,0 +1,37 @@
+"""`Limiter`: how many updates are due, so that samples per inserted row stay what they should be.
+
+A cycle is `update_every` turns of all envs. After every cycle the learner takes the updates that
+are due and only then more rows: it can run neither ahead of its rows nor behind them. What has
+been pushed and waits in the channels is bounded by their slots (credits): there the actors wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Limiter:
+    """`Limiter.of(settings).due(cycle)` updates follow the rows of a cycle (1, 2, ...)."""
+
+    rows_per_cycle: int
+    updates: int
+    min_fill: int
+    batch: int
+
+    @staticmethod
+    def of(settings: Settings) -> Limiter:
+        """What the settings of DQN ask for."""
+        dqn = settings.dqn
+        return Limiter(settings.envs * dqn.update_every, dqn.updates, dqn.min_fill, dqn.batch)
+
+    def due(self, cycle: int) -> int:
+        """Updates after so many cycles: none until `min_fill` rows are stored."""
+        return self.updates if cycle * self.rows_per_cycle >= self.min_fill else 0
+
+    @property
+    def samples_per_insert(self) -> float:
+        """Transitions drawn for every row stored, once learning has begun."""
+        return self.updates * self.batch / self.rows_per_cycle

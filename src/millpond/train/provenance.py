@@ -1,0 +1,44 @@
+"""What a row says of how it came about: the policy's version, epsilon, and the stack acted on.
+
+Rows that travel between an actor and a learner carry these as extras, so that the learner can
+prove that it trains on what was acted on, and how old it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..envs import spec_of
+from ..rows import Array, Tree
+from ..spec import Field, Spec
+
+EXTRAS = {
+    "policy_version": Field("uint32"),  # updates that the acting parameters had seen
+    "epsilon": Field("float32"),  # as applied
+    "stack_hash": Field("uint32"),  # of the stack acted on
+}
+
+
+def traced_spec(world: Any) -> Spec:
+    """The env's rows with what they say of themselves."""
+    spec = spec_of(world)
+    return dataclasses.replace(spec, extras={**spec.extras, **EXTRAS})
+
+
+def stack_hash(stacks: Tree, lead: int) -> Array:
+    """uint32 of every stack, [*lead axes]; equal stacks have equal hashes. Inside jit."""
+    return sum(_hash(leaf, lead) for leaf in jax.tree.leaves(stacks))
+
+
+def _hash(leaf: Array, lead: int) -> Array:
+    wide = leaf.dtype == np.float32
+    words = jax.lax.bitcast_convert_type(leaf, np.uint32) if wide else leaf.astype(np.uint32)
+    words = words.reshape(*leaf.shape[:lead], -1)
+    # One odd factor per place: any single change changes the sum, and so does a swap.
+    factors = np.random.default_rng(0).integers(2**31, size=words.shape[-1], dtype=np.uint32)
+    return (words * jnp.asarray(factors * 2 + 1)).sum(-1, dtype=np.uint32)

@@ -1,0 +1,100 @@
+"""`LocalCrew`: actors and learners in this process, one after the other (mode `sequential`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..rows import Rows
+from .actor import Actor, make_actor
+from .learner import Learner, Progress
+from .settings import Settings
+from .tally import Sums
+from .trace import Trace, digest
+
+
+class LocalCrew:
+    """All actors and learners in this process, one after the other."""
+
+    def __init__(
+        self, actors: Sequence[Actor], learners: Sequence[Learner], trace: Trace | None
+    ) -> None:
+        self.actors, self.learners, self.trace = actors, learners, trace
+
+    @staticmethod
+    @contextlib.contextmanager
+    def opened(settings: Settings, folder: Path) -> Generator[LocalCrew]:
+        """Make them all, and close them at the end."""
+        with contextlib.ExitStack() as stack:
+            learners = [
+                stack.enter_context(Learner.opened(settings, policy, folder))
+                for policy in range(settings.policies)
+            ]
+            actors = [make_actor(settings, index) for index in range(settings.actors)]
+            for actor in actors:
+                stack.callback(actor.close)
+            trace = Trace(folder) if settings.crew.trace else None
+            yield LocalCrew(actors, learners, trace)
+
+    @property
+    def cycle(self) -> int:
+        return self.learners[0].cycles
+
+    def run(self, cycle: int) -> None:
+        while self.cycle < cycle:
+            params = tuple(learner.params for learner in self.learners)
+            versions = np.asarray([learner.updates for learner in self.learners], np.uint32)
+            blocks = [actor.cycle(params, versions) for actor in self.actors]
+            for learner in self.learners:
+                learner.cycle(join([policy_rows(block, learner.policy) for block in blocks]))
+            if self.trace:
+                self.trace.write(
+                    self.cycle,
+                    [digest(block) for block in blocks],
+                    [learner.traced() for learner in self.learners],
+                )
+            if any(learner.bad for learner in self.learners):
+                return
+
+    def reports(self) -> tuple[list[Sums], list[Progress]]:
+        actors = [actor.report() for actor in self.actors]
+        return actors, [learner.report() for learner in self.learners]
+
+    def pace(self) -> dict[str, Any]:
+        return {}
+
+    def params(self) -> list[Any]:
+        return [learner.params for learner in self.learners]
+
+    def batch(self) -> Any:
+        return next((learner.batch for learner in self.learners if learner.bad), None)
+
+    def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+        return [a.export() for a in self.actors], [learner.export() for learner in self.learners]
+
+    def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
+        for learner, arrays in zip(self.learners, learners, strict=True):
+            learner.restore(arrays)
+        for index, (actor, arrays) in enumerate(zip(self.actors, actors, strict=True)):
+            if not actor.restore(arrays):
+                for learner in self.learners:
+                    learner.cut(index)
+        if self.trace:
+            self.trace.cut(self.cycle)
+
+
+def policy_rows(rows: Rows, policy: int) -> Rows:
+    """Rows [time, env] of one policy, out of [time, policies, env]."""
+    return jax.tree.map(lambda leaf: leaf[:, policy], rows)
+
+
+def join(blocks: Sequence[Rows]) -> Rows:
+    """Rows [time, env] of all actors side by side."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *blocks)

@@ -1,0 +1,317 @@
+"""Actors and learners as processes: equal to the sequential run, and whole after every fault."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_runs import WORLD, Crash, dqn, settings
+
+from millpond.errors import RunFailed
+from millpond.metrics import read_metrics
+from millpond.process import free
+from millpond.process.twin import compare
+from millpond.train import Run, checkpoint, train
+from millpond.train.session import resume_point
+from millpond.train.settings import CrewSettings
+from millpond.train.witness import LAG_EDGES
+
+CREW = dataclasses.replace(
+    settings(mode="processes", actors=2, steps=640, world=dataclasses.replace(WORLD, agents=1)),
+    crew=CrewSettings(hang_s=20.0),
+    eval_every=640,
+    checkpoint_every=640,
+    resume_every=640,
+)
+ALONE = dataclasses.replace(CREW, actors=1)
+
+
+@pytest.fixture(autouse=True)
+def hooks(monkeypatch):
+    """The processes find `process_hooks` where this file lies."""
+    here = str(Path(__file__).parent)
+    path = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", here if path is None else f"{here}{os.pathsep}{path}")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    """No process and no shared memory outlives a test."""
+    before = set(os.listdir("/dev/shm"))
+    yield
+    assert workers() == []
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+def workers(parent: int | None = None) -> list[int]:
+    """Living workers that this test's processes, or a given parent, have started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            status = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ours = words[-2:-1] == [str(parent or os.getpid()).encode()]
+        if ours and b"millpond.process.worker" in words and status[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def events(run: Run) -> list[dict]:
+    path = run.path / "events.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def with_hook(mode=free, **hook: str):
+    named = {role.replace("_", " "): f"process_hooks:{name}" for role, name in hook.items()}
+    return functools.partial(mode.open_loop, hook=named)
+
+
+def evidence(run: Run, name: str) -> list:
+    return [e[name] for line in read_metrics(run.metrics, "health") for e in line["learners"]]
+
+
+def quiet(run: Run) -> bool:
+    """Nothing that the witnesses counted is wrong."""
+    wrong = ("border_breaks", "stack_mismatches", "returns_wrong", "torn")
+    return all(not any(evidence(run, name)) for name in wrong)
+
+
+# --- equal to the sequential run ----------------------------------------------------------------
+
+
+TWICE = dataclasses.replace(CREW, world=WORLD)
+CASES = [
+    pytest.param(dqn(TWICE, sampler="prioritized"), id="2 actors, 2 policies, prioritised pond"),
+    pytest.param(dataclasses.replace(ALONE, replay="host"), id="host pond", marks=pytest.mark.full),
+    pytest.param(dataclasses.replace(ALONE, replay="lake"), id="lake", marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize("base", CASES)
+def test_lockstep_is_the_sequential_run_bit_by_bit(tmp_path, base):
+    crew = dataclasses.replace(base.crew, trace=True)
+    base = dataclasses.replace(base, crew=crew, steps=320, eval_every=320)
+    runs = {}
+    for mode in ("sequential", "lockstep"):
+        runs[mode] = Run.create(tmp_path / mode, dataclasses.replace(base, mode=mode))
+        train(runs[mode])
+    found = compare(*(run.path / "trace.jsonl" for run in runs.values()))
+    assert found.identical, found.differs
+    assert found.cycles > 320 // 8  # 4 envs, 2 turns a cycle; border rows are no steps
+    ones, twos = (list(read_metrics(run.metrics)) for run in runs.values())
+    for line in twos:
+        for learner in line.get("learners", []):
+            assert learner.pop("torn") == 0  # what only a channel has
+    assert ones == twos
+
+
+def test_the_first_difference_is_named(tmp_path):
+    lines = [{"cycle": i, "actor 0 rows": f"{i}", "learner 0 agent": f"{i}"} for i in range(3)]
+    other = [*lines[:2], {**lines[2], "learner 0 agent": "9"}]
+    for name, some in (("a", lines), ("b", other)):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in some))
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert (found.cycles, found.identical) == (2, False)
+    assert found.differs.startswith("cycle 2: learner 0 agent")
+
+
+@pytest.mark.parametrize("mode", ["sequential", "lockstep"])
+def test_a_crew_resumes_exactly(tmp_path, mode):
+    base = dataclasses.replace(ALONE, mode=mode, resume_every=160, steps=480)
+    whole, broken = (Run.create(tmp_path / name, base) for name in ("whole", "broken"))
+    train(whole)
+
+    def crash(line):
+        if line["kind"] == "train" and line["steps"] >= 300:
+            raise Crash
+
+    with pytest.raises(Crash):
+        train(broken, crash)
+    train(broken)
+    for name in ("metrics.jsonl", "resume.safetensors"):
+        assert (whole.path / name).read_bytes() == (broken.path / name).read_bytes()
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+def living(run: Run) -> dict[tuple[str, int], int]:
+    """The newest process of each part."""
+    started = (e for e in events(run) if e["event"] == "started")
+    return {(e["process"], e["index"]): e["pid"] for e in started}
+
+
+def lost(run: Run) -> list[tuple[str, int]]:
+    return [(e["process"], e["index"]) for e in events(run) if e["event"] == "lost"]
+
+
+def test_every_process_is_killed_in_turn(tmp_path):
+    """Actors come back as new incarnations; a learner takes the run back to its resume state."""
+    base = dataclasses.replace(CREW, steps=6_000, resume_every=400, log_every=80)
+    run = Run.create(tmp_path / "run", base)
+    victims = [("actor", 0), ("actor", 1), ("learner", 0)]
+    killed = []
+
+    def told(line):
+        if line["kind"] == "train" and run.resume_state.exists() and victims:
+            killed.append(victims.pop(0))
+            os.kill(living(run)[killed[-1]], signal.SIGKILL)
+
+    train(run, told)
+    assert len(killed) == 3
+    assert lost(run) == killed
+    assert run.status()["state"] == "finished"
+    assert quiet(run)
+    steps = [line["steps"] for line in read_metrics(run.metrics, "train")]
+    assert steps == sorted(steps)
+    assert steps[-1] >= 6_000
+
+
+@pytest.mark.full
+def test_a_hundred_kills_in_one_run(tmp_path):
+    base = dataclasses.replace(CREW, steps=400_000, log_every=400, resume_every=100_000)
+    run = Run.create(tmp_path / "run", base)
+    random = np.random.default_rng(0)
+    kills = []
+
+    def told(line):
+        back = [e for e in events(run) if e["event"] == "back"]
+        if line["kind"] == "train" and len(kills) < 100 and len(back) == len(kills):
+            victim = ("actor", int(random.integers(2)))
+            kills.append(victim)
+            os.kill(living(run)[victim], signal.SIGKILL)
+
+    train(run, told)
+    assert len(kills) == 100
+    assert lost(run) == kills
+    assert quiet(run)
+
+
+def test_an_actor_goes_through_every_fault(tmp_path):
+    """Each incarnation meets another one; the run ends well, and says what happened."""
+    crew = dataclasses.replace(CREW.crew, hang_s=3.0)
+    base = dataclasses.replace(TWICE, actors=1, crew=crew, steps=1_600, resume_every=1_600)
+    run = Run.create(tmp_path / "run", base)
+    train(run, opener=with_hook(actor="gauntlet"))
+    why = [e["why"] for e in events(run) if e["event"] == "lost"]
+    assert len(why) == 4
+    assert "the env broke its leg" in why[0]
+    assert "hung" in why[1]
+    assert "SIGKILL" in why[2]  # between two pushes of one cycle
+    assert [e["event"] for e in events(run)].count("broken channel") == 1
+    assert max(evidence(run, "torn")) == 1
+    for name in ("border_breaks", "stack_mismatches", "returns_wrong"):
+        assert not any(evidence(run, name))
+    rows = [sum(evidence(run, "rows")[policy::2]) for policy in range(2)]
+    assert rows[0] == rows[1]  # no policy lost any
+    assert run.status()["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        ({"actor": "raise_always"}, ("actor 0", "broke its leg", "Traceback", "3 times")),
+        ({"actor": "nan_reward"}, ("actor 0", "reward", "nan", "finite")),
+        ({"learner": "learner_raises"}, ("learner 0", "lost its mind", "Traceback")),
+    ],
+)
+def test_what_cannot_go_on_stops_with_its_traceback(tmp_path, hook, words):
+    run = Run.create(tmp_path / "run", ALONE)
+    with pytest.raises(RunFailed) as error:
+        train(run, opener=with_hook(**hook))
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("side", [pytest.param("actor", marks=pytest.mark.full), "learner"])
+def test_one_side_a_hundred_times_slower(tmp_path, side):
+    run = Run.create(tmp_path / "run", ALONE)
+    train(run, opener=with_hook(**{side: f"slow_{side}"}))
+    dqn_, ahead = run.settings.dqn, run.settings.crew.credits
+    lag = np.sum(evidence(run, "lag"), 0)
+    # In updates: what waits in the channel, what is acted and what is taken just now.
+    most = (ahead + 2) * dqn_.updates
+    assert lag[np.searchsorted(LAG_EDGES, most, "right") + 1 :].sum() == 0
+    # The learner takes what its rows call for, however fast it could be.
+    cycles = sum(evidence(run, "rows")) // (run.settings.envs * dqn_.update_every)
+    updates = list(read_metrics(run.metrics, "train"))[-1]["updates"]
+    assert updates == (cycles - dqn_.min_fill // 8 + 1) * dqn_.updates
+
+
+@pytest.mark.full
+def test_a_full_disk_at_a_checkpoint_stops_the_run_and_loses_nothing(tmp_path, monkeypatch):
+    run = Run.create(tmp_path / "run", dataclasses.replace(ALONE, resume_every=160))
+    real = checkpoint.os.replace
+
+    def replace(draft, path):
+        if "checkpoints" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(draft, path)
+
+    monkeypatch.setattr(checkpoint.os, "replace", replace)
+    with pytest.raises(RunFailed, match="No space left"):
+        train(run)
+    monkeypatch.undo()
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    assert train(run)
+    assert run.status()["state"] == "finished"
+
+
+# --- from outside -------------------------------------------------------------------------------
+
+
+def started(path: Path, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "millpond", "train", "treasurehunt-small", "--run", str(path)]
+    small = ["--mode", "processes", "--world.agents", "1", "--envs", "8", "--steps", "1M"]
+    small += ["--dqn.capacity", "800", "--dqn.min-fill", "80", "--eval-episodes", "1"]
+    small += ["--log-every", "400", "--resume-every", "400", "--eval-every", "1M"]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *small, *options], start_new_session=True, **pipes)
+    deadline = time.monotonic() + 120
+    while not (path / "resume.safetensors").exists():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # looking, not waiting for a moment to pass
+    return process
+
+
+def gone(parent: int) -> None:
+    deadline = time.monotonic() + 30
+    while workers(parent):
+        assert time.monotonic() < deadline, "processes outlive their parent"
+        time.sleep(0.02)
+
+
+def test_nothing_outlives_a_killed_parent(tmp_path):
+    process = started(tmp_path / "run")
+    assert len(workers(process.pid)) == 2
+    process.kill()
+    process.communicate(timeout=30)
+    gone(process.pid)
+    assert Run.open(tmp_path / "run").status()["state"] == "killed"
+
+
+def test_ctrl_c_saves_and_ends_everything(tmp_path):
+    process = started(tmp_path / "run")
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "millpond resume" in err
+    gone(process.pid)
+    run = Run.open(tmp_path / "run")
+    assert run.status()["state"] == "stopped"
+    assert resume_point(run) >= 400
