@@ -56,16 +56,18 @@ def test_welchs_interval_is_scipys():
 
 
 def test_bootstrap_intervals_are_scipys_and_stratified():
-    def mean(scores):
-        return float(np.mean(scores))
-
-    low, high = stats.interval(MANY, mean, draws=4000)
+    low, high = stats.interval(MANY, mean=True, draws=4000)
     wanted = known.bootstrap((MANY,), np.mean, n_resamples=4000, method="percentile", rng=1)
     assert (low, high) == pytest.approx(tuple(wanted.confidence_interval), abs=0.08)
     # Two tasks that differ by 100: drawn without strata the mean would swing by tens.
     tasks = np.stack([MANY, MANY + 100], 1)
-    low, high = stats.interval(tasks, mean, draws=1000)
+    low, high = stats.interval(tasks, mean=True, draws=1000)
     assert high - low < 2
+    low, high = stats.interval(MANY)
+    again = known.bootstrap(
+        (MANY,), lambda x, axis: known.trim_mean(x, 0.25, axis), method="percentile", rng=2
+    )
+    assert (low, high) == pytest.approx(tuple(again.confidence_interval), abs=0.1)
     against = stats.versus(MANY, FEW, draws=1000)
     assert against.difference == pytest.approx(MANY.mean() - FEW.mean())
     assert against.bootstrap[0] < against.difference < against.bootstrap[1]

@@ -40,7 +40,10 @@ def flown(live, tmp_path_factory) -> MixRun:
     return run
 
 
-def test_live_has_no_break_and_resumes_exactly(live, flown, tmp_path):
+def test_live_has_no_break_resumes_exactly_and_commands_know_it(
+    live, flown, tmp_path, capsys, monkeypatch
+):
+    """One test, because what it needs takes long to compile."""
     settings = live.settings
     assert (settings.own_envs, settings.big_streams, settings.init) == (2, 10, "scratch")
     assert not flown.lakes.exists(), "rows go straight to the BigAgent"
@@ -56,8 +59,35 @@ def test_live_has_no_break_and_resumes_exactly(live, flown, tmp_path):
     *_, last = read_metrics(flown.folder.metrics, "train")
     updates = last["updates"] // settings.minibatches
     assert last["big_updates"] == updates // 2 * settings.minibatches, "every second update"
+    commands_know(flown, capsys, monkeypatch)
 
 
+def commands_know(flown, capsys, monkeypatch):
+    """resume, runs and eval on a mixture that has ended."""
+    monkeypatch.setattr("millpond.mixture.settings.make_env", lambda name: PLAIN)
+    plain = json.loads((flown.path / "config.json").read_text())
+    plain["settings"]["world"].pop("extras")
+    (flown.path / "config.json").write_text(json.dumps(plain))
+    assert main(["resume", str(flown.path)]) == 0
+    out, err = capsys.readouterr()
+    assert "parameters " in out
+    assert "mixture of 2" in err
+    assert (flown.path / "curve.png").stat().st_size > 1000
+    assert main(["runs", str(flown.path.parent), "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert (one["agent"], one["state"], one["of"]) == ("mixture", "finished", flown.settings.frames)
+    assert one["checkpoints"] == sorted(set(one["checkpoints"])) != []
+    first = one["checkpoints"][0]
+    assert main(["eval", str(flown.path), "--episodes", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["policies"]) == 3, "two agents and the BigAgent"
+    *_, final = read_metrics(flown.folder.metrics, "eval")
+    got = [row["greedy"] for row in found["policies"]]
+    assert got == pytest.approx([*final["returns"][0], *final["big"]], rel=1e-5)
+    assert main(["eval", str(flown.path), "--episodes", "3", "--checkpoint", str(first)]) == 0
+
+
+@pytest.mark.full
 def test_live_rows_are_those_the_agents_and_the_bigagent_played(live):
     """BigPond holds the streams of agent 0, agent 1 and the BigAgent side by side."""
     settings, state = live.settings, live.init()
@@ -97,6 +127,7 @@ def only(live, pond):
 # --- what is measured --------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_realised_returns_are_those_that_followed(live):
     """Of every row whose episode ended, by hand from the rows themselves."""
     settings = live.settings
@@ -156,30 +187,6 @@ def test_gates_stand_ins_recovery_and_the_best():
 
 
 # --- commands ----------------------------------------------------------------------------------
-
-
-def test_commands_know_a_mixture(flown, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.mixture.settings.make_env", lambda name: PLAIN)
-    plain = json.loads((flown.path / "config.json").read_text())
-    plain["settings"]["world"].pop("extras")
-    (flown.path / "config.json").write_text(json.dumps(plain))
-    assert main(["resume", str(flown.path)]) == 0
-    out, err = capsys.readouterr()
-    assert "parameters " in out
-    assert "mixture of 2" in err
-    assert (flown.path / "curve.png").stat().st_size > 1000
-    assert main(["runs", str(flown.path.parent), "--json"]) == 0
-    (one,) = json.loads(capsys.readouterr().out)
-    assert (one["agent"], one["state"], one["of"]) == ("mixture", "finished", flown.settings.frames)
-    assert one["checkpoints"] == sorted(set(one["checkpoints"])) != []
-    first = one["checkpoints"][0]
-    assert main(["eval", str(flown.path), "--episodes", "3", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["policies"]) == 3, "two agents and the BigAgent"
-    *_, final = read_metrics(flown.folder.metrics, "eval")
-    got = [row["greedy"] for row in found["policies"]]
-    assert got == pytest.approx([*final["returns"][0], *final["big"]], rel=1e-5)
-    assert main(["eval", str(flown.path), "--episodes", "3", "--checkpoint", str(first)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -87,6 +88,15 @@ def show_mixture(run: MixRun) -> None:
     arm = Arm("mixture", f"of {settings.agents} agents", settings, settings.agents)
     found = summary(arm, of_run(run.path, arm, settings.members))
     about = {"env": settings.env, "frames": settings.frames, "seeds": settings.members}
-    save_report(run.path / "report.html", {**about, "arms": [found], "pairs": []})
-    print(f"report: {run.path / 'report.html'}")
+    write_report(run.path / "report.html", {**about, "arms": [found], "pairs": []})
     print(f"BigAgent at the end {lines[-1]['big_return']:.2f}, agents {lines[-1]['return']:.2f}")
+
+
+def write_report(path: Path, results: dict[str, Any]) -> None:
+    """The page, and where it is; what was computed is not lost for want of a package."""
+    try:
+        save_report(path, results)
+    except ImportError as error:
+        print(f"no {path.name}: {error}; install plotly and give the same command again")
+    else:
+        print(f"report: {path}")

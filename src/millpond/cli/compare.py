@@ -23,8 +23,8 @@ from ..compare import PRESETS, Arm, Study, make_arms
 from ..compare.arms import pair
 from ..errors import BadConfig, Paused
 from ..train.session import Told
-from ..view.report import arms_table, pairs_table, save_picture, save_report
-from ._mix_text import Teller
+from ..view.report import arms_table, pairs_table, save_picture
+from ._mix_text import Teller, write_report
 from ._print import empty_table, print_table
 from .mix import whole
 
@@ -68,10 +68,9 @@ def main(args: Sequence[str]) -> int:
     except Paused as error:
         console.print(f"{error}; then the same command goes on", style="yellow", soft_wrap=True)
         return 4
-    save_report(out / "report.html", results)
     save_picture(out / "report.png", results)
     show(results)
-    print(f"report: {out / 'report.html'}")
+    write_report(out / "report.html", results)
     return 0
 
 

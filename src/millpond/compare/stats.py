@@ -7,7 +7,6 @@ Intervals are stratified: runs are drawn anew within every task (Agarwal et al.,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,37 +28,30 @@ class Versus(NamedTuple):
 
 def iqm(scores: Any) -> float:
     """The mean of the middle half of all scores: a quarter is left out at either end."""
-    flat = np.sort(np.asarray(scores, np.float64), axis=None)
-    cut = int(0.25 * flat.size)
-    return float(flat[cut : flat.size - cut].mean())
+    return float(_iqm(_tasks(scores)))
 
 
-def interval(
-    scores: Any, statistic: Callable[[np.ndarray], float] = iqm, seed: int = 0, draws: int = DRAWS
-) -> Interval:
-    """The 95% stratified bootstrap interval of a statistic."""
-    rng, runs = np.random.default_rng(seed), _tasks(scores)
-    return _middle([statistic(_again(rng, runs)) for _ in range(draws)])
+def interval(scores: Any, mean: bool = False, seed: int = 0, draws: int = DRAWS) -> Interval:
+    """The 95% stratified bootstrap interval of the IQM, or of the mean."""
+    again = _again(np.random.default_rng(seed), _tasks(scores), draws)
+    return _middle(again.mean((-2, -1)) if mean else _iqm(again))
 
 
 def improvement(first: Any, second: Any) -> float:
     """The probability that a run of `first` scores higher than one of `second`."""
-    first, second = _tasks(first), _tasks(second)
-    higher = first[:, None] > second[None]
-    equal = first[:, None] == second[None]
-    return float((higher + 0.5 * equal).mean())
+    return float(_improvement(_tasks(first), _tasks(second)))
 
 
 def versus(first: Any, second: Any, seed: int = 0, draws: int = DRAWS) -> Versus:
     """One arm against another, with 95% intervals of how much and how surely it is better."""
     rng, first, second = np.random.default_rng(seed), _tasks(first), _tasks(second)
-    pairs = [(_again(rng, first), _again(rng, second)) for _ in range(draws)]
+    a, b = _again(rng, first, draws), _again(rng, second, draws)
     return Versus(
         improvement(first, second),
-        _middle([improvement(a, b) for a, b in pairs]),
+        _middle(_improvement(a, b)),
         float(first.mean() - second.mean()),
         welch(first.ravel(), second.ravel()),
-        _middle([float(a.mean() - b.mean()) for a, b in pairs]),
+        _middle(a.mean((-2, -1)) - b.mean((-2, -1))),
     )
 
 
@@ -94,12 +86,26 @@ def _tasks(scores: Any) -> np.ndarray:
     return array[:, None] if array.ndim == 1 else array
 
 
-def _again(rng: np.random.Generator, runs: np.ndarray) -> np.ndarray:
-    """As many runs, drawn with repetition within every task."""
-    which = rng.integers(0, len(runs), runs.shape)
-    return np.take_along_axis(runs, which, 0)
+def _again(rng: np.random.Generator, runs: np.ndarray, draws: int) -> np.ndarray:
+    """As many runs, drawn with repetition within every task: [draws, runs, tasks]."""
+    which = rng.integers(0, len(runs), (draws, *runs.shape))
+    return np.take_along_axis(runs[None], which, 1)
 
 
-def _middle(values: list[float]) -> Interval:
+def _iqm(scores: np.ndarray) -> np.ndarray:
+    """Over the last two axes."""
+    flat = np.sort(scores.reshape(*scores.shape[:-2], -1), -1)
+    number = flat.shape[-1]
+    cut = int(0.25 * number)
+    return flat[..., cut : number - cut].mean(-1)
+
+
+def _improvement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """[..., runs, tasks] against [..., runs, tasks]: every run of one against all of the other."""
+    pairs = first[..., :, None, :], second[..., None, :, :]
+    return (np.greater(*pairs) + 0.5 * np.equal(*pairs)).mean((-3, -2, -1))
+
+
+def _middle(values: np.ndarray) -> Interval:
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
