@@ -238,7 +238,9 @@ def test_a_run_survives_a_full_disk(tmp_path, monkeypatch):
         patch.setattr(os, "replace", replace)
         with pytest.raises(RunFailed, match=r"safetensors .* No space left on device"):
             train(short)
-    assert short.status()["state"] == "killed"
+    told = short.status()
+    assert told["state"] == "failed"
+    assert "No space left on device" in told["why"]
     assert not list(short.path.rglob("*.tmp"))
     assert short.resume_state.read_bytes() == before
     shutil.copy(short.resume_state, short.checkpoint_path(10**6))  # of a lost future

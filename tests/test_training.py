@@ -25,7 +25,7 @@ from millpond.train.checkpoint import about_file
 from millpond.train.device_loop import DeviceLoop
 from millpond.train.population import Population
 from millpond.train.session import summary
-from millpond.train.tally import advance, count, new_tally, no_sums
+from millpond.train.tally import count, new_tally, no_sums
 
 # --- who is who --------------------------------------------------------------------------------
 
@@ -74,7 +74,6 @@ def test_steps_and_episodes_are_counted_as_by_hand(seed, at_once):
         terminated = (rng.random(flags.shape) < 0.15) & ~border
         truncated = (rng.random(flags.shape) < 0.15) & ~border
         seen.append(Rows(None, None, reward, terminated, truncated, flags))
-        tally = advance(tally, flags)
         if len(seen) == at_once or turn == 29:
             rows = jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
             tally, sums = count(tally, sums, rows, np)
@@ -115,7 +114,7 @@ def test_counting_is_the_same_inside_jit():
     rows = Rows(None, None, np.float32([[[1, 2, 0]], [[0, 4, 8]]]), no, ended, flags)
 
     def counted(rows, xp):
-        return count(advance(new_tally(1, 3), rows.flags[0]), no_sums(1), rows, xp)
+        return count(new_tally(1, 3), no_sums(1), rows, xp)
 
     plain = counted(rows, np)
     inside = jax.jit(lambda rows: counted(rows, jnp))(rows)

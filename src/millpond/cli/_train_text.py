@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ..doctor import Verdict, Watch
 from ..errors import Diverged
 from ..train import Run, train
 from ..train.session import curve, resume_point
@@ -25,7 +26,14 @@ def train_and_show(run: Run) -> int:
     console.print(title, soft_wrap=True)  # a path broken in two could not be copied
     try:
         with ProgressLine(console, settings.steps, begin) as line:
-            digest = train(run, line)
+            watch = Watch(run)
+
+            def told(one: dict[str, Any]) -> None:
+                line(one)
+                for verdict in watch(one):
+                    show_verdict(console, verdict, one["steps"])
+
+            digest = train(run, told)
     except KeyboardInterrupt:
         again = f"millpond resume {run.path} goes on from step {resume_point(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
@@ -37,6 +45,12 @@ def train_and_show(run: Run) -> int:
     print(f"parameters {digest}")
     print(f"next: millpond eval {run.path}")
     return 0
+
+
+def show_verdict(console: Console, verdict: Verdict, steps: int) -> None:
+    """One line of the doctor's, above the progress."""
+    text = f"{steps:>11,} steps   {verdict.state} {verdict.name}: {verdict.message}"
+    console.print(Text(f"{text}; {verdict.remedy}", style=verdict.state), soft_wrap=True)
 
 
 class ProgressLine:

@@ -17,7 +17,7 @@ from ..train.keys import Role, key_of
 from ..train.player import Move, Player
 from ..train.population import Population
 from ..train.settings import Settings
-from ..train.tally import Tally, advance, new_tally
+from ..train.tally import Tally, new_tally
 from ..window import History, Stacker
 
 
@@ -33,7 +33,7 @@ class ActingState(NamedTuple):
 
 
 class Acting:
-    """`state, move, rows = acting.turn(params, state, fate)`; rows are [policies, envs].
+    """`state, move, rows = acting.turn(params, state, fate, epsilon)`: rows [policies, envs].
 
     Epsilon follows `schedule` over `horizon` own steps from each restart on; policy p is agent
     p % siblings of it. `salt` keeps the random numbers of two such groups of one run apart.
@@ -75,22 +75,23 @@ class Acting:
         return state._replace(origin=state.tally.steps, restarts=state.restarts + 1)
 
     def fate(self, state: ActingState, turns: int) -> tuple[Chance, jax.Array]:
-        """Chance and the envs' keys of the turns to come, drawn at once: few, large kernels."""
+        """Chance and the envs' keys of the turns to come, drawn at once: few, large kernels.
+
+        For the same reason epsilon is that of the first of them for all.
+        """
         numbers = state.turn + jnp.arange(turns, dtype=np.uint32)
         chance = jax.vmap(lambda turn: self.player.chance(self.key(Role.ACT, turn)))(numbers)
         return chance, jax.vmap(lambda turn: self.key(Role.ENV, turn))(numbers)
 
     def turn(
-        self, params: Any, state: ActingState, fate: tuple[Chance, jax.Array]
+        self, params: Any, state: ActingState, fate: tuple[Chance, jax.Array], epsilon: Array
     ) -> tuple[ActingState, Move, Rows]:
-        """Look, act, step, count the steps."""
+        """Look, act, step. Whoever has all the turns' rows counts them."""
         chance, key = fate
-        epsilon = self.epsilon(state)
         move = self.player.move(params, state.history, *self._seen(state), chance, epsilon)
         envs, rows = self.envs.step(state.envs, self.population.by_env(move.action), key)
         rows = self.population.by_policy(rows)
-        tally = advance(state.tally, rows.flags)
-        state = state._replace(envs=envs, history=move.history, tally=tally, turn=state.turn + 1)
+        state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
         return state, move, rows
 
     def best_now(self, params: Any, state: ActingState) -> Array:

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..agents import PQN, AgentState, Rollout
 from ..replay import Pond
-from ..rows import Array, Rows
+from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Rows, pack_flags
 from ..train.keys import Role
 from ..train.tally import Sums, count, learned, no_sums
 from .acting import Acting, ActingState
@@ -62,13 +63,18 @@ class Agents:
         """One rollout of every agent and what it learns from it; rows are [time, policies, env]."""
         acting, params = self.acting, state.agent.params
 
+        epsilon = acting.epsilon(state.acting)
+
         def turn(now: ActingState, fate: Any) -> tuple[ActingState, Any]:
-            now, move, rows = acting.turn(params, now, fate)
-            seen = (move.stacks, rows.action, rows.reward, rows.terminated, rows.truncated)
-            return now, (*seen, rows.flags, move.values.max(-1))
+            now, move, rows = acting.turn(params, now, fate, epsilon)
+            # One byte for what the row is: every column is a kernel per turn.
+            byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
+            return now, (move.stacks, rows.action, rows.reward, byte, move.values.max(-1))
 
         fate = acting.fate(state.acting, self.settings.pqn.rollout)
-        now, seen = jax.lax.scan(turn, state.acting, fate)
+        now, (stacks, action, reward, byte, value) = jax.lax.scan(turn, state.acting, fate)
+        ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
+        seen = (stacks, action, reward, *ends, byte & np.uint8(FIRST | BORDER), value)
         rollout = Rollout(*seen)
         rows = Rows(rollout.obs[:, :, :, -1], *rollout[1:6])  # the newest frame of every stack
         tally, sums = count(now.tally, sums, rows)

@@ -13,6 +13,7 @@ from ..agents import DQN, AgentState, Learned
 from ..replay import Pond, PondState
 from ..rows import Array, Rows
 from ..train.keys import Role
+from ..train.tally import count, no_sums
 from .acting import Acting, ActingState
 from .settings import MixSettings
 
@@ -106,14 +107,16 @@ class BigAgent:
         """`own_turns` turns of its own envs: rows [time, members, env]."""
         params = state.agent.params
         assert state.acting is not None
+        epsilon = self.acting.epsilon(state.acting)
 
         def turn(now: ActingState, fate: Any) -> tuple[ActingState, Rows]:
-            now, _move, rows = self.acting.turn(params, now, fate)
+            now, _move, rows = self.acting.turn(params, now, fate, epsilon)
             return now, rows
 
         fate = self.acting.fate(state.acting, self.settings.own_turns)
         acting, rows = jax.lax.scan(turn, state.acting, fate)
-        return state._replace(acting=acting), rows
+        tally, _ = count(acting.tally, no_sums(self.settings.members), rows)
+        return state._replace(acting=acting._replace(tally=tally)), rows
 
     def add(self, pond: PondState, rows: Rows) -> PondState:
         """Rows [time, members, env] into every member's BigPond."""

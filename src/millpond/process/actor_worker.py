@@ -66,7 +66,7 @@ class ActorWorker(Part):
 
     def _push(self, writer: Any, rows: Rows) -> None:
         try:
-            writer.push(rows)
+            writer.push(rows, timeout=0)  # what it waits for room is not spent on moving
             return
         except ChannelFull:
             self.pencil.now(WAITING, "waiting")

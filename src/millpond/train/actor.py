@@ -20,7 +20,7 @@ from .player import Player
 from .population import Population
 from .provenance import stack_hash, traced_spec
 from .settings import Settings
-from .tally import Sums, Tally, advance, count, new_tally, no_sums
+from .tally import Sums, Tally, count, new_tally, no_sums
 
 Params = tuple[Any, ...]  # one tree per policy
 
@@ -180,18 +180,18 @@ class _Program(Acting):
         chance = jax.vmap(lambda t: self.player.chance(jax.random.fold_in(acting, t)))(turns)
         fate = chance, jax.vmap(lambda t: jax.random.fold_in(stepping, t))(turns)
 
+        epsilon = self.epsilon(state.tally.steps, jnp)  # of the cycle's first turn
+
         def turn(state: ActorState, fate: Any) -> tuple[ActorState, Rows]:
             chance, key = fate
-            epsilon = self.epsilon(state.tally.steps, jnp)
             # With one member, what envs give [agents, envs] is [policies, envs] already.
             obs = state.envs.obs
             flags = jnp.broadcast_to(state.envs.flags, obs.shape[:2])
             move = self.player.move(together, state.history, obs, flags, chance, epsilon)
             envs, rows = self.envs.step(state.envs, move.action, key)
-            tally = advance(state.tally, rows.flags)
             extras = self.provenance(versions, epsilon, move.stacks)
-            state = state._replace(envs=envs, history=move.history, tally=tally)
-            return state._replace(turn=state.turn + 1), rows._replace(extras=extras)
+            state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
+            return state, rows._replace(extras=extras)
 
         state, rows = jax.lax.scan(turn, state, fate)
         tally, sums = count(state.tally, state.sums, rows)

@@ -96,7 +96,7 @@ class CrewLoop:
                 for name in ("updates", "loss", "q", "gradient", "change")
             }
         )
-        self.evidence = [progress.evidence for progress in learners]
+        self.evidence = [{**progress.evidence, **_learning(progress)} for progress in learners]
         agent = AgentView(
             jax.tree.map(
                 lambda *leaves: np.stack(leaves), *map(jax.device_get, self.crew.params())
@@ -140,3 +140,10 @@ class CrewLoop:
     def unpack(self, tree: Any) -> CrewState:
         self.crew.restore(tree["actors"], tree["learners"])
         return self.init()
+
+
+def _learning(progress: Progress) -> dict[str, Any]:
+    """How one policy learned, as evidence: means over the updates of the round."""
+    number = max(1, progress.learned["updates"])
+    means = {name: progress.learned[name] / number for name in ("q", "gradient", "change")}
+    return {"updates": progress.updates, "target_updates": progress.synced, **means}

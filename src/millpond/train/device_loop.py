@@ -13,13 +13,13 @@ from ..agents import DQN, PQN, AgentState, Learned, Minibatch, Rollout
 from ..agents.agent import Chance
 from ..envs import EnvState, VectorEnv, spec_of
 from ..replay import Pond
-from ..rows import Array, Batch, Rows
+from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Batch, Rows, pack_flags
 from ..window import History, Stacker
 from .keys import Role, key_of
 from .player import Move, Player
 from .population import Population
 from .settings import Settings
-from .tally import Sums, Tally, advance, count, learned, new_tally, no_sums
+from .tally import Sums, Tally, count, learned, new_tally, no_sums
 
 
 class LoopState(NamedTuple):
@@ -149,23 +149,24 @@ class DeviceLoop:
     # --- one turn: look, act, step -------------------------------------------------------------
 
     def _fate(self, state: LoopState) -> tuple[Chance, jax.Array]:
-        """Chance and the envs' keys of all turns of a cycle, drawn at once: few, large kernels."""
+        """Chance and the envs' keys of all turns of a cycle, drawn at once: few, large kernels.
+
+        For the same reason epsilon is that of the cycle's first turn for all of them.
+        """
         seed = self.settings.seed
         turns = state.turn + jnp.arange(self.turns_per_cycle, dtype=np.uint32)
         chance = jax.vmap(lambda turn: self.player.chance(key_of(seed, Role.ACT, turn)))(turns)
         return chance, jax.vmap(lambda turn: key_of(seed, Role.ENV, turn))(turns)
 
     def _turn(
-        self, state: LoopState, fate: tuple[Chance, jax.Array]
+        self, state: LoopState, fate: tuple[Chance, jax.Array], epsilon: Array
     ) -> tuple[LoopState, Move, Rows]:
         chance, key = fate
         obs, flags = self._seen(state)
-        epsilon = self.epsilon(state.tally.steps)
         move = self.player.move(state.agent.params, state.history, obs, flags, chance, epsilon)
         envs, rows = self.envs.step(state.envs, self.population.by_env(move.action), key)
         rows = self.population.by_policy(rows)
-        tally = advance(state.tally, rows.flags)
-        state = state._replace(envs=envs, history=move.history, tally=tally, turn=state.turn + 1)
+        state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
         return state, move, rows
 
     def _seen(self, state: LoopState) -> tuple[Array, Array]:
@@ -189,9 +190,10 @@ class DeviceLoop:
     def _dqn_cycle(self, state: LoopState, sums: Sums, learning: bool) -> tuple[LoopState, Sums]:
         assert self.pond
         add = jax.vmap(self.pond.add, in_axes=(self.pond.axes, 0), out_axes=self.pond.axes)
+        epsilon = self.epsilon(state.tally.steps)
 
         def turn(state: LoopState, fate: Any) -> tuple[LoopState, Rows]:
-            state, _move, rows = self._turn(state, fate)
+            state, _move, rows = self._turn(state, fate, epsilon)
             seen = rows._replace(obs=None, action=None, extras={})
             return state._replace(replay=add(state.replay, rows)), seen
 
@@ -238,13 +240,17 @@ class DeviceLoop:
         return state, learned(sums, found, self.updates_per_cycle)
 
     def _rollout(self, state: LoopState) -> tuple[LoopState, Rollout]:
+        epsilon = self.epsilon(state.tally.steps)
 
         def turn(state: LoopState, fate: Any) -> tuple[LoopState, Any]:
-            state, move, rows = self._turn(state, fate)
-            seen = (move.stacks, rows.action, rows.reward, rows.terminated, rows.truncated)
-            return state, (*seen, rows.flags, move.values.max(-1))
+            state, move, rows = self._turn(state, fate, epsilon)
+            # One byte for what the row is: every column is a kernel per turn.
+            byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
+            return state, (move.stacks, rows.action, rows.reward, byte, move.values.max(-1))
 
-        state, seen = jax.lax.scan(turn, state, self._fate(state))
+        state, (stacks, action, reward, byte, value) = jax.lax.scan(turn, state, self._fate(state))
+        ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
+        seen = (stacks, action, reward, *ends, byte & np.uint8(FIRST | BORDER), value)
         _, stacks = self.player.look(state.history, *self._seen(state))
         after = self.player.values(state.agent.params, stacks).max(-1)
         rollout = Rollout(*seen)

@@ -41,8 +41,11 @@ class Scores(NamedTuple):
         return self.returns.mean(1)
 
     def error(self) -> np.ndarray:
-        """Standard error of each mean."""
-        return self.returns.std(1, ddof=1) / np.sqrt(self.returns.shape[1])
+        """Standard error of each mean; infinite for a single episode."""
+        episodes = self.returns.shape[1]
+        if episodes == 1:
+            return np.full(len(self.returns), np.inf)
+        return self.returns.std(1, ddof=1) / np.sqrt(episodes)
 
     def events(self) -> dict[str, list[float]]:
         """How often each event happened per episode, for each member."""

@@ -14,7 +14,7 @@ from ..window import History
 from .actor import Acting, Params, actor_key
 from .keys import Role
 from .settings import Settings
-from .tally import Sums, advance, count, new_tally, no_sums
+from .tally import Sums, count, new_tally, no_sums
 
 
 class HostActor:
@@ -38,15 +38,15 @@ class HostActor:
 
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         versions = np.asarray(versions, np.uint32)
-        turns = [self._turn(params, versions) for _ in range(self._acting.turns)]
+        epsilon = self._acting.epsilon(self.tally.steps)  # of the cycle's first turn
+        turns = [self._turn(params, versions, epsilon) for _ in range(self._acting.turns)]
         rows = jax.tree.map(lambda *leaves: np.stack(leaves), *turns)
         self.tally, self.sums = count(self.tally, self.sums, rows, np)
         return rows
 
-    def _turn(self, params: Params, versions: np.ndarray) -> Rows:
+    def _turn(self, params: Params, versions: np.ndarray, epsilon: np.ndarray) -> Rows:
         obs = self.vector.obs
         flags = np.broadcast_to(self.vector.flags, obs.shape[:2])
-        epsilon = self._acting.epsilon(self.tally.steps)
         key = jax.random.fold_in(self._key, self.turn)
         self.history, action, extras = self._move(
             params, self.history, obs, flags, key, epsilon, versions
@@ -54,7 +54,6 @@ class HostActor:
         rows = self.vector.step(np.asarray(action))
         rows = jax.tree.map(np.asarray, rows)
         rows = rows._replace(extras={**rows.extras, **jax.device_get(extras)})
-        self.tally = advance(self.tally, rows.flags)
         self.turn += 1
         return rows
 

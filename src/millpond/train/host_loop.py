@@ -22,7 +22,7 @@ from .player import Player
 from .population import Population
 from .replay import HostReplay, make_replay
 from .settings import Settings
-from .tally import Sums, Tally, advance, count, learned, new_tally, no_sums
+from .tally import Sums, Tally, count, learned, new_tally, no_sums
 
 
 class HostState(NamedTuple):
@@ -147,8 +147,7 @@ class HostLoop:
         rows = self.envs.step(np.asarray(self.population.by_env(move.action)))
         rows = _to_host(self.population.by_policy(rows))
         seen = rows._replace(obs=None, action=None, extras={})
-        tally = advance(state.tally, rows.flags)
-        tally, sums = count(tally, sums, jax.tree.map(lambda leaf: leaf[None], seen), np)
+        tally, sums = count(state.tally, sums, jax.tree.map(lambda leaf: leaf[None], seen), np)
         state = state._replace(history=move.history, tally=tally, turn=state.turn + 1)
         return state, sums, move, rows
 

@@ -1,7 +1,7 @@
 """`Run`: the folder of one training run, which holds all that is needed to go on with it.
 
 config.json            the settings, and the version that wrote them
-status.json            running, finished, stopped or diverged, and how far
+status.json            running, finished, stopped, diverged or failed (and why), and how far
 metrics.jsonl          what happened, by env steps; speed.jsonl: how fast, by the clock
 checkpoints/N.safetensors   the parameters after N env steps; kept
 resume.safetensors     the whole state; replaced
@@ -9,6 +9,7 @@ resume.safetensors     the whole state; replaced
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import BadConfig, RunRefused
+from ..errors import BadConfig, Diverged, MillpondError, RunRefused
 from .checkpoint import write_whole
 from .settings import Settings
 
@@ -114,12 +115,19 @@ class Run:
             return {"state": "new", "steps": 0}
         if state == "running" and not self._in_use():
             state = "killed"
-        return {"state": state, "steps": steps}
+        why = {"why": str(status["why"])} if "why" in status else {}
+        return {"state": state, "steps": steps, **why}
 
-    def say(self, state: str, steps: int) -> None:
-        """Tell others how the run stands."""
-        text = json.dumps({"state": state, "steps": steps})
+    def say(self, state: str, steps: int, why: str = "") -> None:
+        """Tell others how the run stands; `why` it stopped, if it had to."""
+        text = json.dumps({"state": state, "steps": steps} | ({"why": why} if why else {}))
         write_whole(self.path / "status.json", text.encode() + b"\n")
+
+    def gave_up(self, error: MillpondError) -> None:
+        """Tell others what ended the run, unless that was told already."""
+        if not isinstance(error, Diverged):
+            with contextlib.suppress(MillpondError):  # a full disk is told by the error itself
+                self.say("failed", self.status()["steps"], f"{type(error).__name__}: {error}")
 
     def lock(self) -> int:
         """Keep other processes out until the descriptor is closed or this process ends."""

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import Diverged, LearnerLost
+from ..errors import Diverged, LearnerLost, MillpondError
 from ..metrics import Metrics, make_sink, read_metrics
 from ..rows import Array
 from .checkpoint import about_file, hash_of, load_tree, save_tree
@@ -50,6 +50,9 @@ def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) 
                     if not run.resume_state.exists():
                         raise
                     told({"kind": "restart", "steps": session.steps, "why": str(error)})
+    except MillpondError as error:
+        run.gave_up(error)
+        raise
     finally:
         os.close(lock)
 
@@ -162,6 +165,7 @@ class _Session:
         line = {
             "return": float(means.mean()),
             "returns": [float(value) for value in means],
+            "errors": [float(value) for value in scores.error()],
             "least": float(means.min()),
             "length": float(scores.lengths.mean()),
             "episodes": scores.returns.shape[1],

@@ -49,13 +49,8 @@ def no_sums(policies: int) -> Sums:
     return Sums(whole, whole, real, whole, whole, whole, real, real, real, real)
 
 
-def advance(tally: Tally, flags: Array) -> Tally:
-    """Count the steps among the rows [policies, envs] of one turn: schedules go by them."""
-    return tally._replace(steps=tally.steps + steps_of(flags).sum(-1, dtype=np.uint32))
-
-
 def count(tally: Tally, sums: Sums, rows: Rows | Rollout, xp: Any = jnp) -> tuple[Tally, Sums]:
-    """Take rows [time, policies, envs]: all but `tally.steps`. Border rows count as nothing.
+    """Take rows [time, policies, envs]. Border rows count as nothing.
 
     Up to the last end among these rows every reward belongs to an episode that has ended, behind it
     to one that goes on: so many turns are counted at once, without walking through them.
@@ -75,14 +70,15 @@ def count(tally: Tally, sums: Sums, rows: Rows | Rollout, xp: Any = jnp) -> tupl
 
     reward, rest = closed(tally.reward, rows.reward)
     length, turns = closed(tally.length, step)
+    taken = total(step, np.int32)
     sums = sums._replace(
-        steps=sums.steps + total(step, np.int32),
+        steps=sums.steps + taken,
         episodes=sums.episodes + total(ended, np.int32),
         reward=sums.reward + reward,
         length=sums.length + length,
         nonzero=sums.nonzero + total(rows.reward != 0, np.int32),
     )
-    return tally._replace(reward=rest, length=turns), sums
+    return Tally(rest, turns, tally.steps + taken.astype(np.uint32)), sums
 
 
 def steps_of(flags: Array) -> Array:

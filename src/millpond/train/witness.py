@@ -50,6 +50,7 @@ class Witness:
         self._lag = np.zeros(len(LAG_EDGES) + 1, np.int64)
         self._count = dict.fromkeys(_COUNTED, 0)
         self._epsilon_off = self._reward_top = self._reward_sum = self._target_top = 0.0
+        self._lag_top = 0
 
     def took(self, rows: Rows, updates: int) -> None:
         """Rows [time, env] as they were popped, by a learner that has made so many updates."""
@@ -59,6 +60,7 @@ class Witness:
         count["rows"] += byte.size
         lag = np.maximum(updates - rows.extras["policy_version"].astype(np.int64), 0)
         self._lag += np.bincount(np.searchsorted(LAG_EDGES, lag.ravel(), "right"), None, 11)
+        self._lag_top = max(self._lag_top, int(lag.max()))
         self._see_epsilon(rows, step)
         size = np.abs(rows.reward)
         self._reward_top = max(self._reward_top, float(size.max()))
@@ -78,15 +80,13 @@ class Witness:
 
     def _see_epsilon(self, rows: Rows, step: np.ndarray) -> None:
         """Compare what was applied with the schedule at the steps counted here, per actor."""
-        taken = step.reshape(len(step), self.actors, -1).sum(-1)
-        before = self.steps + np.cumsum(taken, 0) - taken
-        self.steps += taken.sum(0)
-        settings = self.settings
+        settings, before = self.settings, self.steps * self.actors  # at the cycle's first turn
         wanted = settings.dqn.epsilon.at(
-            (before * self.actors).astype(np.uint32), settings.steps, np.int64(self.policy)
+            before.astype(np.uint32), settings.steps, np.int64(self.policy)
         )
+        self.steps += step.reshape(len(step), self.actors, -1).sum((0, 2))
         applied = rows.extras["epsilon"].reshape(len(step), self.actors, -1)
-        off = float(np.abs(applied - np.asarray(wanted)[..., None]).max())
+        off = float(np.abs(applied - np.asarray(wanted)[:, None]).max())
         self._epsilon_off = max(self._epsilon_off, off)
 
     def cut(self, envs: np.ndarray) -> None:
@@ -118,6 +118,7 @@ class Witness:
         evidence = {
             **self._count,
             "lag": self._lag.tolist(),
+            "lag_max": self._lag_top,
             "epsilon_off": self._epsilon_off,
             "reward_mean": self._reward_sum / rows,
             "reward_max": self._reward_top,

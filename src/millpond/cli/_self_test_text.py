@@ -1,0 +1,67 @@
+"""What `millpond doctor --self-test` shows: planted bug × check fired."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ..doctor import CHECKS
+from ..doctor.self_test import Result, chosen, self_test
+from ..errors import BadConfig
+from ._print import empty_table, many, print_table
+
+MARKS = {"red": ("R", "red"), "yellow": ("y", "yellow"), "green": (".", ""), "unknown": (" ", "")}
+
+
+def self_test_and_show(only: str, as_json: bool) -> int:
+    """Run the self-test, or part of it; the exit code."""
+    plants, console = chosen(only), Console(stderr=True)
+    if not plants:
+        raise BadConfig(f"doctor: no plant's name or check contains '{only}'")
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="millpond-doctor-") as folder:
+        for result in self_test(Path(folder), plants):
+            results.append(result)
+            verdict = "; ".join(result.wrong) or "as it should be"
+            console.print(f"{result.seconds:5.1f} s  {result.plant.name}: {verdict}")
+    if as_json:
+        print(json.dumps([plain(result) for result in results], indent=2))
+    else:
+        show(results)
+    return int(any(result.wrong for result in results))
+
+
+def plain(result: Result) -> dict[str, Any]:
+    """One row of the matrix as plain values."""
+    return {
+        "plant": result.plant.name,
+        "must_fire": result.plant.fires,
+        "may_fire": result.plant.may,
+        "states": {name: result.verdicts[name].state for name in CHECKS},
+        "ended": result.ended,
+        "seconds": round(result.seconds, 1),
+        "wrong": result.wrong,
+    }
+
+
+def show(results: list[Result]) -> None:
+    """The matrix; a column is a check, and its name stands below."""
+    heads = [chr(ord("a") + number) for number in range(len(CHECKS))]
+    table = empty_table(["planted", "must fire", *heads, "as declared"], 2)
+    for result in results:
+        cells = [Text(*MARKS[result.verdicts[name].state]) for name in CHECKS]
+        right = Text("yes", "green") if not result.wrong else Text("NO", "red")
+        table.add_row(result.plant.name, result.plant.fires or "nothing", *cells, right)
+    print_table(Console(), table)
+    print("R red, y yellow, . green; blank: unknown, as where one process has no channels")
+    print("  ".join(f"{head} {name}" for head, name in zip(heads, CHECKS, strict=True)))
+    for result in results:
+        for what in result.wrong:
+            print(f"{result.plant.name}: {what} ({result.ended or 'the run finished'})")
+    wrong = sum(bool(result.wrong) for result in results)
+    print(f"{many(len(results), 'run')}, {wrong} not as declared")

@@ -1,0 +1,83 @@
+"""`millpond doctor`: say what is wrong with a run, or prove that it would be said
+
+    millpond doctor runs/treasure
+    millpond doctor runs/treasure --json
+    millpond doctor --self-test
+
+Every check is green, yellow (worth a look), red (wrong) or unknown (and why). The exit code is 1
+if anything is red. --self-test plants each known bug in a real short run and prints which checks
+fired; the exit code is 1 unless exactly the right ones did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ..doctor import Evidence, Verdict, chance, examine, noise_scale
+from ..errors import BadConfig
+from ..train import Run
+from ._print import empty_table, print_table
+
+COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="millpond doctor",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", nargs="?", type=Path, help="the run's folder")
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    parser.add_argument("--self-test", action="store_true", help="plant every known bug")
+    parser.add_argument("--only", metavar="NAME", help="of --self-test, plants whose name has this")
+    options = parser.parse_args(args)
+    if options.self_test == (options.run is not None):
+        raise BadConfig("doctor: name one run, or use --self-test")
+    if options.self_test:
+        from ._self_test_text import self_test_and_show
+
+        return self_test_and_show(options.only or "", options.json)
+    if options.only:
+        raise BadConfig("doctor: --only belongs to --self-test")
+    verdicts = of_run(Run.open(options.run))
+    if options.json:
+        print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
+    else:
+        show(verdicts)
+    return int(any(verdict.state == "red" for verdict in verdicts))
+
+
+def of_run(run: Run) -> list[Verdict]:
+    """Every check of a run, worst first; a random policy is played, gradient noise is measured."""
+    evidence = Evidence.of(run)
+    if evidence.eval:
+        evidence.chance = chance(run)
+    evidence.noise = noise_scale(run)
+    return examine(evidence)
+
+
+def show(verdicts: list[Verdict]) -> None:
+    """A table, and below it the numbers and what to do about what fired."""
+    table = empty_table(["check", "state", "what was found"], 3)
+    for verdict in verdicts:
+        state = Text(verdict.state, style=COLOURS[verdict.state])
+        table.add_row(verdict.name, state, verdict.message)
+    print_table(Console(), table)
+    for verdict in verdicts:
+        if verdict.fired:
+            numbers = ", ".join(f"{name} {value}" for name, value in verdict.evidence.items())
+            print(f"{verdict.name}: {verdict.remedy} ({numbers})")
+        if scales := verdict.evidence.get("noise_scale"):
+            told = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
+            batch = verdict.evidence["batch"]
+            print(
+                f"gradient noise scale of each policy: {told}, in transitions; a batch has {batch}"
+            )

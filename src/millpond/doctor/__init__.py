@@ -1,0 +1,10 @@
+"""The doctor: says of a run which of the known causes of trouble it has, with the evidence."""
+
+from .chance import chance
+from .evidence import Evidence
+from .examine import CHECKS, examine
+from .noise import noise_scale
+from .verdict import Verdict
+from .watch import Watch
+
+__all__ = ["CHECKS", "Evidence", "Verdict", "Watch", "chance", "examine", "noise_scale"]

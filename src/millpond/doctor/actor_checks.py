@@ -1,0 +1,69 @@
+"""Checks of how actors act: with which parameters, and with which epsilon."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .evidence import Evidence
+from .rows_checks import no_health
+from .verdict import Verdict, green, red
+
+_ROUNDING = 1e-5  # of an epsilon computed by XLA and by NumPy
+
+
+def policy_lag(evidence: Evidence) -> Verdict:
+    """Updates that the acting parameters had missed, when their rows were taken."""
+    name = "policy-lag"
+    if not evidence.health:
+        return no_health(name, evidence)
+    most, bound = int(evidence.most("lag_max")), lag_bound(evidence)
+    rows = np.sum([one["lag"] for line in evidence.learners for one in line], axis=0)
+    numbers = dict(lag_max=most, bound=bound, rows_by_lag=rows.tolist())
+    if most > bound:
+        return red(
+            name,
+            f"actors played with parameters {most:,} updates old; {bound:,} are allowed",
+            "let actors pull before every cycle, learners publish after; lower --crew.credits",
+            **numbers,
+        )
+    return green(name, f"at most {most:,} updates old, of {bound:,} allowed", **numbers)
+
+
+def lag_bound(evidence: Evidence) -> int:
+    """What credits allow: rows that wait in channels, and the cycle that is under way."""
+    settings = evidence.settings
+    if settings.mode != "processes":
+        return 0  # everybody waits for everybody
+    # Rows of a lost incarnation wait in a channel of their own.
+    channels = 2 if evidence.losses else 1
+    return (channels * settings.crew.credits + 1) * settings.dqn.updates
+
+
+def epsilon_applied(evidence: Evidence) -> Verdict:
+    """The epsilon in the rows against the schedule at the steps that the learner counted."""
+    name = "epsilon-applied"
+    if not evidence.health:
+        return no_health(name, evidence)
+    off, allowed = evidence.most("epsilon_off"), _ROUNDING + _after_losses(evidence)
+    numbers = dict(off=off, allowed=round(allowed, 6))
+    if off > allowed:
+        return red(
+            name,
+            f"actors applied an epsilon {off:.3g} away from the schedule",
+            "compute epsilon where it is applied, from the steps of all actors (Acting.epsilon)",
+            **numbers,
+        )
+    return green(name, f"at most {off:.1g} away from the schedule", **numbers)
+
+
+def _after_losses(evidence: Evidence) -> float:
+    """A lost actor's successor may count from where it stood, not from where its rows ended."""
+    losses = min(3, len(evidence.losses))
+    if not losses:
+        return 0.0
+    settings, dqn = evidence.settings, evidence.settings.dqn
+    cycles = losses * (settings.crew.credits + 1) * settings.envs * dqn.update_every
+    steps = np.linspace(0, settings.steps, 1000).astype(np.uint32)
+    before = dqn.epsilon.at(steps, settings.steps)
+    after = dqn.epsilon.at(steps + np.uint32(cycles), settings.steps)
+    return float(np.abs(after - before).max())

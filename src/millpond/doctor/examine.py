@@ -1,0 +1,37 @@
+"""`examine(evidence)`: every check of the catalogue, by name, worst first."""
+
+from __future__ import annotations
+
+from .actor_checks import epsilon_applied, policy_lag
+from .evidence import Evidence
+from .learner_checks import learning, target_cadence, update_norm
+from .process_checks import process_health
+from .replay_checks import replay_fill, replay_turnover
+from .rows_checks import episode_borders, nstep_oracle, reward_scale, stack_parity
+from .transport_checks import channel_integrity, shared_memory, transfer_share, weights_hash
+from .verdict import ORDER, Check, Verdict
+
+CHECKS: dict[str, Check] = {
+    "process-health": process_health,
+    "shared-memory": shared_memory,
+    "channel-integrity": channel_integrity,
+    "weights-hash": weights_hash,
+    "episode-borders": episode_borders,
+    "stack-parity": stack_parity,
+    "nstep-oracle": nstep_oracle,
+    "reward-scale": reward_scale,
+    "policy-lag": policy_lag,
+    "epsilon-applied": epsilon_applied,
+    "replay-fill": replay_fill,
+    "replay-turnover": replay_turnover,
+    "target-cadence": target_cadence,
+    "update-norm": update_norm,
+    "transfer-share": transfer_share,
+    "learning": learning,
+}
+
+
+def examine(evidence: Evidence) -> list[Verdict]:
+    """What every check says, worst first."""
+    found = [check(evidence) for check in CHECKS.values()]
+    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))

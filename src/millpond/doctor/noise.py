@@ -1,0 +1,98 @@
+"""The gradient noise scale of a run: at which batch size a gradient is half signal, half noise.
+
+Measured afterwards, from replay and agent in the resume state: training pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from ..agents import DQN
+from ..agents.optimizer import Optimizer
+from ..errors import BadState
+from ..replay import Pond
+from ..train import Run, Settings
+from ..train.device_loop import make_agent
+from ..train.learner import Learner
+from ..train.provenance import traced_spec
+from ..train.study import PondStudy
+
+_BATCHES = 32
+_LARGEST = 1 << 30  # bytes of a resume state that are worth loading for it
+
+
+def noise_scale(run: Run) -> list[float | None] | None:
+    """Of every policy, in transitions; None where noise drowns it, or if no replay was saved.
+
+    Only learners of their own save one that can be read alone: in mode `fused` there is none.
+    """
+    settings, path = run.settings, run.resume_state
+    if settings.mode == "fused" or settings.replay != "pond":
+        return None
+    if not path.exists() or path.stat().st_size > _LARGEST:
+        return None
+    measure = _measure(settings)
+    try:
+        with contextlib.ExitStack() as stack:
+            return [measure(*one) for one in _saved(run, stack)]
+    except (OSError, SafetensorError, KeyError, BadState):
+        return None  # a file that cannot be read is told by `millpond resume`
+
+
+def _saved(run: Run, stack: contextlib.ExitStack) -> Iterator[tuple[Pond, Any, Any]]:
+    settings, dqn = run.settings, run.settings.dqn
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    file: Any = stack.enter_context(safe_open(run.resume_state, "numpy"))
+    spec = traced_spec(settings.world)
+    pond = Pond(spec, dqn.capacity, settings.envs, settings.window, settings.sampler)
+    for policy in range(settings.policies):
+        begin = f"['learners'][{policy}]["
+        names = [name for name in file.keys() if name.startswith(begin)]  # noqa: SIM118
+        arrays = {ast.literal_eval(name[len(begin) : -1]): file.get_tensor(name) for name in names}
+        learner = stack.enter_context(Learner.opened(settings, policy, folder))
+        learner.restore(arrays)
+        assert isinstance(learner.study, PondStudy)
+        yield pond, learner.state, learner.study.state
+
+
+def _measure(settings: Settings) -> Callable[[Pond, Any, Any], float | None]:
+    """trace(covariance of one transition's gradient) / |mean gradient|^2, of a policy."""
+    # A step of plain descent at rate 1 is the gradient, whatever the agent's own optimizer does.
+    plain = dataclasses.replace(settings.dqn, optimizer=Optimizer("sgd", clip=0.0))
+    probe = make_agent(dataclasses.replace(settings, dqn=plain))
+    assert isinstance(probe, DQN)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradients(pond: Pond, state: Any, replay: Any) -> jax.Array:
+        state = state._replace(optimizer=plain.optimizer.init(state.params))
+
+        def one(key: jax.Array) -> jax.Array:
+            _, batch = pond.sample(replay, key, plain.batch)
+            after, _ = probe.update(state, batch, jnp.float32(1), jnp.float32(1))
+            moved = jax.tree.map(jnp.subtract, state.params, after.params)
+            return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(moved)])
+
+        return jax.lax.map(one, jax.random.split(jax.random.key(0), _BATCHES))
+
+    def measure(pond: Pond, state: Any, replay: Any) -> float | None:
+        if not int(np.asarray(state.updates)):
+            return None
+        found = np.asarray(gradients(pond, state, replay))
+        mean = found.mean(0)
+        spread = float(((found - mean) ** 2).sum()) / (_BATCHES - 1)
+        signal = float((mean**2).sum()) - spread / _BATCHES
+        return plain.batch * spread / signal if signal > 0 else None
+
+    return measure

@@ -1,0 +1,100 @@
+"""`self_test(folder)`: each known bug in a real short run; which checks fire, and which should."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from ..errors import MillpondError
+from ..train import Run, train
+from .chance import chance
+from .evidence import Evidence
+from .examine import examine
+from .plants import PLANTS, Plant
+from .verdict import Verdict
+
+# Compiled once for all processes of all runs, and not for speed.
+_COMPILING = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+
+
+class Result(NamedTuple):
+    """What became of one planted bug."""
+
+    plant: Plant
+    verdicts: dict[str, Verdict]
+    ended: str  # the error that ended the run, if one did
+    seconds: float
+
+    @property
+    def fired(self) -> list[str]:
+        """Checks that are yellow or red."""
+        return [name for name, verdict in self.verdicts.items() if verdict.fired]
+
+    @property
+    def wrong(self) -> list[str]:
+        """What should have been otherwise; empty if all is as it was declared."""
+        plant, fired = self.plant, self.fired
+        found = [f"{plant.fires} is quiet"] if plant.fires and plant.fires not in fired else []
+        found += [f"{name} fired" for name in fired if name not in (plant.fires, *plant.may)]
+        if plant.all_green:
+            states = {name: verdict.state for name, verdict in self.verdicts.items()}
+            found += [f"{name} is unknown" for name, state in states.items() if state == "unknown"]
+        if not plant.fires and self.ended:
+            found.append(f"the run ended: {self.ended}")
+        return found
+
+
+def chosen(only: str = "") -> list[Plant]:
+    """The plants whose name, or whose check's name, contains `only`."""
+    return [plant for plant in PLANTS if only in plant.name or only in plant.fires]
+
+
+def self_test(folder: Path, plants: Sequence[Plant]) -> Iterator[Result]:
+    """Run every plant in a folder of its own, one after the other; the folders are removed."""
+    with _compiled_once(folder / "compiled"):
+        for number, plant in enumerate(plants):
+            path = folder / f"{number}"
+            yield planted(plant, path)
+            shutil.rmtree(path)
+
+
+def planted(plant: Plant, path: Path) -> Result:
+    """One run with one bug, examined as any run would be."""
+    run, began, ended = Run.create(path, plant.settings), time.perf_counter(), ""
+    try:
+        train(run, opener=plant.opener)
+    except MillpondError as error:
+        ended = f"{type(error).__name__}: {error}".partition("\n")[0]
+    evidence = Evidence.of(run)
+    if evidence.eval and not plant.fires:  # it is too early to judge the learning of the others
+        evidence.chance = chance(run)
+    verdicts = {verdict.name: verdict for verdict in examine(evidence)}
+    return Result(plant, verdicts, ended, time.perf_counter() - began)
+
+
+@contextmanager
+def _compiled_once(folder: Path) -> Generator[None]:
+    """One cache for this process and those it starts, unless there is one already."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        yield
+        return
+    names = {"JAX_COMPILATION_CACHE_DIR": str(folder), **_COMPILING}
+    os.environ.update(names)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]

@@ -1,0 +1,111 @@
+"""`millpond doctor --self-test`: every planted bug is found, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from millpond.cli import _self_test_text
+from millpond.cli.main import main
+from millpond.doctor import CHECKS, Evidence, Verdict, examine
+from millpond.doctor.plants import HEALTHY, PLANTS, Plant
+from millpond.doctor.self_test import Result, chosen, planted
+
+# What takes longest is left to --full: processes, and programs that must be compiled anew. Of
+# those that the catalogue marks, the ones without processes are always run.
+LONG = ("epsilon comes late", "learning rate 0", "min_fill never reached", "rewards 1000 times")
+
+
+def named(plant: Plant):
+    short = plant.settings.mode == "sequential" and not plant.name.startswith(LONG)
+    marks = [] if short or plant.all_green else [pytest.mark.full]
+    return pytest.param(plant, id=plant.name, marks=marks)
+
+
+@pytest.mark.parametrize("plant", [named(plant) for plant in PLANTS])
+def test_exactly_the_declared_checks_fire(plant, tmp_path):
+    result = planted(plant, tmp_path / "run")
+    assert result.wrong == [], (result.ended, result.verdicts)
+
+
+def test_every_bug_marked_in_the_catalogue_is_planted():
+    assert len({plant.name for plant in PLANTS}) == len(PLANTS)
+    fires = [plant.fires for plant in PLANTS]
+    assert {name for name in fires if name} <= set(CHECKS)
+    for name, least in (
+        ("stack-parity", 1),
+        ("target-cadence", 1),
+        ("channel-integrity", 2),  # a bit flip, a half-written slot
+        ("shared-memory", 1),
+        ("episode-borders", 1),
+        ("nstep-oracle", 1),
+        ("process-health", 3),  # SIGKILL, an exception, a hang
+    ):
+        assert fires.count(name) >= least, name
+    for plant in PLANTS:
+        assert set(plant.may) <= {"process-health", "reward-scale"}, "little may fire besides"
+
+
+def result_of(plant: Plant, ended: str = "", **states: str) -> Result:
+    """A made-up result; checks that are not named are green."""
+    verdicts = {name: Verdict(name, "green", "", {}) for name in CHECKS}
+    for name, state in states.items():
+        name = name.replace("_", "-")
+        verdicts[name] = Verdict(name, state, "", {})  # pyright: ignore
+    return Result(plant, verdicts, ended, 1.0)
+
+
+def test_a_result_says_what_is_wrong():
+    plant = Plant("bug", "stack-parity", may=("learning",))
+    assert result_of(plant, stack_parity="red").wrong == []
+    assert result_of(plant, "RunFailed", stack_parity="yellow", learning="red").wrong == []
+    assert result_of(plant).wrong == ["stack-parity is quiet"]
+    assert result_of(plant, stack_parity="unknown").wrong == ["stack-parity is quiet"]
+    assert result_of(plant, stack_parity="red", policy_lag="yellow").wrong == ["policy-lag fired"]
+    well = Plant("healthy")
+    assert result_of(well, learning="unknown").wrong == []
+    assert result_of(well, "RunFailed: x").wrong == ["the run ended: RunFailed: x"]
+    green = Plant("healthy", all_green=True)
+    assert result_of(green, learning="unknown").wrong == ["learning is unknown"]
+
+
+def test_plants_are_chosen_by_name_or_check():
+    assert chosen() == list(PLANTS)
+    assert [plant.fires for plant in chosen("missing done")] == ["episode-borders"]
+    assert {plant.fires for plant in chosen("channel-integrity")} == {"channel-integrity"}
+    assert len(chosen("healthy")) == 2
+
+
+def fake(monkeypatch, *results: Result) -> None:
+    monkeypatch.setattr(_self_test_text, "self_test", lambda folder, plants: iter(results))
+
+
+def test_the_command_prints_the_matrix(monkeypatch, capsys):
+    plant = Plant("a bug", "stack-parity")
+    fake(monkeypatch, result_of(Plant("healthy")), result_of(plant, stack_parity="red"))
+    assert main(["doctor", "--self-test"]) == 0
+    out = capsys.readouterr().out
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("a bug"))
+    assert row == ["a", "bug", "stack-parity", *".....R..........", "yes"]
+    assert "f stack-parity" in out
+    assert "2 runs, 0 not as declared" in out
+
+
+def test_the_command_fails_if_a_bug_is_not_found(monkeypatch, capsys):
+    fake(monkeypatch, result_of(Plant("a bug", "stack-parity"), learning="yellow"))
+    assert main(["doctor", "--self-test"]) == 1
+    out, err = capsys.readouterr()
+    assert "a bug: stack-parity is quiet (the run finished)" in out
+    assert "a bug: learning fired (the run finished)" in out
+    assert "stack-parity is quiet; learning fired" in err
+    fake(monkeypatch, result_of(Plant("a bug", "stack-parity"), learning="yellow"))
+    assert main(["doctor", "--self-test", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["wrong"] == ["stack-parity is quiet", "learning fired"]
+    assert found["states"]["learning"] == "yellow"
+
+
+def test_a_run_that_never_began_is_not_called_healthy():
+    states = {verdict.name: verdict.state for verdict in examine(Evidence(HEALTHY))}
+    assert {name for name, state in states.items() if state == "green"} == {"process-health"}
