@@ -4,9 +4,10 @@ BIN := .venv/bin
 
 ONLY ?= replay
 
-.PHONY: help demo test test-full check bench bench-gpu lock clean
+.PHONY: help demo demo-pqn test test-full check bench bench-gpu lock clean
 help:
-	@echo "make demo       set up and train PQN on MinAtar Breakout, with a curve (one to two minutes)"
+	@echo "make demo       set up and train a small mixture on MinAtar Breakout, with report and curve"
+	@echo "make demo-pqn   the same for a single PQN agent (one to two minutes)"
 	@echo "make test       set up and run the tests"
 	@echo "make check      ruff and pyright"
 	@echo "make test-full  long property, soak and fault tests"
@@ -14,7 +15,7 @@ help:
 	@echo "make bench ONLY=lake        the same for replay on disk, with recorded Atari play"
 	@echo "make bench ONLY=channel     rows between two processes against the peers, with torn rows counted"
 	@echo "make bench ONLY=pqn         PQN against a bare single-file one"
-	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it"
+	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it; ONLY=mixture"
 
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'millpond needs Python 3.11 or newer; set PYTHON=')"
@@ -23,8 +24,13 @@ help:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# The preset is made for 10M steps; so short a run learns more from each rollout, and faster.
+# Three cycles of four agents with a quarter of the usual batch, so that they end within minutes.
 demo: .venv/ready
+	$(BIN)/millpond mix minatar/breakout --frames 3e5 --envs 32 --updates 24 --pond 16384 \
+	    --big.steps 8 --big.capacity 131072 --eval-updates 12 --eval-episodes 32 --eval-turns 500
+
+# The preset is made for 10M steps; so short a run learns more from each rollout, and faster.
+demo-pqn: .venv/ready
 	$(BIN)/millpond train minatar/breakout --steps 400000 --eval-every 40000 \
 		--pqn.epochs 4 --pqn.optimizer.rate.start 1e-3
 

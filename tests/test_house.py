@@ -35,7 +35,8 @@ LAYERS = [
     LEAVES,
     {"flow"},
     {"train"},
-    {"process", "cluster"},
+    {"process", "cluster", "mixture"},
+    {"compare"},
     {"doctor", "view", "cli", "__main__"},
 ]
 

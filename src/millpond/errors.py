@@ -19,6 +19,7 @@ MillpondError
 ├── WeightsBroken   published parameters are not what was written; none were delivered
 ├── RunRefused      a folder that is no run, one of another version, or one in use
 ├── RunFailed       a run could not write its files
+├── Paused          a run waits for space on the disk; nothing that was saved is lost
 └── Diverged        a loss, gradient or parameter was not finite; the run stopped
 """
 
@@ -105,6 +106,10 @@ class RunFailed(MillpondError):
 
 class LearnerLost(RunFailed):
     """A learner process was killed or hung. The run can go on from its resume state."""
+
+
+class Paused(MillpondError):
+    """The disk is full. What was saved is untouched, and the run goes on when it is resumed."""
 
 
 class Diverged(MillpondError):

@@ -17,6 +17,7 @@ import numpy as np
 from rich.console import Console
 
 from ..errors import BadConfig
+from ..mixture import MixRun, is_mixture
 from ..train import Referee, Run, Scores
 from ..train.checkpoint import load_tree
 from ..train.device_loop import make_agent
@@ -33,15 +34,17 @@ def main(args: Sequence[str]) -> int:
     )
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--checkpoint", type=int, help="env steps; default the newest")
+    parser.add_argument(
+        "--checkpoint", type=int, help="env steps, or frames of a mixture; default the newest"
+    )
     parser.add_argument("--video", type=Path, help="film one episode: a .gif or an .mp4")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     options = parser.parse_args(args)
     if options.episodes < 2:
         raise BadConfig(f"--episodes must be at least 2, got {options.episodes}")
-    run = Run.open(options.run)
+    run = MixRun.open(options.run).everyone if is_mixture(options.run) else Run.open(options.run)
     kept = run.checkpoint(options.checkpoint)
-    params, _ = load_tree(kept.path, blank_params(run))
+    params = load_params(run, kept.path)
     pictures = film(run.settings, params, options.video) if options.video else 0
     result = compare(run, params, options.episodes)
     result |= {"run": str(run.path), "steps": kept.steps}
@@ -52,6 +55,21 @@ def main(args: Sequence[str]) -> int:
         if options.video:
             print(f"{pictures} pictures in {options.video}")
     return 0
+
+
+def load_params(run: Run, path: Path) -> Any:
+    """The parameters in a checkpoint: [policies]. A mixture's agents come before its BigAgents."""
+    blank = blank_params(run)
+    if not is_mixture(run.path):
+        return load_tree(path, blank)[0]
+    agents = MixRun.open(run.path).settings.policies
+    parts = {"agents": slice(0, agents), "big": slice(agents, None)}
+
+    def part(which: slice) -> Any:
+        return jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[which], tree), blank)
+
+    both, _ = load_tree(path, {name: part(which) for name, which in parts.items()})
+    return jax.tree.map(lambda a, b: np.concatenate([a, b]), both["agents"], both["big"])
 
 
 def blank_params(run: Run) -> Any:

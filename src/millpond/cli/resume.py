@@ -12,7 +12,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..mixture import MixRun, is_mixture
 from ..train import Run
+from ._mix_text import mix_and_show
 from ._train_text import train_and_show
 
 
@@ -24,4 +26,7 @@ def main(args: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, help="the run's folder")
-    return train_and_show(Run.open(parser.parse_args(args).run))
+    path = parser.parse_args(args).run
+    if is_mixture(path):
+        return mix_and_show(MixRun.open(path))
+    return train_and_show(Run.open(path))

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from ..metrics import read_metrics
+from ..mixture import MixRun, find_mixtures
 from ..train import Run, find_runs
 from ._print import empty_table, print_table
 
@@ -30,6 +31,8 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     options = parser.parse_args(args)
     found = [about(run) for run in find_runs(options.root)]
+    found += [about_mixture(run) for run in find_mixtures(options.root)]
+    found.sort(key=lambda one: one["run"])
     if options.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -61,6 +64,12 @@ def about(run: Run) -> dict[str, Any]:
         "best": max(returns) if returns else None,
         "checkpoints": [checkpoint.steps for checkpoint in run.checkpoints()],
     }
+
+
+def about_mixture(run: MixRun) -> dict[str, Any]:
+    """How a mixture stands; its steps are frames."""
+    one = about(run.everyone)
+    return one | {"agent": "mixture", "seed": run.settings.seed, "of": run.settings.frames}
 
 
 def _real(value: float | None) -> str:

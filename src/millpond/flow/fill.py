@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import threading
@@ -63,7 +64,6 @@ class Fill:
                 f"fill: a run has {self.runs.length} rows (core {core} and its context), the Pond "
                 f"keeps {pond.length} per env; lower core or raise the capacity"
             )
-        self._add = jax.jit(self._add_block, donate_argnums=0) if isinstance(pond, Pond) else None
         self._ready: queue.Queue[Any] = queue.Queue(1)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -93,8 +93,7 @@ class Fill:
             return None
         if state is None:
             raise BadConfig("fill: pass the Pond's state")
-        assert self._add is not None
-        return self._add(state, rows)
+        return _add_block(pond, state, rows)
 
     def whole(self, state: PondState | None = None) -> PondState | None:
         """Replace everything the Pond holds (a fresh state if none is given)."""
@@ -169,9 +168,11 @@ class Fill:
             for path, field in walk(self.lake.spec.obs, "obs")
         }
 
-    def _add_block(self, state: PondState, rows: Rows) -> PondState:
-        assert isinstance(self.pond, Pond)
-        return self.pond.add(state, _time_first(rows))
+
+# Compiled once for a Pond, however many fills it sees.
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _add_block(pond: Pond, state: PondState, rows: Rows) -> PondState:
+    return pond.add(state, _time_first(rows))
 
 
 def _time_first(rows: Rows) -> Rows:

@@ -56,10 +56,11 @@ class Referee:
     """Plays `episodes` whole episodes with every policy; the agents of one env play together.
 
     `referee.play(params)` is greedy; `referee.watch(name)` plays a scripted reference or `random`.
+    Whoever chooses by the returns does so by episodes of another `seed` than those that are told.
     """
 
-    def __init__(self, settings: Settings, episodes: int) -> None:
-        self.settings, self.episodes = settings, episodes
+    def __init__(self, settings: Settings, episodes: int, seed: int = EVALUATION_SEED) -> None:
+        self.settings, self.episodes, self.seed = settings, episodes, seed
         world: Any = settings.world
         self.population = Population(settings.members, world.num_agents, episodes)
         self.agent = make_agent(settings)
@@ -90,7 +91,7 @@ class Referee:
         return lambda params: self._on_host(params, move)
 
     def _on_device(self, params: Any, choose: Choose) -> tuple[Array, ...]:
-        population, seed = self.population, EVALUATION_SEED
+        population, seed = self.population, self.seed
         vector = VectorEnv(self.settings.world, population.all_envs)
         shape = (population.policies, population.envs)
         nothing = jnp.zeros(shape, np.float32), jnp.zeros(shape, np.int32), jnp.ones(shape, bool)
@@ -140,7 +141,7 @@ class Referee:
         """One episode per env, so that short episodes do not count more often than long ones."""
         world: Any = self.settings.world
         assert isinstance(world, HostEnv)
-        vector = world.vector(self.population.all_envs, EVALUATION_SEED)
+        vector = world.vector(self.population.all_envs, self.seed)
         look = jax.jit(self.player.look)
         history: Any = self.player.init()
         shape = (self.population.policies, self.population.envs)
@@ -151,7 +152,7 @@ class Referee:
                 flags = np.broadcast_to(vector.flags, vector.obs.shape[:2])
                 seen = self.population.by_policy((vector.obs, flags))
                 history, stacks = look(history, *seen)
-                action = choose(params, stacks, key_of(EVALUATION_SEED, Role.EVALUATE, time))
+                action = choose(params, stacks, key_of(self.seed, Role.EVALUATE, time))
                 rows = vector.step(np.asarray(self.population.by_env(action)))
                 rows = jax.device_get(self.population.by_policy(rows))
                 total += rows.reward * alive

@@ -42,12 +42,7 @@ class Run:
     @staticmethod
     def create(path: Path, settings: Settings) -> Run:
         """A new run in a folder that is empty or does not exist yet."""
-        if path.exists() and not path.is_dir():
-            raise RunRefused(f"{path} is a file; choose a new folder with --run")
-        if path.exists() and any(path.iterdir()):
-            ours = (path / "config.json").exists()
-            remedy = f"millpond resume {path} goes on with it, or " if ours else ""
-            raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
+        refuse_used(path)
         run = Run(path, settings)
         config = {"millpond_run": VERSION, "settings": settings.to_json()}
         write_whole(path / "config.json", json.dumps(config, indent=2).encode() + b"\n")
@@ -152,6 +147,16 @@ class Run:
         except RunRefused:
             return True
         return False
+
+
+def refuse_used(path: Path) -> None:
+    """Raise RunRefused unless a run may be made in this folder: it is empty, or not there."""
+    if path.exists() and not path.is_dir():
+        raise RunRefused(f"{path} is a file; choose a new folder with --run")
+    if path.exists() and any(path.iterdir()):
+        ours = (path / "config.json").exists()
+        remedy = f"millpond resume {path} goes on with it, or " if ours else ""
+        raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
 
 
 def find_runs(root: Path) -> Iterator[Run]:

@@ -39,9 +39,9 @@ def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) 
     try:
         while True:
             with (
-                _debugging(run.settings),
+                debugging(run.settings),
                 opener(run.settings, run.path) as loop,
-                _stop_asked() as asked,
+                stop_asked() as asked,
             ):
                 session = _Session(run, loop, told, asked)
                 try:
@@ -192,7 +192,7 @@ class _Session:
     def _guard(self, before: int) -> None:
         """Stop before anything bad is logged, evaluated or saved."""
         bad = self.loop.bad(self.state)
-        wrong = bad | np.asarray(_not_finite(self.state.agent.params))
+        wrong = bad | np.asarray(not_finite(self.state.agent.params))
         if not wrong.any():
             return
         policy = int(np.argmax(wrong))
@@ -238,7 +238,7 @@ def summary(sums: Sums) -> dict[str, Any]:
 
 
 @jax.jit
-def _not_finite(params: Any) -> Array:
+def not_finite(params: Any) -> Array:
     """Which policies have a parameter that is no finite number: bool[policies]."""
     leaves = [~jnp.isfinite(p).reshape(len(p), -1).all(1) for p in jax.tree.leaves(params)]
     return jnp.stack(leaves).any(0)
@@ -258,7 +258,7 @@ def resume_point(run: Run) -> int:
 
 
 @contextmanager
-def _debugging(settings: Settings) -> Generator[None]:
+def debugging(settings: Settings) -> Generator[None]:
     """Without jit, so that a debugger can step through and an error names its line; NaNs raise."""
     if not settings.debug:
         yield
@@ -270,7 +270,7 @@ def _debugging(settings: Settings) -> Generator[None]:
 
 
 @contextmanager
-def _stop_asked() -> Generator[list[int]]:
+def stop_asked() -> Generator[list[int]]:
     """Signals received; the second Ctrl-C is no longer ours."""
     asked: list[int] = []
 
@@ -297,4 +297,4 @@ def curve(run: Run) -> tuple[list[int], list[float]]:
     return [line["steps"] for line in lines], [line["return"] for line in lines]
 
 
-__all__ = ["Told", "curve", "resume_point", "summary", "train"]
+__all__ = ["Told", "curve", "not_finite", "resume_point", "stop_asked", "summary", "train"]

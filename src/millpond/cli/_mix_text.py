@@ -1,0 +1,102 @@
+"""What a mixture shows while it goes and when it has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..compare import Arm
+from ..compare.results import of_run, summary
+from ..errors import Diverged, Paused
+from ..metrics import read_metrics
+from ..mixture import MixRun, mix
+from ..train.checkpoint import about_file
+from ..view import save_curve, terminal_curve
+from ..view.report import save_report
+
+
+def mix_and_show(run: MixRun) -> int:
+    """Go to the end with a line per event, then the curve; the exit code."""
+    console, settings = Console(stderr=True), run.settings
+    begin = frames_saved(run)
+    where = f" from frame {begin:,}" if begin else ""
+    title = f"{settings.env}, mixture of {settings.agents}, {settings.frames:,} frames{where}"
+    console.print(f"{title}: {run.path}", soft_wrap=True)
+    try:
+        digest = mix(run, Teller(console))
+    except KeyboardInterrupt:
+        again = f"millpond resume {run.path} goes on from frame {frames_saved(run):,}"
+        console.print(f"stopped; {again}", soft_wrap=True)
+        return 130
+    except Paused as error:
+        console.print(f"{error}", style="yellow", soft_wrap=True)
+        return 4
+    except Diverged as error:
+        console.print(f"diverged: {error}", style="red", soft_wrap=True)
+        return 3
+    show_mixture(run)
+    print(f"parameters {digest}")
+    return 0
+
+
+def frames_saved(run: MixRun) -> int:
+    """Frames at which the mixture would go on."""
+    path = run.folder.resume_state
+    return int(about_file(path)["frames"]) if path.exists() else 0
+
+
+class Teller:
+    """`told` of a mixture: one line for every event that matters."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        text = self._text(line)
+        if text:
+            self.console.print(f"{line['frames']:>12,} frames   {text}", soft_wrap=True)
+
+    def _text(self, line: dict[str, Any]) -> str:
+        kind = line["kind"]
+        if kind == "eval":
+            text = f"{line['when']:<7} greedy {line['return']:.2f}"
+            return f"{text}   BigAgent {line['big_return']:.2f}"
+        if kind == "fill":
+            share = f"{line['big_pond_fill']:.0%} of BigPond"
+            return f"filled {share} from a Lake of {line['lake_rows']:,} rows"
+        if kind == "big":
+            per_row = f"{line['samples_per_row']:.2f} samples per row"
+            return f"BigAgent took {line['minibatches']:,} minibatches, {per_row}"
+        if kind == "reset":
+            cloned = sum(line["cloned"])
+            return f"reset {line['cycle']}: cloned in {cloned} of {len(line['cloned'])} members"
+        if kind == "recloned":
+            return f"agent {line['policy']} diverged: now a copy of agent {line['copy_of']}"
+        return ""
+
+
+def show_mixture(run: MixRun) -> None:
+    """The agents' greedy returns by frames, in the terminal and as a picture in the folder."""
+    lines = list(read_metrics(run.folder.metrics, "eval"))
+    frames, returns = [x["frames"] for x in lines], [x["return"] for x in lines]
+    title = f"{run.settings.env}, mixture: mean greedy return of the agents by frames"
+    print(terminal_curve(frames, returns, title))
+    save_curve(run.path / "curve.png", frames, returns, title, "frames", "return")
+    settings = run.settings
+    arm = Arm("mixture", f"of {settings.agents} agents", settings, settings.agents)
+    found = summary(arm, of_run(run.path, arm, settings.members))
+    about = {"env": settings.env, "frames": settings.frames, "seeds": settings.members}
+    write_report(run.path / "report.html", {**about, "arms": [found], "pairs": []})
+    print(f"BigAgent at the end {lines[-1]['big_return']:.2f}, agents {lines[-1]['return']:.2f}")
+
+
+def write_report(path: Path, results: dict[str, Any]) -> None:
+    """The page, and where it is; what was computed is not lost for want of a package."""
+    try:
+        save_report(path, results)
+    except ImportError as error:
+        print(f"no {path.name}: {error}; install plotly and give the same command again")
+    else:
+        print(f"report: {path}")

@@ -1,0 +1,114 @@
+"""`millpond compare`: run arms over seeds and say which is better, and how sure that is
+
+    millpond compare --preset mixture-vs-single --env minatar/breakout --frames 1e8 --seeds 10
+    millpond compare --arms dqn,pqn --env treasurehunt-small --frames 2e5 --seeds 10
+    millpond compare --env minatar/breakout --frames 1e7 --seeds 5 \\
+        --arm "none=mixture" --arm "fifth=mixture big.own_fraction=0.2" --set lake.envs=32
+
+An arm is a name and settings: NAME=KIND KEY=VALUE ... with KIND single, mixture, apart, alone, an
+agent (dqn, pqn) or a mode of training. What is finished is not run again: call it as before to go
+on. Writes results.json, report.html and report.png into the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..compare import PRESETS, Arm, Study, make_arms
+from ..compare.arms import pair
+from ..errors import BadConfig, Paused
+from ..train.session import Told
+from ..view.report import arms_table, pairs_table, save_picture
+from ._mix_text import Teller, write_report
+from ._print import empty_table, print_table
+from .mix import whole
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="millpond compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--env", required=True)
+    parser.add_argument("--preset", choices=sorted(PRESETS), help="arms fixed beforehand")
+    parser.add_argument("--only", help="names of the preset's arms to run, such as A,B")
+    parser.add_argument("--arms", help="kinds, separated by commas: dqn,pqn")
+    parser.add_argument("--arm", action="append", default=[], help="NAME=KIND KEY=VALUE ...")
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, for every arm")
+    parser.add_argument("--frames", type=whole, required=True, help="of each seed, such as 1e7")
+    parser.add_argument("--seeds", type=whole, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--agents", type=whole, default=4, help="of mixture and apart")
+    parser.add_argument(
+        "--together", type=int, default=0, help="seeds in one run; 0: all, if it can"
+    )
+    parser.add_argument("--out", type=Path, help="default runs/compare-ENV-FRAMES")
+    options = parser.parse_args(args)
+    common = dict(pair(text) for text in options.set)
+    arms = make_arms(chosen(options), options.env, options.frames, common, options.agents)
+    name = options.env.replace("/", "-").replace(":", "-")
+    out = options.out or Path("runs") / f"compare-{name}-{options.frames}"
+    study = Study.open(
+        out, arms, options.env, options.frames, options.seeds, options.seed, options.together
+    )
+    console = Console(stderr=True)
+    try:
+        results = study.go(lambda *run: _announce(console, *run))
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on from here", soft_wrap=True)
+        return 130
+    except Paused as error:
+        console.print(f"{error}; then the same command goes on", style="yellow", soft_wrap=True)
+        return 4
+    save_picture(out / "report.png", results)
+    show(results)
+    write_report(out / "report.html", results)
+    return 0
+
+
+def chosen(options: Any) -> list[str]:
+    """The arms asked for, as text."""
+    ways = [bool(options.preset), bool(options.arms), bool(options.arm)]
+    if sum(ways) != 1:
+        raise BadConfig("compare: name the arms by one of --preset, --arms or --arm (repeated)")
+    if options.only and not options.preset:
+        raise BadConfig("compare: --only chooses among the arms of a --preset")
+    if options.arm:
+        return options.arm
+    if options.arms:
+        return options.arms.split(",")
+    texts = list(PRESETS[options.preset])
+    wanted = options.only.split(",") if options.only else [t.partition("=")[0] for t in texts]
+    if unknown := set(wanted) - {text.partition("=")[0] for text in texts}:
+        raise BadConfig(f"compare: {options.preset} has no arm {', '.join(sorted(unknown))}")
+    return [text for text in texts if text.partition("=")[0] in wanted]
+
+
+def _announce(console: Console, arm: Arm, first: int, last: int) -> Told:
+    console.print(f"arm {arm.name} ({arm.about}), seeds {first} to {last}", soft_wrap=True)
+    teller = Teller(console)
+
+    def told(line: dict[str, Any]) -> None:
+        if line["kind"] == "eval" and "when" not in line:
+            console.print(f"{line['steps']:>12,} steps    greedy {line['return']:.2f}")
+        else:
+            teller(line)
+
+    return told
+
+
+def show(results: dict[str, Any]) -> None:
+    """Both tables."""
+    for heads, rows in (arms_table(results), pairs_table(results)):
+        table = empty_table(heads, 2)
+        for row in rows:
+            table.add_row(*row)
+        print_table(Console(), table)

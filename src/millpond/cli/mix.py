@@ -1,0 +1,90 @@
+"""`millpond mix`: train a mixture: several agents, their Lake, and a BigAgent that unites them
+
+    millpond mix minatar/breakout --frames 2e6 --run runs/mixture
+    millpond mix minatar/asterix --frames 1e7 --big.init scratch --clone.gate 0.5
+    millpond mix minatar/breakout --transfer live
+    millpond mix minatar/breakout --debug
+
+Every setting is an option; the env's preset gives those of network, PQN and DQN.
+`millpond resume RUN` goes on with a mixture that was stopped or killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from ..envs import spec_of
+from ..metrics import import_tracker
+from ..mixture import MixRun, MixSettings, mix_from, tiny_mix, with_frames
+from ..train.presets import settings_for
+from ._mix_text import mix_and_show
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="millpond mix",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="millpond mix ENV --help lists every setting.",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("env", nargs="?", help="an env that runs in JAX and has one agent")
+    parser.add_argument("--run", type=Path, help="a new folder for the run")
+    parser.add_argument("--preset", type=Path, help="a TOML file, or a preset's name")
+    parser.add_argument("--frames", type=whole, help="such as 2e6; of each member, all its agents")
+    known, rest = parser.parse_known_args(args)
+    if known.env is None or known.env.startswith("-"):
+        print(parser.format_help())
+        return 0 if {"-h", "--help"} & set(args) else 2
+    base = mix_from(settings_for(known.env, known.preset))
+    base = tiny_mix(base) if "--debug" in rest else base
+    if known.frames is not None:
+        base = with_frames(base, known.frames)
+    settings = parse_mix(base, rest)
+    spec_of(settings.world)  # what is not installed is told before there is a folder
+    if settings.track:
+        import_tracker(settings.track)
+    return mix_and_show(MixRun.create(known.run or free_folder(settings), settings))
+
+
+def whole(text: str) -> int:
+    """A whole number, also as 2e6."""
+    number = float(text)
+    if not number.is_integer() or number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return int(number)
+
+
+def parse_mix(base: MixSettings, args: Sequence[str]) -> MixSettings:
+    """The settings with the options of the command line; wrong ones end the program."""
+    typed: Any = dataclasses.make_dataclass(
+        "MixSettings",
+        [
+            ("env", tyro.conf.Suppress[str]),
+            ("world", type(base.world)),
+            ("frames", tyro.conf.Suppress[int]),
+        ],
+        bases=(MixSettings,),
+        frozen=True,
+    )
+    fields = {f.name: getattr(base, f.name) for f in dataclasses.fields(base)}
+    prog = f"millpond mix {base.env}"
+    chosen = tyro.cli(typed, prog=prog, args=list(args), default=typed(**fields))
+    return MixSettings(**{name: getattr(chosen, name) for name in fields})
+
+
+def free_folder(settings: MixSettings) -> Path:
+    """runs/ENV-mix-SEED, with a number behind it if that is taken."""
+    name = f"{settings.env.replace('/', '-').replace(':', '-')}-mix-{settings.seed}"
+    path, number = Path("runs") / name, 2
+    while path.exists():
+        path, number = Path("runs") / f"{name}-{number}", number + 1
+    return path

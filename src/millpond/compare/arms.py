@@ -1,0 +1,161 @@
+"""`Arm`: a name and settings. What is compared is how arms score after equal frames.
+
+single    one PQN agent with all frames
+mixture   the mixture, its agents with equal shares of them
+apart     as many PQN agents with equal shares, which share nothing
+alone     one PQN agent with resets from its own Lake, after as many frames as the mixture's
+dqn, pqn, and every value of the setting `mode`: the env's preset with that one
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from ..config import from_plain, nearest, to_plain
+from ..errors import BadConfig
+from ..mixture import MixSettings, mix_from, with_frames
+from ..train import Settings
+from ..train.presets import settings_for
+
+_KINDS = {
+    "single": "one PQN agent with all frames",
+    "mixture": "the mixture",
+    "apart": "PQN agents with equal shares of the frames, which share nothing",
+    "alone": "one PQN agent with resets from its own Lake",
+}
+# Named in advance, so that nobody chooses the arms by their scores.
+PRESETS = {
+    "mixture-vs-single": ("A=single", "B=mixture", "C=apart", "D=alone"),
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm: all its runs have these settings but for seed and members.
+
+    `per_seed` policies together are one seed; their mean return is its score.
+    """
+
+    name: str
+    about: str
+    settings: Settings | MixSettings
+    per_seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides the arm's runs, as plain values."""
+        return {"name": self.name, "about": self.about, "settings": to_plain(self.settings)}
+
+    def runs_of(self, seed: int, seeds: int) -> Settings | MixSettings:
+        """The settings of one run of so many seeds."""
+        settings = self.settings
+        members = seeds
+        if isinstance(settings, Settings):
+            members = seeds * self.per_seed // settings.world.num_agents
+        return dataclasses.replace(settings, seed=seed, members=members)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether many seeds run as one program."""
+        settings = self.settings
+        return isinstance(settings, MixSettings) or settings.on_device
+
+
+def make_arm(text: str, env: str, frames: int, common: Mapping[str, str], agents: int = 4) -> Arm:
+    """An arm from `NAME=KIND KEY=VALUE ...` or `KIND`; `common` holds for all that know the key."""
+    words = text.split()
+    name, _, kind = words[0].rpartition("=")
+    preset = settings_for(env)
+    settings, about, per_seed = _settings(kind, preset, frames, agents)
+    own = dict(pair(word) for word in words[1:])
+    known = {key: value for key, value in common.items() if _has(settings, key)}
+    settings = changed(settings, known)
+    if kind == "alone":  # its resets come at the same frames as the mixture's
+        settings = dataclasses.replace(settings, updates=settings.updates * agents)
+    settings = changed(settings, own)
+    more = f", {' '.join(words[1:])}" if own else ""
+    return Arm(name or kind, about + more, settings, per_seed)
+
+
+def make_arms(
+    texts: list[str], env: str, frames: int, common: Mapping[str, str], agents: int = 4
+) -> list[Arm]:
+    """All arms; their names must differ, and every common setting must be known to one of them."""
+    arms = [make_arm(text, env, frames, common, agents) for text in texts]
+    names = [arm.name for arm in arms]
+    if len(arms) < 2 or len(set(names)) < len(names):
+        raise BadConfig(f"compare: needs two arms or more of different names, got {names}")
+    for key in common:
+        if not any(_has(arm.settings, key) for arm in arms):
+            raise BadConfig(f"compare: no arm has a setting '{key}'")
+    return arms
+
+
+def _settings(
+    kind: str, preset: Settings, frames: int, agents: int
+) -> tuple[Settings | MixSettings, str, int]:
+    """Settings, what they are, and policies per seed."""
+    per_step = preset.world.frames_per_step
+    if kind in ("mixture", "alone"):
+        number = agents if kind == "mixture" else 1
+        mixture = with_frames(dataclasses.replace(mix_from(preset), agents=agents), frames)
+        mixture = dataclasses.replace(mixture, agents=number)
+        return mixture, f"{_KINDS[kind]} of {number}" if number > 1 else _KINDS[kind], number
+    number = agents if kind == "apart" else 1
+    steps = -(-frames // (per_step * number))
+    each = preset.world.num_agents
+    if kind in ("single", "apart"):
+        if each != 1:
+            raise BadConfig(f"compare: {kind} needs an env with one agent, {preset.env} has {each}")
+        return dataclasses.replace(preset, agent="pqn", steps=steps), _KINDS[kind], number
+    for setting in ("agent", "mode"):
+        if kind in _options(setting):
+            values: dict[str, Any] = {setting: kind}
+            return dataclasses.replace(preset, steps=steps, **values), f"{setting} {kind}", each
+    known = [*_KINDS, *_options("agent"), *_options("mode")]
+    raise BadConfig(f"compare: there is no arm '{kind}'; {nearest(kind, known)}")
+
+
+def _options(setting: str) -> tuple[str, ...]:
+    """The values a setting of `train` can have, if there is such a setting."""
+    hint = get_type_hints(Settings).get(setting)
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def changed(settings: Any, changes: Mapping[str, str]) -> Any:
+    """Settings with `big.own_fraction=0.2` and the like; BadConfig names what is wrong."""
+    plain: dict[str, Any] = {}
+    for key, text in changes.items():
+        *path, last = key.replace("-", "_").split(".")
+        place = plain
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = _value(text)
+    return from_plain(type(settings), plain, settings)
+
+
+def _value(text: str) -> Any:
+    """A number, a flag or a list as TOML writes it, else the text itself."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def pair(word: str) -> tuple[str, str]:
+    """`KEY=VALUE` as both."""
+    key, equals, value = word.partition("=")
+    if not equals:
+        raise BadConfig(f"compare: expected KEY=VALUE, got {word!r}")
+    return key, value
+
+
+def _has(settings: Any, key: str) -> bool:
+    for part in key.replace("-", "_").split("."):
+        if not hasattr(settings, part):
+            return False
+        settings = getattr(settings, part)
+    return True

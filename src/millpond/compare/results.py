@@ -1,0 +1,132 @@
+"""What the runs of an arm came to: scores by seed, curves, resets. From their metrics alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..metrics import read_metrics
+from ..mixture import MixSettings
+from . import stats
+from .arms import Arm
+
+Plain = dict[str, Any]
+
+
+def of_run(path: Path, arm: Arm, seeds: int) -> Plain:
+    """One finished run of so many seeds; lists have one entry per seed."""
+    lines = list(read_metrics(path / "metrics.jsonl"))
+    return _of_mixture(lines) if isinstance(arm.settings, MixSettings) else _of_train(lines, seeds)
+
+
+def _of_train(lines: list[Plain], seeds: int) -> Plain:
+    evaluations = [line for line in lines if line["kind"] == "eval"]
+    last = [line for line in lines if line["kind"] == "train"][-1]
+
+    def by_seed(line: Plain) -> list[float]:
+        return np.array(line["returns"]).reshape(seeds, -1).mean(1).tolist()
+
+    policies = len(evaluations[-1]["returns"]) // seeds
+    return {
+        "scores": by_seed(evaluations[-1]),
+        "frames": last["frames"] / seeds,
+        "gradient_steps": last["updates"] * policies,
+        "curve": [[line["frames"] / seeds, by_seed(line)] for line in evaluations],
+    }
+
+
+def _of_mixture(lines: list[Plain]) -> Plain:
+    evaluations = [line for line in lines if line["kind"] == "eval"]
+    last = [line for line in lines if line["kind"] == "train"][-1]
+    agents = len(evaluations[-1]["returns"][0])
+
+    def by_seed(line: Plain) -> list[float]:
+        return np.array(line["returns"]).mean(1).tolist()
+
+    resets: list[Plain] = []
+    for line in lines:
+        if line["kind"] == "reset":
+            since = {"cycle": line["cycle"], "frames": line["frames"], "target": line["target"]}
+            resets.append({**since, "cloned": line["cloned"], "points": []})
+        elif line["kind"] == "eval" and resets and line["when"] != "final":
+            resets[-1]["points"].append([line["frames"] - resets[-1]["frames"], by_seed(line)])
+    took = [line["frames_to_recovery"] for line in lines if line["kind"] == "recovery"]
+    return {
+        "scores": by_seed(evaluations[-1]),
+        "big": evaluations[-1]["big"],
+        "frames": last["frames"],
+        "gradient_steps": last["updates"] * agents + last["big_updates"],
+        "curve": [[line["frames"], by_seed(line)] for line in evaluations],
+        "big_curve": [[line["frames"], line["big"]] for line in evaluations],
+        "resets": resets,
+        "frames_to_recovery": took,
+        "recloned": sum(line["kind"] == "recloned" for line in lines),
+    }
+
+
+def together(runs: list[Plain]) -> Plain:
+    """The runs of one arm as one: their seeds side by side."""
+    if len(runs) == 1:
+        return runs[0]
+    whole: Plain = {
+        name: [x for run in runs for x in run[name]]
+        for name in ("scores", "big")
+        if name in runs[0]
+    }
+    for name in ("frames", "gradient_steps"):
+        whole[name] = float(np.mean([run[name] for run in runs]))
+    for name in ("curve", "big_curve"):
+        if name in runs[0]:
+            whole[name] = _side_by_side([run[name] for run in runs])
+    if "resets" in runs[0]:
+        whole["resets"] = [
+            {
+                **parts[0],
+                "target": [x for part in parts for x in part["target"]],
+                "cloned": [x for part in parts for x in part["cloned"]],
+                "points": _side_by_side([part["points"] for part in parts]),
+            }
+            for parts in zip(*(run["resets"] for run in runs), strict=False)
+        ]
+        whole["frames_to_recovery"] = [
+            [x for part in parts for x in part]
+            for parts in zip(*(run["frames_to_recovery"] for run in runs), strict=False)
+        ]
+        whole["recloned"] = sum(run["recloned"] for run in runs)
+    return whole
+
+
+def _side_by_side(curves: list[Any]) -> list[Any]:
+    """Curves of several runs, which were evaluated at nearly the same frames."""
+    return [
+        [float(np.mean([x for x, _ in points])), [y for _, ys in points for y in ys]]
+        for points in zip(*curves, strict=False)
+    ]
+
+
+def summary(arm: Arm, found: Plain) -> Plain:
+    """An arm with its statistics."""
+    scores = found["scores"]
+    numbers: Plain = {
+        "name": arm.name,
+        "about": arm.about,
+        "mean": float(np.mean(scores)),
+        "iqm": stats.iqm(scores),
+        "interval": stats.interval(scores),
+    }
+    if "big" in found:
+        numbers["big_mean"] = float(np.mean(found["big"]))
+        numbers["big_iqm"] = stats.iqm(found["big"])
+    return numbers | found
+
+
+def pairs(arms: list[Plain]) -> list[Plain]:
+    """Every arm against every one before it."""
+    found: list[Plain] = []
+    for later, second in enumerate(arms):
+        for first in arms[:later]:
+            against = stats.versus(second["scores"], first["scores"])
+            found.append({"of": second["name"], "over": first["name"], **against._asdict()})
+    return found

@@ -1,0 +1,131 @@
+"""`Study`: arms over seeds in one folder. What is finished is not run again.
+
+compare.json           the arms and their settings: an arm asked for again must be the same
+arms/NAME/seeds-A-B    one run of seeds A to B
+results.json           what came of it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunRefused
+from ..mixture import MixRun, MixSettings, mix
+from ..train import Run, train
+from ..train.checkpoint import write_whole
+from ..train.session import Told
+from . import results
+from .arms import Arm
+
+# begun(arm, first seed, last seed) -> told of that run
+Begun = Callable[[Arm, int, int], Told]
+
+
+@dataclass(frozen=True)
+class Study:
+    """`study = Study.open(path, arms, seeds)`, then `study.go()` as often as it takes."""
+
+    path: Path
+    arms: tuple[Arm, ...]
+    env: str
+    frames: int
+    seeds: int
+    seed: int = 0
+    together: int = 0  # seeds in one run; 0: all where they run as one program, else one
+
+    @staticmethod
+    def open(
+        path: Path, arms: list[Arm], env: str, frames: int, seeds: int, seed: int, together: int
+    ) -> Study:
+        """A new study, or the same one again, with more arms or with fewer of them.
+
+        Another one's folder raises RunRefused.
+        """
+        study = Study(path, tuple(arms), env, frames, seeds, seed, together)
+        file, about = path / "compare.json", _plain(study._about())
+        if file.exists():
+            before = json.loads(file.read_text(encoding="utf-8"))
+            old = {arm["name"]: arm for arm in before.pop("arms")}
+            new = {arm["name"]: arm for arm in about["arms"]}
+            same = all(old[name] == new[name] for name in old.keys() & new.keys())
+            if not same or before != {key: about[key] for key in about if key != "arms"}:
+                raise RunRefused(
+                    f"{path} holds a comparison of other seeds, frames or settings; call it as "
+                    "before to go on with it, or choose another folder with --out"
+                )
+            about["arms"] = list((old | new).values())
+        elif path.exists() and any(path.iterdir()):
+            raise RunRefused(f"{path} is not empty; choose another folder with --out")
+        write_whole(file, json.dumps(about, indent=2, sort_keys=True).encode() + b"\n")
+        return study
+
+    def go(self, begun: Begun = lambda *_: lambda line: None) -> dict[str, Any]:
+        """Run what is missing; the results, which are also written after every arm.
+
+        Interrupted, it goes on where it was when called again.
+        """
+        found: dict[str, Any] = {}
+        for arm in self.arms:
+            for first, last in self._parts(arm):
+                self._run(arm, first, last, begun)
+            found = self.results()
+            write_whole(self.path / "results.json", json.dumps(found, indent=1).encode() + b"\n")
+        return found
+
+    def results(self) -> dict[str, Any]:
+        """What the arms that are finished came to."""
+        arms: list[dict[str, Any]] = []
+        for arm in self.arms:
+            parts = [(self._folder(arm, a, b), b - a + 1) for a, b in self._parts(arm)]
+            if all(_finished(folder, arm) for folder, _ in parts):
+                runs = [results.of_run(folder, arm, seeds) for folder, seeds in parts]
+                arms.append(results.summary(arm, results.together(runs)))
+        about = {name: value for name, value in self._about().items() if name != "arms"}
+        return {**about, "arms": arms, "pairs": results.pairs(arms)}
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "env": self.env,
+            "frames": self.frames,
+            "seeds": self.seeds,
+            "seed": self.seed,
+            "together": self.together,
+            "arms": [arm.to_json() for arm in self.arms],
+        }
+
+    def _parts(self, arm: Arm) -> list[tuple[int, int]]:
+        """First and last seed of every run."""
+        size = self.together or (self.seeds if arm.at_once else 1)
+        return [(first, min(first + size, self.seeds) - 1) for first in range(0, self.seeds, size)]
+
+    def _folder(self, arm: Arm, first: int, last: int) -> Path:
+        return self.path / "arms" / arm.name / f"seeds-{first}-{last}"
+
+    def _run(self, arm: Arm, first: int, last: int, begun: Begun) -> None:
+        folder = self._folder(arm, first, last)
+        if _finished(folder, arm):
+            return
+        settings = arm.runs_of(self.seed + first, last - first + 1)
+        new = not (folder / "config.json").exists()
+        told = begun(arm, first, last)
+        if isinstance(settings, MixSettings):
+            mix(MixRun.create(folder, settings) if new else MixRun.open(folder), told)
+        else:
+            train(Run.create(folder, settings) if new else Run.open(folder), told)
+
+
+def _plain(about: dict[str, Any]) -> dict[str, Any]:
+    """As it comes back from a file: lists for tuples."""
+    return json.loads(json.dumps(about))
+
+
+def _finished(folder: Path, arm: Arm) -> bool:
+    if not (folder / "config.json").exists():
+        return False
+    mixture = isinstance(arm.settings, MixSettings)
+    run = MixRun.open(folder).folder if mixture else Run.open(folder)
+    return run.status()["state"] == "finished"

@@ -1,0 +1,17 @@
+"""The mixture: agents that learn apart, a Lake of what they did, a BigAgent that unites them."""
+
+from .presets import mix_from, tiny_mix, with_frames
+from .run import MixRun, find_mixtures, is_mixture
+from .session import mix
+from .settings import MixSettings
+
+__all__ = [
+    "MixRun",
+    "MixSettings",
+    "find_mixtures",
+    "is_mixture",
+    "mix",
+    "mix_from",
+    "tiny_mix",
+    "with_frames",
+]

@@ -1,0 +1,99 @@
+"""`Agents`: PQN agents that learn each for itself and pour what they do into their own Ponds."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import PQN, AgentState, Rollout
+from ..replay import Pond
+from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Rows, pack_flags
+from ..train.keys import Role
+from ..train.tally import Sums, count, learned, no_sums
+from .acting import Acting, ActingState
+from .settings import MixSettings
+
+
+class AgentsState(NamedTuple):
+    """The agents between two updates: arrays only."""
+
+    acting: ActingState
+    agent: AgentState  # [policies]
+    ponds: Any  # PondState [policies]; None where rows go elsewhere
+
+
+class Agents:
+    """One jitted program for the agents of all members.
+
+    `state, sums, rows = agents.update(state, sums)` is the pure step: a rollout, then PQN's passes
+    over it. PQN never learns from a Pond. `agents.round(state, updates)` takes many and pours.
+    """
+
+    def __init__(self, settings: MixSettings) -> None:
+        self.settings = settings
+        playing = settings.playing
+        horizon = settings.updates * settings.rows_per_update
+        self.acting = Acting(playing, settings.epsilon, horizon, settings.agents, salt=0)
+        agent = self.acting.agent
+        assert isinstance(agent, PQN)
+        self.agent = agent
+        self.pond = Pond(self.acting.spec, settings.pond, settings.envs, playing.window)
+        self._round = jax.jit(self._run, donate_argnums=0)
+
+    def init(self, ponds: bool = True) -> AgentsState:
+        """Fresh agents, envs and, unless rows go elsewhere, Ponds."""
+        keys = jax.random.split(self.acting.key(Role.PARAMETERS, 0), self.settings.policies)
+        filled = self.pond.init_many(self.settings.policies) if ponds else None
+        return AgentsState(self.acting.init(), jax.vmap(self.agent.init)(keys), filled)
+
+    def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
+        """So many updates of every agent, their rows poured; `state` is used up."""
+        state, sums = self._round(state, no_sums(self.settings.policies), updates)
+        return state, jax.device_get(sums)
+
+    def rate(self, state: AgentsState) -> Array:
+        """The learning rate over each agent's own steps: float32[policies]."""
+        schedule = self.settings.pqn.optimizer.rate
+        return schedule.at(state.acting.tally.steps, self.acting.settings.steps, xp=jnp)
+
+    def update(self, state: AgentsState, sums: Sums) -> tuple[AgentsState, Sums, Rows]:
+        """One rollout of every agent and what it learns from it; rows are [time, policies, env]."""
+        acting, params = self.acting, state.agent.params
+
+        epsilon = acting.epsilon(state.acting)
+
+        def turn(now: ActingState, fate: Any) -> tuple[ActingState, Any]:
+            now, move, rows = acting.turn(params, now, fate, epsilon)
+            # One byte for what the row is: every column is a kernel per turn.
+            byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
+            return now, (move.stacks, rows.action, rows.reward, byte, move.values.max(-1))
+
+        fate = acting.fate(state.acting, self.settings.pqn.rollout)
+        now, (stacks, action, reward, byte, value) = jax.lax.scan(turn, state.acting, fate)
+        ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
+        seen = (stacks, action, reward, *ends, byte & np.uint8(FIRST | BORDER), value)
+        rollout = Rollout(*seen)
+        rows = Rows(rollout.obs[:, :, :, -1], *rollout[1:6])  # the newest frame of every stack
+        tally, sums = count(now.tally, sums, rows)
+        now = now._replace(tally=tally)
+        after = acting.best_now(params, now)
+        rollout = rollout._replace(value=jnp.concatenate([rollout.value, after[None]]))
+        keys = jax.random.split(acting.key(Role.LEARN, now.turn), self.settings.policies)
+        state = state._replace(acting=now)
+        learn = jax.vmap(self.agent.learn, in_axes=(0, 1, 0, 0))
+        agent, found, _ = learn(state.agent, rollout, self.rate(state), keys)
+        found = found._replace(error=jnp.zeros(()))
+        return state._replace(agent=agent), learned(sums, found, self.settings.minibatches), rows
+
+    def _run(self, state: AgentsState, sums: Sums, updates: Array) -> tuple[AgentsState, Sums]:
+        axes = self.pond.axes
+        pour = jax.vmap(self.pond.add, in_axes=(axes, 1), out_axes=axes)
+
+        def body(_: Array, carry: tuple[AgentsState, Sums]) -> tuple[AgentsState, Sums]:
+            state, sums, rows = self.update(*carry)
+            return state._replace(ponds=pour(state.ponds, rows)), sums
+
+        return jax.lax.fori_loop(0, updates, body, (state, sums))

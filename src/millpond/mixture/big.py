@@ -1,0 +1,178 @@
+"""`BigAgent`: one DQN per member that learns from BigPond, and begins every cycle as it is told."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import DQN, AgentState, Learned
+from ..replay import Pond, PondState
+from ..rows import Array, Rows
+from ..train.keys import Role
+from ..train.tally import count, no_sums
+from .acting import Acting, ActingState
+from .settings import MixSettings
+
+
+class BigState(NamedTuple):
+    """The BigAgents between two steps: arrays only. BigPond is not part of it."""
+
+    agent: AgentState  # [members]
+    acting: ActingState | None  # their own envs, if they have some
+    taken: Array  # uint32: minibatches so far
+
+
+class BigAgent:
+    """`state, pond, found = big.step(state, pond)` is the pure step; `big.round` takes many.
+
+    A step is `own_turns` turns of its own envs into BigPond, then as many minibatches from it as
+    one PQN update has.
+    """
+
+    def __init__(self, settings: MixSettings) -> None:
+        self.settings = settings
+        playing = settings.big_playing
+        horizon = max(1, settings.big.steps * settings.own_turns * settings.own_envs)
+        self.acting = Acting(playing, settings.dqn.epsilon, horizon, siblings=1, salt=1)
+        agent = self.acting.agent
+        assert isinstance(agent, DQN)
+        self.agent = agent
+        self.pond = Pond(
+            self.acting.spec,
+            settings.big.capacity,
+            settings.big_streams,
+            playing.window,
+            playing.sampler,
+        )
+        self._round = jax.jit(self._run, donate_argnums=(0, 1))
+        self._begin = jax.jit(self._begin_anew)
+
+    def init(self) -> BigState:
+        """Fresh BigAgents."""
+        acting = self.acting.init() if self.settings.own_envs else None
+        return BigState(self._fresh(0), acting, jnp.uint32(0))
+
+    def begin(self, state: BigState, cycle: int, best: Any) -> BigState:
+        """How a cycle begins: by `big.init`, with epsilon restarted.
+
+        `best` holds parameters [members], from which `best_agent` begins.
+        """
+        return self._begin(state, cycle, best)
+
+    def round(
+        self, state: BigState, pond: PondState, steps: int
+    ) -> tuple[BigState, PondState, Learned]:
+        """So many steps; `state` and `pond` are used up. Found are means over all [members]."""
+        state, pond, found = self._round(state, pond, steps)
+        return state, pond, jax.device_get(found)
+
+    def step(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Learned]:
+        """Own turns, then minibatches."""
+        state, pond = self._play(state, pond)
+        return self.learn(state, pond)
+
+    def learn(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Learned]:
+        """As many minibatches as one PQN update has."""
+        members, batch = self.settings.members, self.settings.dqn.batch
+        axes = self.pond.axes
+        draw = functools.partial(self.pond.sample, batch_size=batch)
+        sample = jax.vmap(draw, in_axes=(axes, 0), out_axes=(axes, 0))
+        beta = jnp.ones(members, np.float32)
+
+        def one(carry: tuple[BigState, PondState], _: None) -> tuple[Any, Learned]:
+            state, pond = carry
+            keys = jax.random.split(self.acting.key(Role.DRAW, state.taken), members)
+            pond, drawn = sample(pond, keys)
+            rate = jnp.broadcast_to(self.rate(state), (members,))
+            agent, found = jax.vmap(self.agent.update)(state.agent, drawn, rate, beta)
+            state = state._replace(agent=agent, taken=state.taken + 1)
+            return (state, pond), found._replace(error=jnp.zeros(()))
+
+        number = self.settings.minibatches
+        (state, pond), found = jax.lax.scan(one, (state, pond), length=number)
+        return state, pond, jax.tree.map(lambda leaf: leaf.mean(0), found)
+
+    def rate(self, state: BigState) -> Array:
+        """The learning rate; its x is minibatches, of all that this run will take."""
+        settings = self.settings
+        cycles = max(1, round(settings.frames / (settings.updates * settings.frames_per_update)))
+        horizon = cycles * settings.big.steps * settings.minibatches
+        return settings.dqn.optimizer.rate.at(state.taken, horizon, xp=jnp)
+
+    def own_rows(self, state: BigState) -> tuple[BigState, Rows]:
+        """`own_turns` turns of its own envs: rows [time, members, env]."""
+        params = state.agent.params
+        assert state.acting is not None
+        epsilon = self.acting.epsilon(state.acting)
+
+        def turn(now: ActingState, fate: Any) -> tuple[ActingState, Rows]:
+            now, _move, rows = self.acting.turn(params, now, fate, epsilon)
+            return now, rows
+
+        fate = self.acting.fate(state.acting, self.settings.own_turns)
+        acting, rows = jax.lax.scan(turn, state.acting, fate)
+        tally, _ = count(acting.tally, no_sums(self.settings.members), rows)
+        return state._replace(acting=acting._replace(tally=tally)), rows
+
+    def add(self, pond: PondState, rows: Rows) -> PondState:
+        """Rows [time, members, env] into every member's BigPond."""
+        axes = self.pond.axes
+        return jax.vmap(self.pond.add, in_axes=(axes, 1), out_axes=axes)(pond, rows)
+
+    def together(self, ponds: list[PondState]) -> PondState:
+        """One filled Pond per member as the state of all."""
+        axes = self.pond.axes
+
+        def join(axis: int | None, *leaves: Array) -> Array:
+            return leaves[0] if axis is None else jnp.stack(leaves)
+
+        return jax.tree.map(join, axes, *ponds, is_leaf=lambda leaf: leaf is None)
+
+    def _play(self, state: BigState, pond: PondState) -> tuple[BigState, PondState]:
+        if not self.settings.own_turns:
+            return state, pond
+        state, rows = self.own_rows(state)
+        return state, self.add(pond, rows)
+
+    def _run(
+        self, state: BigState, pond: PondState, steps: Array
+    ) -> tuple[BigState, PondState, Learned]:
+        nothing = jnp.zeros(self.settings.members)
+        total = Learned(nothing, nothing, nothing, nothing, jnp.zeros(()))
+
+        def body(_: Array, carry: Any) -> Any:
+            state, pond, total = carry
+            state, pond, found = self.step(state, pond)
+            return state, pond, jax.tree.map(jnp.add, total, found)
+
+        state, pond, total = jax.lax.fori_loop(0, steps, body, (state, pond, total))
+        return state, pond, jax.tree.map(lambda leaf: leaf / steps, total)
+
+    def _fresh(self, cycle: Array) -> AgentState:
+        keys = jax.random.split(self.acting.key(Role.PARAMETERS, cycle), self.settings.members)
+        return jax.vmap(self.agent.init)(keys)
+
+    def _begin_anew(self, state: BigState, cycle: Array, best: Any) -> BigState:
+        settings, old = self.settings, state.agent
+        fresh, share = self._fresh(cycle), settings.big.shrink
+        params = {
+            "scratch": lambda: fresh.params,
+            "previous": lambda: old.params,
+            "best_agent": lambda: best,
+            "shrink_perturb": lambda: jax.tree.map(
+                lambda was, new: share * was + (1 - share) * new, old.params, fresh.params
+            ),
+        }[settings.init]()
+        keep = settings.init == "previous" and not settings.big.reset_optimizer
+        agent = old._replace(
+            params=params,
+            target=params,
+            optimizer=old.optimizer if keep else fresh.optimizer,
+            bad=jnp.zeros_like(old.bad),
+        )
+        acting = state.acting and self.acting.restart(state.acting)
+        return state._replace(agent=agent, acting=acting)

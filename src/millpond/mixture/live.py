@@ -1,0 +1,73 @@
+"""`Live`: agents and BigAgent in one jitted loop; rows go straight into BigPond, no break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import Learned
+from ..rows import Array, Rows
+from ..train.tally import Sums, no_sums
+from .agents import Agents, AgentsState
+from .big import BigAgent, BigState
+from .settings import MixSettings
+
+
+class Live:
+    """`agents, big, pond, sums, found = live.round(agents, big, pond, updates)`.
+
+    Two pure steps composed: `agents.update` gives rows, the BigAgent plays as long in its own
+    envs, all rows go into BigPond together, and after every `every` updates `big.learn`.
+    """
+
+    def __init__(self, settings: MixSettings, agents: Agents, big: BigAgent) -> None:
+        self.settings, self.agents, self.big = settings, agents, big
+        self.every = max(1, settings.updates // settings.big.steps)
+        self._round = jax.jit(self._run, donate_argnums=(0, 1, 2))
+
+    def round(
+        self, agents: AgentsState, big: BigState, pond: Any, updates: int
+    ) -> tuple[AgentsState, BigState, Any, Sums, Learned]:
+        """So many updates of the agents; the states are used up."""
+        *states, sums, found = self._round(
+            agents, big, pond, no_sums(self.settings.policies), updates
+        )
+        return (*states, jax.device_get(sums), jax.device_get(found))
+
+    def _run(
+        self, agents: AgentsState, big: BigState, pond: Any, sums: Sums, updates: Array
+    ) -> Any:
+        nothing = jnp.zeros(self.settings.members)
+        found = Learned(nothing, nothing, nothing, nothing, jnp.zeros(()))
+
+        def body(_: Array, carry: Any) -> Any:
+            agents, big, pond, sums, found = carry
+            agents, sums, rows = self.agents.update(agents, sums)
+            rows = self._of_members(rows)
+            if self.settings.own_turns:
+                big, own = self.big.own_rows(big)
+                rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 2), rows, own)
+            pond = self.big.add(pond, rows)
+            # uint32 turns of the agents: a whole number of rollouts since the run began.
+            done = agents.acting.turn // np.uint32(self.settings.pqn.rollout)
+            due = done % np.uint32(self.every) == 0
+            big, pond, now = jax.lax.cond(due, self.big.learn, self._idle, big, pond)
+            found = jax.tree.map(jnp.add, found, now)
+            return agents, big, pond, sums, found
+
+        carry = (agents, big, pond, sums, found)
+        return jax.lax.fori_loop(0, updates, body, carry)
+
+    def _idle(self, big: BigState, pond: Any) -> tuple[BigState, Any, Learned]:
+        nothing = jnp.zeros(self.settings.members)
+        return big, pond, Learned(nothing, nothing, nothing, nothing, jnp.zeros(()))
+
+    def _of_members(self, rows: Rows) -> Rows:
+        """[time, policies, env] -> [time, members, agents * env]"""
+        members = self.settings.members
+        return jax.tree.map(
+            lambda leaf: leaf.reshape(leaf.shape[0], members, -1, *leaf.shape[3:]), rows
+        )

@@ -1,0 +1,132 @@
+"""`Measures`: what the networks make of the states that were seen lately."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import Network
+from ..replay import Pond, PondState
+from ..rows import CUT, Array, Batch
+from ..train.keys import Role, key_of
+from .settings import MixSettings
+
+_STATES = 256  # drawn from every Pond
+_DORMANT = 0.025  # a unit is dormant below this share of its layer's mean activity
+
+
+class Measures:
+    """`measures(agents_params, big_params, ponds, cycle)`: JSON-like values by name.
+
+    States are drawn from the given Ponds, [policies] or [members] of them; those of a member are
+    shown to all its agents and to its BigAgent.
+    """
+
+    def __init__(self, settings: MixSettings, pond: Pond, agent: Any) -> None:
+        self.settings, self.pond, self.agent = settings, pond, agent
+        self._measure = jax.jit(self._all)
+
+    def __call__(self, agents: Any, big: Any, ponds: PondState, cycle: int) -> dict[str, Any]:
+        found = jax.device_get(self._measure(agents, big, ponds, cycle))
+        return {name: np.asarray(value, np.float64).tolist() for name, value in found.items()}
+
+    def _all(self, agents: Any, big: Any, ponds: PondState, cycle: Array) -> dict[str, Array]:
+        settings, members = self.settings, self.settings.members
+        pond_axes = self.pond.axes
+        number = ponds.flags.shape[0]
+        keys = jax.random.split(key_of(settings.seed, Role.EVALUATE, cycle), number)
+        draw = functools.partial(self.pond.sample, batch_size=_STATES)
+        _, batch = jax.vmap(draw, in_axes=(pond_axes, 0), out_axes=(pond_axes, 0))(ponds, keys)
+        realised, known = jax.vmap(self._realised, in_axes=(pond_axes, 0))(ponds, batch)
+
+        def by_member(leaf: Array) -> Array:
+            return leaf.reshape(members, -1, *leaf.shape[2:])
+
+        obs, action, mask = map(by_member, (batch.obs, batch.action, batch.mask))
+        realised, known = by_member(realised), by_member(known & batch.mask)
+        grouped = jax.tree.map(
+            lambda leaf: leaf.reshape(members, settings.agents, *leaf.shape[1:]), agents
+        )
+        each = jax.vmap(self.agent.values, in_axes=(0, None))
+        values = jax.vmap(each)(grouped, obs)  # [members, agents, states, actions]
+        of_big = jax.vmap(self.agent.values)(big, obs)  # [members, states, actions]
+        asleep = functools.partial(dormant, settings.network, self.agent.actions)
+        return {
+            "disagreement": disagreement(values.argmax(-1), mask),
+            "agreement": _mean(values.argmax(-1) == action[:, None], mask[:, None]),
+            "big_agreement": _mean(of_big.argmax(-1) == action, mask),
+            "max_q": _mean(values.max(-1), known[:, None]),
+            "big_max_q": _mean(of_big.max(-1), known),
+            "realised": _mean(realised, known),
+            "known": known.mean(-1),
+            "dormant": jax.vmap(jax.vmap(asleep, in_axes=(0, None)))(grouped, obs),
+            "big_dormant": jax.vmap(asleep)(big, obs),
+        }
+
+    def _realised(self, state: PondState, batch: Batch) -> tuple[Array, Array]:
+        """The discounted return that followed each drawn row, and whether its episode has ended."""
+        pqn, length = self.settings.pqn, self.pond.length
+        age = np.arange(length, dtype=np.int32)[:, None]
+        position = (state.head + age) % length
+        rows = self.pond.read(state, np.arange(self.pond.streams), position)
+        reward = rows.reward
+        if pqn.reward_clip:
+            reward = jnp.clip(reward, -pqn.reward_clip, pqn.reward_clip)
+        reward = reward * pqn.reward_scale
+        cut = (rows.flags & CUT) != 0  # also what was never written
+        ended = rows.terminated | rows.truncated
+
+        def back(after: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[Any, Any]:
+            value, known = after
+            reward, ended, cut = row
+            value = reward + pqn.gamma * jnp.where(ended, 0, value)
+            known = ended | (known & ~cut)
+            return (value, known), (value, known)
+
+        nothing = jnp.zeros(self.pond.streams), jnp.zeros(self.pond.streams, bool)
+        _, (value, known) = jax.lax.scan(back, nothing, (reward, ended, cut), reverse=True)
+        at = (batch.draw.row[:, 1] % np.uint32(length)).astype(np.int32)
+        at = (at - state.head) % length
+        return value[at, batch.draw.stream], known[at, batch.draw.stream]
+
+
+def disagreement(actions: Array, mask: Array) -> Array:
+    """Share of states [members, states] at which two agents choose differently, over all pairs.
+
+    actions[members, agents, states]; 0 for a single agent.
+    """
+    pairs = list(itertools.combinations(range(actions.shape[1]), 2))
+    if not pairs:
+        return jnp.zeros(actions.shape[0])
+    different = [_mean(actions[:, i] != actions[:, j], mask) for i, j in pairs]
+    return jnp.stack(different).mean(0)
+
+
+def dormant(network: Network, actions: int, params: Any, obs: Array) -> Array:
+    """Share of hidden units whose mean activity is below 0.025 of their layer's mean."""
+    module = network.build(actions)
+    _, seen = module.apply(
+        {"params": params}, obs, capture_intermediates=True, mutable=["intermediates"]
+    )
+    wanted = "LayerNorm" if network.norm else "Dense"
+    layers: Any = seen["intermediates"]
+    shares: list[Array] = []
+    sizes: list[int] = []
+    for name in sorted(layers):
+        if name.startswith(wanted):
+            active = jax.nn.relu(layers[name]["__call__"][0])
+            active = active.mean(tuple(range(active.ndim - 1)))
+            shares.append((active <= _DORMANT * active.mean()).sum())
+            sizes.append(active.size)
+    return jnp.stack(shares).sum() / sum(sizes) if sizes else jnp.zeros(())
+
+
+def _mean(values: Array, mask: Array) -> Array:
+    """Over the last axis, of what counts; 0 where nothing does."""
+    mask = jnp.broadcast_to(mask, values.shape)
+    return jnp.where(mask, values, 0).sum(-1) / jnp.maximum(mask.sum(-1), 1)

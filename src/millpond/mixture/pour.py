@@ -1,0 +1,191 @@
+"""`Pour`: what the agents' Ponds have received goes into the members' Lakes, in the background.
+
+It is `flow.Drain` for many Ponds that are written together. A mixture that was killed plays again
+what its Lakes hold already: such rows are compared, not written twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import RowsGone
+from ..flow.worker import Worker
+from ..lake import Lake, Writer
+from ..lake.files import Files
+from ..replay import Pond, PondState
+from ..rows import Rows
+from .settings import MixSettings
+
+
+def open_lakes(
+    settings: MixSettings, spec: Any, folder: Path, files: Files | None = None
+) -> list[Lake]:
+    """One Lake per member, made where there is none; one of another spec raises LakeRefused."""
+    lakes: list[Lake] = []
+    for member in range(settings.members):
+        path = folder / f"member-{member}"
+        if (path / "lake.json").exists():
+            lakes.append(Lake.open(path, "a", spec, files))
+        else:
+            capacity, groups = settings.lake.capacity, settings.agents
+            lakes.append(Lake.create(path, spec, capacity, groups, files=files))
+    return lakes
+
+
+class Pour:
+    """Rows of the Ponds into group `agent-i` of their member's Lake, each once, in order.
+
+        with Pour(settings, pond, lakes, done) as pour:
+            pour(ponds)        # takes what is new and returns; writing goes on behind
+
+    `done` rows of every stream were taken before. Leaving the block closes the writers, so that
+    all is committed, sealed and evicted: what the Lakes then hold does not depend on the clock.
+    """
+
+    def __init__(self, settings: MixSettings, pond: Pond, lakes: list[Lake], done: int) -> None:
+        self.pond, self.lakes, self.done = pond, lakes, done
+        self.envs = settings.lake.envs or settings.envs
+        self.agents = settings.agents
+        self._copy = functools.partial(_copy, pond, self.envs)
+        self._stack = ExitStack()
+        with ExitStack() as undo:
+            self._writers = [
+                [
+                    undo.enter_context(lake.writer(f"agent-{i}", self.envs, continues=True))
+                    for i in range(settings.agents)
+                ]
+                for lake in lakes
+            ]
+            self._check_done()
+            # A thread for each agent: one alone could not keep up with a GPU.
+            self._workers = [
+                [Worker(f"pour-{m}-{i}", depth=2) for i in range(settings.agents)]
+                for m in range(len(lakes))
+            ]
+            for worker in self._everyone():
+                undo.callback(worker.close)
+            self._stack = undo.pop_all()
+
+    def __call__(self, ponds: PondState) -> None:
+        """Take every row added since the last call; errors of the background are raised here."""
+        added = int(self.pond.added(ponds)[0])
+        for worker in self._everyone():
+            worker.check()
+        if added - self.done > self.pond.length:
+            raise RowsGone(
+                f"pour: rows {self.done} to {added - self.pond.length - 1} of every stream were "
+                f"overwritten before they were taken; call at least every {self.pond.length} turns"
+            )
+        if added == self.done:
+            return
+        rows = self._copy(ponds)
+        for leaf in jax.tree.leaves(rows):
+            leaf.copy_to_host_async()
+        begin, self.done = self.done, added
+        landed = _once(lambda: jax.tree.map(np.asarray, rows))
+        for member, workers in enumerate(self._workers):
+            for agent, worker in enumerate(workers):
+                worker.put(lambda m=member, i=agent: self._write(m, i, landed(), begin, added))
+
+    def finish(self, sync: bool = False) -> None:
+        """Return when everything taken so far is committed."""
+        if sync:
+            for workers, writers in zip(self._workers, self._writers, strict=True):
+                for worker, writer in zip(workers, writers, strict=True):
+                    worker.put(lambda w=writer: w.commit(sync=True))
+        for worker in self._everyone():
+            worker.finish()
+
+    def __enter__(self) -> Pour:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        if kind is not None:
+            self._stack.__exit__(kind, *error)
+            return
+        with self._stack:
+            self.finish()
+
+    def _check_done(self) -> None:
+        for writer in (w for writers in self._writers for w in writers):
+            if (writer.next_row < self.done).any():
+                raise RowsGone(
+                    f"pour: this run had written {self.done} rows of every stream when its state "
+                    f"was saved, the Lake in {self.lakes[0].path.parent} holds "
+                    f"{int(writer.next_row.min())}; "
+                    "put the Lake back, or begin a new run"
+                )
+
+    def _everyone(self) -> Iterator[Worker]:
+        return itertools.chain.from_iterable(self._workers)
+
+    def _write(self, member: int, agent: int, rows: Rows, begin: int, end: int) -> None:
+        writer, length = self._writers[member][agent], self.pond.length
+        mine = jax.tree.map(lambda leaf: leaf[member * self.agents + agent], rows)
+        # The copy holds a whole ring, the newest row last.
+        there = int(np.clip(writer.next_row.max(), begin, end))
+        if there > begin:
+            self._compare(member, writer, agent, mine, there, end)
+        if there < end:
+            new = slice(length - (end - there), length)
+            writer.append(jax.tree.map(lambda leaf: leaf[new], mine))
+            writer.commit()
+
+    def _compare(
+        self, member: int, writer: Writer, agent: int, rows: Rows, there: int, end: int
+    ) -> None:
+        """The newest row that is stored already must be the one just played again.
+
+        Where a machine does not repeat itself exactly they differ: then nothing may cross from
+        the old life to the new one.
+        """
+        if there != int(writer.next_row.max()):
+            return  # more is stored than was played again so far
+        lake = self.lakes[member]
+        lake.refresh()
+        at = self.pond.length - (end - there) - 1
+        for stream in (s for s in lake.streams if s.group == f"agent-{agent}"):
+            old = lake.read(stream.number, there - 1, there)
+            same = all(
+                np.array_equal(np.asarray(a)[0], np.asarray(b)[at, stream.env])
+                for a, b in ((old.obs, rows.obs), (old.action, rows.action))
+            )
+            if not same:
+                writer.cut(stream.env)
+
+
+def _once(make: Callable[[], Rows]) -> Callable[[], Rows]:
+    """Whoever asks first, from whichever thread, makes it; the others wait and get the same."""
+    made: list[Rows] = []
+    lock = threading.Lock()
+
+    def get() -> Rows:
+        with lock:
+            if not made:
+                made.append(make())
+            return made[0]
+
+    return get
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _copy(pond: Pond, envs: int, ponds: PondState) -> Rows:
+    """Everything that Ponds [policies] hold of their first `envs` streams: [policies, time, env].
+
+    Oldest first. One copy in device memory, made before the Ponds' state may be donated.
+    """
+
+    def one(state: PondState) -> Rows:
+        age = np.arange(pond.length, dtype=np.int32)[:, None]
+        return pond.read(state, np.arange(envs), (state.head + age) % pond.length)
+
+    return jax.vmap(one, in_axes=(pond.axes,))(ponds)

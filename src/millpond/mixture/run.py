@@ -1,0 +1,92 @@
+"""`MixRun`: the folder of one mixture, laid out as a training run's, with its Lakes.
+
+config.json, status.json, metrics.jsonl, speed.jsonl, resume.safetensors: as of `train.Run`
+checkpoints/N.safetensors   parameters of all agents and BigAgents after N frames; kept
+lake/member-M               what the agents of member M did
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BadConfig, RunRefused
+from ..train.checkpoint import write_whole
+from ..train.run import Run, refuse_used
+from .settings import MixSettings
+
+VERSION = 1
+_MARK = "millpond_mixture"
+
+
+@dataclass(frozen=True)
+class MixRun:
+    """`run = MixRun.create(path, settings)`, `run = MixRun.open(path)`."""
+
+    path: Path
+    settings: MixSettings
+
+    @staticmethod
+    def create(path: Path, settings: MixSettings) -> MixRun:
+        """A new mixture in a folder that is empty or does not exist yet."""
+        refuse_used(path)
+        run = MixRun(path, settings)
+        if settings.lake.path and run.lakes.exists() and any(run.lakes.iterdir()):
+            raise RunRefused(
+                f"{run.lakes} is not empty; the Lake of a mixture holds its own rows only: choose "
+                "a new folder with --lake.path"
+            )
+        config = {_MARK: VERSION, "settings": settings.to_json()}
+        write_whole(path / "config.json", json.dumps(config, indent=2).encode() + b"\n")
+        return run
+
+    @staticmethod
+    def open(path: Path) -> MixRun:
+        """The mixture in a folder; another folder or another version raises RunRefused."""
+        file = path / "config.json"
+        if not is_mixture(path):
+            raise RunRefused(f"{path} is no mixture; millpond mix ENV makes one")
+        config = json.loads(file.read_text(encoding="utf-8"))
+        if config[_MARK] != VERSION:
+            raise RunRefused(
+                f"{path} is a mixture of version {config[_MARK]}, this millpond reads version "
+                f"{VERSION}; use the millpond that wrote it"
+            )
+        try:
+            return MixRun(path, MixSettings.from_json(config.get("settings")))
+        except BadConfig as error:
+            raise RunRefused(f"{file} does not hold settings of this version: {error}") from error
+
+    @property
+    def folder(self) -> Run:
+        """The same folder as a training run: its files, status and lock."""
+        return Run(self.path, self.settings.playing)
+
+    @property
+    def everyone(self) -> Run:
+        """The same folder as a run of all agents and then all BigAgents, each a member."""
+        return Run(self.path, self.settings.judged)
+
+    @property
+    def lakes(self) -> Path:
+        """Where the members' Lakes lie."""
+        elsewhere = self.settings.lake.path
+        return Path(elsewhere) if elsewhere else self.path / "lake"
+
+
+def is_mixture(path: Path) -> bool:
+    """Whether a folder is a mixture's."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and _MARK in config
+
+
+def find_mixtures(root: Path) -> Iterator[MixRun]:
+    """Every mixture in a folder and in the folders inside it, by name."""
+    for file in sorted(root.rglob("config.json")):
+        if is_mixture(file.parent):
+            yield MixRun.open(file.parent)

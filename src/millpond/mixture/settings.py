@@ -1,0 +1,269 @@
+"""`MixSettings`: everything that decides how a mixture goes. Frozen, typed, checked once."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..agents import DQNSettings, Network, PQNSettings
+from ..config import from_plain, to_plain
+from ..envs import Env, make_env
+from ..errors import BadConfig
+from ..schedule import Schedule
+from ..train.settings import Settings
+
+Init = Literal["scratch", "previous", "shrink_perturb", "best_agent"]
+
+
+@dataclass(frozen=True)
+class BigSettings:
+    """How the BigAgent learns (`dqn` says with which loss, batch and rate).
+
+    One of its `steps` is as many minibatches as one PQN update. `own_fraction` is the share of
+    BigPond's rows that it plays itself by the end of its phase (live: of all rows that come in).
+    """
+
+    steps: int = 100
+    capacity: int = 512_000  # rows of BigPond, per member
+    choice: Literal["uniform", "recent", "balanced"] = "uniform"  # which rows of the Lake
+    half_life: float = 1e6  # recent: rows of a stream after which a row counts half
+    init: Init | None = None  # None: previous, or scratch where transfer is live
+    shrink: float = 0.5  # shrink_perturb: the old network's share
+    own_fraction: float | None = None  # None: 0, or 0.2 where transfer is live
+    reset_optimizer: bool = True
+    eval_every: int = 0  # steps between evaluations within the phase; 0: none
+    plateau: int = 0  # stop after so many evaluations without a better one; 0: never
+    keep_best: bool = False  # hand over the best by evaluation, not the last
+
+
+@dataclass(frozen=True)
+class CloneSettings:
+    """How the agents begin anew. Their epsilon restarts as `pqn.epsilon.restart` says."""
+
+    gate: float = (
+        0.0  # only if the BigAgent evaluates at least this share of the best agent; 0: always
+    )
+    reset_optimizer: bool = True
+    spread: bool = False  # restart levels fall from agent to agent, as in Ape-X
+
+
+@dataclass(frozen=True)
+class LakeSettings:
+    """Where what the agents did is kept: one Lake per member, one group per agent."""
+
+    capacity: int = 32_000_000  # rows, per member; the oldest go first
+    envs: int = 0  # of each agent, whose rows are kept; 0: all
+    path: str = ""  # a new folder on another disk; default in the run's own
+
+
+@dataclass(frozen=True)
+class MixSettings:
+    """A mixture: `agents` PQN agents and one BigAgent, for each of `members` seeds at once.
+
+    `frames` counts the emulator frames of one member: of all its agents and of its BigAgent.
+    Epsilon's horizon is one cycle of `updates` PQN updates, the learning rate's an agent's whole
+    share of the frames.
+    """
+
+    env: str
+    world: Any  # the env itself, which is its settings
+    frames: int = 100_000_000
+    agents: int = 4
+    members: int = 1
+    seed: int = 0
+    updates: int = 500  # PQN updates of each agent between two resets
+    transfer: Literal["file", "live"] = "file"
+    envs: int = 128  # per agent
+    stack: int = 1
+    pond: int = 131_072  # rows of each agent's Pond
+    network: Network = field(default_factory=Network)
+    pqn: PQNSettings = field(default_factory=PQNSettings)
+    dqn: DQNSettings = field(default_factory=DQNSettings)
+    big: BigSettings = field(default_factory=BigSettings)
+    clone: CloneSettings = field(default_factory=CloneSettings)
+    lake: LakeSettings = field(default_factory=LakeSettings)
+    eval_updates: int = 50  # PQN updates between evaluations
+    eval_episodes: int = 128
+    eval_turns: int = 10_000
+    checkpoint_updates: int = 250
+    resume_updates: int = 250
+    track: Literal["", "tensorboard", "wandb"] = ""
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        whole = ("frames", "agents", "members", "updates", "eval_updates", "checkpoint_updates")
+        values = {name: getattr(self, name) for name in (*whole, "resume_updates")}
+        values |= {"big.steps": self.big.steps, "lake.capacity": self.lake.capacity}
+        for name, value in values.items():
+            if value < 1:
+                raise BadConfig(f"{name} must be at least 1, got {value}")
+        if not isinstance(self.world, Env) or self.world.num_agents != 1:
+            raise BadConfig(
+                f"mixture: needs an env that runs in JAX and has one agent, such as "
+                f"minatar/breakout; {self.env} is another"
+            )
+        self._check_values()
+        self._check_rings()
+        _ = self.playing, self.big_playing  # what they refuse is refused here
+
+    def _check_values(self) -> None:
+        """Values must mean the same to both, because one's network becomes the other's."""
+        for name in ("gamma", "reward_scale", "reward_clip"):
+            ours, theirs = getattr(self.pqn, name), getattr(self.dqn, name)
+            if ours != theirs:
+                raise BadConfig(
+                    f"mixture: pqn.{name} is {ours}, dqn.{name} is {theirs}; agents and BigAgent "
+                    "share one network, so both must be equal"
+                )
+        if self.dqn.sampler == "prioritized":
+            raise BadConfig(
+                "mixture: dqn.sampler prioritized is not offered: BigPond is filled and emptied "
+                "in every cycle; use uniform, stratified or recent"
+            )
+        if not 0 <= self.own_fraction < 1 or not 0 <= self.big.shrink <= 1 or self.clone.gate < 0:
+            raise BadConfig(
+                "mixture: big.own_fraction must lie in [0, 1), big.shrink in [0, 1] and clone.gate "
+                f"be 0 or more, got {self.own_fraction}, {self.big.shrink} and {self.clone.gate}"
+            )
+        if (self.big.plateau or self.big.keep_best) and not self.big.eval_every:
+            raise BadConfig(
+                "mixture: big.plateau and big.keep_best need evaluations within the phase; "
+                "set big.eval_every"
+            )
+        if self.transfer == "live" and (self.big.eval_every or self.big.init == "best_agent"):
+            raise BadConfig(
+                "mixture: transfer live has no break in which the BigAgent could be evaluated; "
+                "leave big.eval_every at 0 and choose another big.init than best_agent"
+            )
+
+    def _check_rings(self) -> None:
+        rows = self.rows_per_update
+        if self.pond % self.envs or self.pond < rows:
+            raise BadConfig(
+                f"mixture: pond {self.pond} must be a multiple of {self.envs} envs that holds at "
+                f"least one update ({rows} rows); use {max(1, self.pond // rows) * rows}"
+            )
+        if not 0 <= self.lake.envs <= self.envs:
+            raise BadConfig(
+                f"mixture: lake.envs must lie in [0, {self.envs}], got {self.lake.envs}"
+            )
+        streams = self.big_streams
+        if self.big.capacity % streams:
+            near = max(1, round(self.big.capacity / streams)) * streams
+            raise BadConfig(
+                f"mixture: big.capacity {self.big.capacity} is no multiple of its {streams} "
+                f"streams; use {near}"
+            )
+
+    @property
+    def policies(self) -> int:
+        """Agents of all members; agent i of member m is policy m * agents + i."""
+        return self.members * self.agents
+
+    @property
+    def rows_per_update(self) -> int:
+        """Rows of one agent between two PQN updates."""
+        return self.envs * self.pqn.rollout
+
+    @property
+    def minibatches(self) -> int:
+        """Minibatches of one PQN update, and so of one BigAgent step."""
+        return self.pqn.minibatches * self.pqn.epochs
+
+    @property
+    def init(self) -> Init:
+        """How the BigAgent begins a cycle."""
+        return self.big.init or ("scratch" if self.transfer == "live" else "previous")
+
+    @property
+    def own_fraction(self) -> float:
+        """The BigAgent's own share of BigPond."""
+        default = 0.2 if self.transfer == "live" else 0.0
+        return default if self.big.own_fraction is None else self.big.own_fraction
+
+    @property
+    def own_envs(self) -> int:
+        """Envs in which the BigAgent plays itself; 0: none."""
+        if not self.own_fraction:
+            return 0
+        if self.transfer == "file":
+            return self.envs
+        others = self.agents * self.envs
+        return max(1, round(self.own_fraction / (1 - self.own_fraction) * others))
+
+    @property
+    def own_turns(self) -> int:
+        """Turns of those envs in one BigAgent step (transfer live: as many as a rollout has)."""
+        if not self.own_fraction:
+            return 0
+        if self.transfer == "live":
+            return self.pqn.rollout
+        length = self.big.capacity // self.big_streams
+        return max(1, round(self.own_fraction * length / self.big.steps))
+
+    @property
+    def own_frames(self) -> int:
+        """Frames that the BigAgent plays in a phase of its own; live it has none."""
+        if self.transfer == "live":
+            return 0
+        return self.big.steps * self.own_turns * self.own_envs * self.world.frames_per_step
+
+    @property
+    def big_streams(self) -> int:
+        """Streams of BigPond: live, every env has its own; filled from a Lake, as one agent's."""
+        if self.transfer == "live":
+            return self.agents * self.envs + self.own_envs
+        return self.envs
+
+    @property
+    def frames_per_update(self) -> int:
+        """Frames of one member in one PQN update of its agents, border rows not taken off."""
+        return self.agents * self.rows_per_update * self.world.frames_per_step
+
+    @property
+    def epsilon(self) -> Schedule:
+        """The agents' epsilon, with restart levels that fall from agent to agent if so asked."""
+        if not self.clone.spread:
+            return self.pqn.epsilon
+        last = max(1, self.agents - 1)
+        levels = tuple(0.4 ** (7 * i / last) for i in range(self.agents))
+        return dataclasses.replace(self.pqn.epsilon, agents=levels)
+
+    @property
+    def playing(self) -> Settings:
+        """The agents as `train` would see them: one member each."""
+        steps = -(-self.frames // (self.agents * self.world.frames_per_step))
+        return self._plain(agent="pqn", steps=steps, members=self.policies)
+
+    @property
+    def big_playing(self) -> Settings:
+        """The BigAgents as `train` would see them: one member each."""
+        dqn = dataclasses.replace(self.dqn, capacity=self.big.capacity, min_fill=1)
+        envs = self.own_envs or self.envs
+        if self.transfer == "live":  # BigPond is made of all streams, not of these envs alone
+            dqn = dataclasses.replace(dqn, capacity=envs)
+        return self._plain(agent="dqn", dqn=dqn, envs=envs, members=self.members)
+
+    @property
+    def judged(self) -> Settings:
+        """All agents and then all BigAgents, for a Referee."""
+        return dataclasses.replace(self.playing, members=self.policies + self.members)
+
+    def _plain(self, **changes: Any) -> Settings:
+        names = ("env", "world", "envs", "seed", "stack", "network", "dqn", "pqn")
+        names = (*names, "eval_episodes", "eval_turns", "debug")
+        return Settings(**{name: getattr(self, name) for name in names} | changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which `from_json` gives these settings back."""
+        return to_plain(self)
+
+    @staticmethod
+    def from_json(plain: Any) -> MixSettings:
+        """The settings that `to_json` described."""
+        if not isinstance(plain, dict) or not isinstance(plain.get("env"), str):
+            raise BadConfig("settings: expected a table of settings with the name of an env")
+        world = make_env(plain["env"])
+        world = from_plain(type(world), plain.get("world", {}), world, "world.")
+        return from_plain(MixSettings, plain, MixSettings(plain["env"], world))

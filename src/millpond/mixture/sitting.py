@@ -1,0 +1,234 @@
+"""`Sitting`: what the phases of a mixture share: its state, its files, its numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import Diverged
+from ..lake import Lake
+from ..lake.files import Files
+from ..metrics import Metrics, make_sink
+from ..train.checkpoint import load_tree, save_tree
+from ..train.session import Told, cut_file, not_finite, summary
+from ..train.tally import Sums
+from .position import Position
+from .pour import open_lakes
+from .programs import MixState, Programs
+from .reset import clone, stand_ins
+from .run import MixRun
+
+
+class Sitting:
+    """From where a mixture stands to its end, or until it is stopped.
+
+    `state` and `at` are all that a mixture is; `save` writes both at once.
+    """
+
+    def __init__(
+        self, run: MixRun, told: Told, asked: list[int], programs: Programs, files: Files | None
+    ) -> None:
+        self.run, self.folder, self.told, self.asked = run, run.folder, told, asked
+        self.settings, self.programs = run.settings, programs
+        self.lakes: list[Lake] = []
+        if not programs.live:
+            self.lakes = open_lakes(self.settings, programs.agents.acting.spec, run.lakes, files)
+        self.state, self.at, written = self._begin()
+        self.big_pond: Any = None  # of the phases fill and big; never saved
+        track = self.settings.track
+        cut_file(self.folder.metrics, written)
+        self.metrics = Metrics(
+            self.folder.metrics, [make_sink(track, run.path, run.path.name)] if track else []
+        )
+        self.speed = Metrics(self.folder.speed)
+        self.clock = Clock()
+
+    def close(self) -> None:
+        """Close the metrics."""
+        self.metrics.close()
+        self.speed.close()
+
+    def _begin(self) -> tuple[MixState, Position, int]:
+        """The state to go on from, where that is, and how long the metrics were then."""
+        path = self.folder.resume_state
+        about: dict[str, Any] = {"frames": -1, "metrics": 0}
+        state, at = None, Position()
+        if path.exists():
+            tree, about = load_tree(path, self.programs.like())
+            state, at = jax.tree.map(jnp.asarray, tree), Position.from_json(about["at"])
+        for checkpoint in self.folder.checkpoints():
+            if checkpoint.steps > about["frames"]:
+                checkpoint.path.unlink()  # it will be written again, the same
+        return state or self.programs.init(), at, about["metrics"]
+
+    # --- how far it is --------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Env steps that every agent has taken."""
+        return int(np.asarray(self.state.agents.acting.tally.steps).min())
+
+    @property
+    def frames(self) -> int:
+        """Frames of each member: of all its agents and of its BigAgent."""
+        steps = np.asarray(self.state.agents.acting.tally.steps).astype(np.int64)
+        total = steps.reshape(self.settings.members, -1).sum(1)
+        if self.state.big.acting is not None:
+            total = total + np.asarray(self.state.big.acting.tally.steps)
+        return int(total.min()) * self.settings.world.frames_per_step
+
+    def fill_of(self, pond: Any) -> float:
+        """How full BigPond is."""
+        return float(pond.size) / self.programs.big.pond.length
+
+    def big_epsilon(self) -> float | None:
+        """What the BigAgent plays with; None where it does not play."""
+        acting = self.state.big.acting
+        return None if acting is None else float(self.programs.big.acting.epsilon(acting)[0])
+
+    def params(self) -> dict[str, Any]:
+        """All parameters: of the agents [policies] and of the BigAgents [members]."""
+        return {"agents": self.state.agents.agent.params, "big": self.state.big.agent.params}
+
+    def fills(self, ponds: Any) -> dict[str, float]:
+        """How full Ponds and Lakes are; a Lake's rows are those poured so far, up to its size."""
+        settings, pond = self.settings, self.programs.agents.pond
+        kept = settings.agents * (settings.lake.envs or settings.envs)
+        poured = int(pond.added(ponds)[0]) * kept
+        return {
+            "pond_fill": float(ponds.size) / pond.length,
+            "lake_fill": min(1.0, poured / settings.lake.capacity),
+        }
+
+    def heal(self) -> None:
+        """An agent that met a number that is not finite becomes a copy of one that did not."""
+        agent, agents = self.state.agents.agent, self.settings.agents
+        bad = np.asarray(agent.bad) | np.asarray(not_finite(agent.params))
+        if not bad.any():
+            return
+        who = stand_ins(bad, agents)
+        if (who < 0).any():
+            member = int(np.argmax(who < 0)) // agents
+            self.say("diverged")
+            raise Diverged(
+                f"all {agents} agents of member {member} met a loss, gradient or parameter that "
+                f"is no finite number in cycle {self.at.cycle}, before {self.frames:,} frames, and "
+                "none is left to copy; lower --pqn.optimizer.rate.start, or clip rewards"
+            )
+        params = jax.tree.map(lambda leaf: leaf[who], agent.params)
+        fresh = clone(self.settings.pqn.optimizer, agent, params, jnp.asarray(bad), True)
+        self.state = self.state._replace(agents=self.state.agents._replace(agent=fresh))
+        self.at = self.at.at(clones=self.at.clones + int(bad.sum()))
+        for policy in np.flatnonzero(bad):
+            pair = {"policy": int(policy), "copy_of": int(who[policy])}
+            self.write("recloned", {"cycle": self.at.cycle, **pair})
+
+    # --- what is told and kept ------------------------------------------------------------------
+
+    def tell(self, kind: str, values: Mapping[str, Any]) -> None:
+        """To whoever watches."""
+        self.told({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
+
+    def write(self, kind: str, values: Mapping[str, Any]) -> None:
+        """A line of metrics."""
+        self.metrics.write(kind, self.steps, self.frames, values)
+        self.tell(kind, values)
+
+    def log(self, sums: Sums, more: Mapping[str, Any]) -> None:
+        """What a round of the agents came to."""
+        agents = self.programs.agents
+        line = {"cycle": self.at.cycle, **summary(sums)}
+        line["epsilon"] = np.asarray(agents.acting.epsilon(self.state.agents.acting)).tolist()
+        line["rate"] = float(np.asarray(agents.rate(self.state.agents)).mean())
+        line["updates"] = int(np.asarray(self.state.agents.agent.updates)[0])
+        line["big_updates"] = int(self.state.big.taken)
+        self.write("train", line | dict(more))
+        self.speed.write("phase", self.steps, self.frames, self.clock.line())
+
+    def evaluate(self, when: str) -> np.ndarray:
+        """Greedy returns of everyone; the agents' means [members, agents]."""
+        with self.clock.of("evaluate"):
+            agents, big = self.programs.scores(self.programs.referee, self.state)
+        self.at = self.at.judge(agents.mean(1).tolist(), self.frames)
+        line = {
+            "cycle": self.at.cycle,
+            "when": when,
+            "return": float(agents.mean()),
+            "returns": agents.tolist(),
+            "big_return": float(big.mean()),
+            "big": big.tolist(),
+            "episodes": self.settings.eval_episodes,
+        }
+        self.write("eval", line)
+        return agents
+
+    def checkpoint(self) -> None:
+        """Keep the parameters of everyone."""
+        path = self.folder.checkpoint_path(self.frames)
+        about = {"frames": self.frames, "cycle": self.at.cycle, "env": self.settings.env}
+        save_tree(path, jax.device_get(self.params()), about)
+        self.tell("checkpoint", {"path": str(path)})
+
+    def save(self, at: Position | None = None) -> None:
+        """Replace the state to go on from; with `at`, from there."""
+        self.at = at or self.at
+        with self.clock.of("save"):
+            about = {
+                "frames": self.frames,
+                "steps": self.steps,
+                "at": self.at.to_json(),
+                "metrics": self.metrics.position(),
+            }
+            save_tree(self.folder.resume_state, jax.device_get(self.state), about)
+        self.say("running")
+        self.tell("saved", {"phase": self.at.phase})
+
+    def say(self, state: str) -> None:
+        """Tell others how the run stands; its steps are frames."""
+        self.folder.say(state, self.frames)
+
+    def stop_if_asked(self) -> None:
+        """After a signal, once everything is saved."""
+        if self.asked:
+            self.say("stopped")
+            raise KeyboardInterrupt
+
+
+class Clock:
+    """Seconds of each phase in this sitting; what is within another's time is not counted twice."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = time.perf_counter()
+
+    @contextmanager
+    def of(self, name: str) -> Generator[None]:
+        """Everything within is this phase's."""
+        self._turn()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._turn()
+            self._open.pop()
+
+    def line(self) -> dict[str, Any]:
+        """Seconds and shares by phase."""
+        self._turn()
+        total = sum(self.seconds.values()) or 1.0
+        shares = {name: took / total for name, took in self.seconds.items()}
+        return {"seconds": total, "share": shares}
+
+    def _turn(self) -> None:
+        now = time.perf_counter()
+        if self._open:
+            name = self._open[-1]
+            self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now

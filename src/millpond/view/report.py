@@ -1,0 +1,200 @@
+"""A comparison as pictures: `report.html`, one file that works offline, and `report.png`."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_COLOURS = ("#1f6f8b", "#d1603d", "#5b8e3e", "#8a5aa3", "#b8952a", "#555555")
+
+Plain = dict[str, Any]
+
+
+def arms_table(results: Plain) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the table of arms."""
+    heads = ["arm", "what", "seeds", "mean", "IQM", "95%", "BigAgent", "frames", "gradient steps"]
+    rows = [
+        [
+            arm["name"],
+            arm["about"],
+            f"{len(arm['scores'])}",
+            f"{arm['mean']:.2f}",
+            f"{arm['iqm']:.2f}",
+            _span(arm["interval"]),
+            f"{arm['big_mean']:.2f}" if "big_mean" in arm else "-",
+            f"{arm['frames']:,.0f}",
+            f"{arm['gradient_steps']:,.0f}",
+        ]
+        for arm in results["arms"]
+    ]
+    return heads, rows
+
+
+def pairs_table(results: Plain) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the table of pairs."""
+    heads = ["pair", "P(better)", "95%", "difference of means", "95% (Welch)", "95% (bootstrap)"]
+    rows = [
+        [
+            f"{pair['of']} over {pair['over']}",
+            f"{pair['probability']:.2f}",
+            _span(pair["probability_interval"]),
+            f"{pair['difference']:+.2f}",
+            _span(pair["welch"]),
+            _span(pair["bootstrap"]),
+        ]
+        for pair in results["pairs"]
+    ]
+    return heads, rows
+
+
+def save_report(path: Path, results: Plain) -> None:
+    """One HTML file with plotly.js inside it: no network is needed to look at it."""
+    from plotly.offline import get_plotlyjs
+
+    figures = [_curves(results), _scores(results), *_resets(results)]
+    parts = [figure.to_html(full_html=False, include_plotlyjs=False) for figure in figures]
+    title = html.escape(_title(results))
+    tables = _html_table(*arms_table(results)) + _html_table(*pairs_table(results))
+    page = (
+        f'<!doctype html><html><head><meta charset="utf-8"><title>{title}</title>'
+        f"<script>{get_plotlyjs()}</script>{_STYLE}</head><body><h1>{title}</h1>"
+        f"<p>{html.escape(_NOTE)}</p>{tables}{''.join(parts)}</body></html>"
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def save_picture(path: Path, results: Plain) -> None:
+    """The same as a PNG: curves by frames, scores with their intervals, every reset."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    arms = results["arms"]
+    with_resets = [arm for arm in arms if arm.get("resets")]
+    width = 2 + len(with_resets)
+    figure = Figure(figsize=(5.5 * width, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Any = figure.subplots(1, width, squeeze=False)[0]
+    for colour, arm in zip(_cycle(len(arms)), arms, strict=True):
+        x, middle, low, high = band(arm["curve"])
+        axes[0].plot(x, middle, color=colour, label=arm["name"])
+        axes[0].fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        at = [arm["iqm"]]
+        reach = [[arm["iqm"] - arm["interval"][0]], [arm["interval"][1] - arm["iqm"]]]
+        axes[1].errorbar(at, [arm["name"]], xerr=reach, color=colour, marker="o", capsize=4)
+        axes[1].plot(arm["scores"], [arm["name"]] * len(arm["scores"]), ".", color="#999999")
+    axes[0].set(title="greedy return", xlabel="frames of one seed", ylabel="mean over seeds")
+    axes[0].legend()
+    axes[1].set(title="final score: IQM and 95%", xlabel="return")
+    for place, arm in zip(axes[2:], with_resets, strict=True):
+        for reset in arm["resets"]:
+            x, y = relative(reset)
+            place.plot(x, y, label=f"reset {reset['cycle']}")
+        place.axhline(0, color="#999999", linewidth=1)
+        place.set(title=f"{arm['name']}: after each reset", xlabel="frames since", ylabel=_RELATIVE)
+        place.legend(fontsize=7)
+    figure.suptitle(_title(results))
+    figure.savefig(path, dpi=110)
+
+
+def band(curve: list[Any]) -> tuple[list[float], np.ndarray, np.ndarray, np.ndarray]:
+    """Frames, the mean over seeds, and the lowest and highest quarter's borders."""
+    values = np.array([by_seed for _, by_seed in curve], np.float64)
+    low, high = np.percentile(values, [25, 75], axis=1)
+    return [frames for frames, _ in curve], values.mean(1), low, high
+
+
+def relative(reset: Plain) -> tuple[list[float], list[float]]:
+    """Frames since a reset, and mean return less the mean return before it."""
+    target = float(np.mean(reset["target"]))
+    points = reset["points"]
+    return [x for x, _ in points], [float(np.mean(ys)) - target for _, ys in points]
+
+
+_RELATIVE = "return less that before the reset"
+_NOTE = (
+    "Score: mean greedy return of a seed's agents after the last frame, by episodes that nothing "
+    "was chosen by; the BigAgent stands beside it. IQM: mean of the middle half of the seeds. "
+    "Intervals: 95%, stratified bootstrap, or Welch's where it says so. P(better): that a seed of "
+    "the first arm scores higher than one of the second. Bands in the curves: the middle half of "
+    "the seeds."
+)
+_STYLE = (
+    "<style>body{font:15px sans-serif;max-width:1100px;margin:2em auto}"
+    "table{border-collapse:collapse;margin:1em 0}td,th{padding:.3em .8em;border:1px solid #ccc}"
+    "</style>"
+)
+
+
+def _title(results: Plain) -> str:
+    names = " vs ".join(arm["name"] for arm in results["arms"])
+    return f"{results['env']}, {results['frames']:,} frames, {results['seeds']} seeds: {names}"
+
+
+def _span(limits: Any) -> str:
+    low, high = limits
+    return f"[{low:.2f}, {high:.2f}]"
+
+
+def _cycle(number: int) -> list[str]:
+    return [_COLOURS[i % len(_COLOURS)] for i in range(number)]
+
+
+def _html_table(heads: list[str], rows: list[list[str]]) -> str:
+    def line(cells: list[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+    return f"<table>{line(heads, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
+
+
+def _curves(results: Plain) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for colour, arm in zip(_cycle(len(results["arms"])), results["arms"], strict=True):
+        x, middle, low, high = band(arm["curve"])
+        around = dict(x=[*x, *x[::-1]], y=[*high, *low[::-1]], hoverinfo="skip")
+        look = dict(fill="toself", opacity=0.2, line=dict(width=0), showlegend=False)
+        figure.add_scatter(**around, **look, fillcolor=colour)
+        figure.add_scatter(x=x, y=middle, name=arm["name"], line=dict(color=colour))
+        if "big_curve" in arm:
+            x, middle, _, _ = band(arm["big_curve"])
+            dashed = dict(color=colour, dash="dot")
+            figure.add_scatter(x=x, y=middle, name=f"{arm['name']}: BigAgent", line=dashed)
+    figure.update_layout(title="Greedy return, mean over seeds", xaxis_title="frames of one seed")
+    return figure
+
+
+def _scores(results: Plain) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for colour, arm in zip(_cycle(len(results["arms"])), results["arms"], strict=True):
+        low, high = arm["interval"]
+        reach = dict(type="data", array=[high - arm["iqm"]], arrayminus=[arm["iqm"] - low])
+        mark = dict(color=colour, size=11)
+        name = [arm["name"]]
+        figure.add_scatter(x=[arm["iqm"]], y=name, error_x=reach, marker=mark, name=arm["name"])
+        each = dict(color=colour, size=5, opacity=0.5)
+        seeds = name * len(arm["scores"])
+        figure.add_scatter(x=arm["scores"], y=seeds, mode="markers", marker=each, showlegend=False)
+    figure.update_layout(title="Final score: IQM, 95% interval, every seed", xaxis_title="return")
+    return figure
+
+
+def _resets(results: Plain) -> list[Any]:
+    import plotly.graph_objects as go
+
+    figures: list[Any] = []
+    for arm in (arm for arm in results["arms"] if arm.get("resets")):
+        figure = go.Figure()
+        for reset in arm["resets"]:
+            x, y = relative(reset)
+            figure.add_scatter(x=x, y=y, name=f"reset {reset['cycle']}")
+        figure.add_hline(0)
+        title = f"{arm['name']}: recovery after every reset"
+        figure.update_layout(title=title, xaxis_title="frames since", yaxis_title=_RELATIVE)
+        figures.append(figure)
+    return figures
