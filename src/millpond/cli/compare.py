@@ -1,7 +1,7 @@
 """`millpond compare`: run arms over seeds and say which is better, and how sure that is
 
     millpond compare --preset mixture-vs-single --env minatar/breakout --frames 1e8 --seeds 10
-    millpond compare --arms dqn,pqn --env treasurehunt-small --frames 2e5 --seeds 10
+    millpond compare --arms sequential,processes --env treasurehunt-small --seeds 10
     millpond compare --env minatar/breakout --frames 1e7 --seeds 5 \\
         --arm "none=mixture" --arm "fifth=mixture big.own_fraction=0.2" --set lake.envs=32
 
@@ -22,6 +22,7 @@ from rich.console import Console
 from ..compare import PRESETS, Arm, Study, make_arms
 from ..compare.arms import pair
 from ..errors import BadConfig, Paused
+from ..train.presets import settings_for
 from ..train.session import Told
 from ..view.report import arms_table, pairs_table, save_picture
 from ._mix_text import Teller, write_report
@@ -43,7 +44,9 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--arms", help="kinds, separated by commas: dqn,pqn")
     parser.add_argument("--arm", action="append", default=[], help="NAME=KIND KEY=VALUE ...")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, for every arm")
-    parser.add_argument("--frames", type=whole, required=True, help="of each seed, such as 1e7")
+    parser.add_argument(
+        "--frames", type=whole, help="of each seed, such as 1e7; default: the env's preset"
+    )
     parser.add_argument("--seeds", type=whole, default=10)
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--agents", type=whole, default=4, help="of mixture and apart")
@@ -52,6 +55,9 @@ def main(args: Sequence[str]) -> int:
     )
     parser.add_argument("--out", type=Path, help="default runs/compare-ENV-FRAMES")
     options = parser.parse_args(args)
+    if options.frames is None:
+        preset = settings_for(options.env)
+        options.frames = preset.steps * preset.world.frames_per_step
     common = dict(pair(text) for text in options.set)
     arms = make_arms(chosen(options), options.env, options.frames, common, options.agents)
     name = options.env.replace("/", "-").replace(":", "-")

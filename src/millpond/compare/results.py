@@ -11,26 +11,42 @@ from ..metrics import read_metrics
 from ..mixture import MixSettings
 from . import stats
 from .arms import Arm
+from .norm import Norm
 
 Plain = dict[str, Any]
 
 
-def of_run(path: Path, arm: Arm, seeds: int) -> Plain:
-    """One finished run of so many seeds; lists have one entry per seed."""
+_LAST = 3  # evaluations that a normalised score is the mean of
+
+
+def of_run(path: Path, arm: Arm, seeds: int, norm: Norm | None = None) -> Plain:
+    """One finished run of so many seeds; lists have one entry per seed.
+
+    With a `norm` the scores of a trained arm are normalised team means over the last evaluations,
+    and `worst` is the least agent's.
+    """
     lines = list(read_metrics(path / "metrics.jsonl"))
-    return _of_mixture(lines) if isinstance(arm.settings, MixSettings) else _of_train(lines, seeds)
+    if isinstance(arm.settings, MixSettings):
+        return _of_mixture(lines)
+    return _of_train(lines, seeds, norm)
 
 
-def _of_train(lines: list[Plain], seeds: int) -> Plain:
+def _of_train(lines: list[Plain], seeds: int, norm: Norm | None) -> Plain:
     evaluations = [line for line in lines if line["kind"] == "eval"]
     last = [line for line in lines if line["kind"] == "train"][-1]
 
+    def agents(line: Plain) -> np.ndarray:
+        returns = np.array(line["returns"]).reshape(seeds, -1)
+        return norm(returns) if norm else returns
+
     def by_seed(line: Plain) -> list[float]:
-        return np.array(line["returns"]).reshape(seeds, -1).mean(1).tolist()
+        return agents(line).mean(1).tolist()
 
     policies = len(evaluations[-1]["returns"]) // seeds
+    final = np.mean([agents(line) for line in evaluations[-_LAST if norm else -1 :]], 0)
     return {
-        "scores": by_seed(evaluations[-1]),
+        "scores": final.mean(1).tolist(),
+        **({"worst": final.min(1).tolist()} if norm else {}),
         "frames": last["frames"] / seeds,
         "gradient_steps": last["updates"] * policies,
         "curve": [[line["frames"] / seeds, by_seed(line)] for line in evaluations],
@@ -72,7 +88,7 @@ def together(runs: list[Plain]) -> Plain:
         return runs[0]
     whole: Plain = {
         name: [x for run in runs for x in run[name]]
-        for name in ("scores", "big")
+        for name in ("scores", "worst", "big")
         if name in runs[0]
     }
     for name in ("frames", "gradient_steps"):
@@ -116,6 +132,8 @@ def summary(arm: Arm, found: Plain) -> Plain:
         "iqm": stats.iqm(scores),
         "interval": stats.interval(scores),
     }
+    if "worst" in found:
+        numbers["worst_agent"] = min(found["worst"])
     if "big" in found:
         numbers["big_mean"] = float(np.mean(found["big"]))
         numbers["big_iqm"] = stats.iqm(found["big"])

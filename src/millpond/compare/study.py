@@ -20,6 +20,7 @@ from ..train.checkpoint import write_whole
 from ..train.session import Told
 from . import results
 from .arms import Arm
+from .norm import Norm
 
 # begun(arm, first seed, last seed) -> told of that run
 Begun = Callable[[Arm, int, int], Told]
@@ -79,13 +80,22 @@ class Study:
     def results(self) -> dict[str, Any]:
         """What the arms that are finished came to."""
         arms: list[dict[str, Any]] = []
+        norm = self._norm()
         for arm in self.arms:
             parts = [(self._folder(arm, a, b), b - a + 1) for a, b in self._parts(arm)]
             if all(_finished(folder, arm) for folder, _ in parts):
-                runs = [results.of_run(folder, arm, seeds) for folder, seeds in parts]
+                runs = [results.of_run(folder, arm, seeds, norm) for folder, seeds in parts]
                 arms.append(results.summary(arm, results.together(runs)))
         about = {name: value for name, value in self._about().items() if name != "arms"}
         return {**about, "arms": arms, "pairs": results.pairs(arms)}
+
+    def _norm(self) -> Norm | None:
+        """Scores are normalised where every arm is trained in an env with a scripted player."""
+        settings = [arm.settings for arm in self.arms]
+        first = settings[0]
+        if isinstance(first, MixSettings) or any(isinstance(s, MixSettings) for s in settings):
+            return None
+        return Norm.of(first, self.path / "references.json")
 
     def _about(self) -> dict[str, Any]:
         return {

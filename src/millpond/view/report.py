@@ -15,16 +15,17 @@ Plain = dict[str, Any]
 
 def arms_table(results: Plain) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the table of arms."""
-    heads = ["arm", "what", "seeds", "mean", "IQM", "95%", "BigAgent", "frames", "gradient steps"]
+    heads = ["arm", "what", "seeds", "mean", "IQM", "95%", "BigAgent", "least", "frames", "gradient"]
     rows = [
         [
             arm["name"],
             arm["about"],
             f"{len(arm['scores'])}",
-            f"{arm['mean']:.2f}",
-            f"{arm['iqm']:.2f}",
+            f"{arm['mean']:.3f}",
+            f"{arm['iqm']:.3f}",
             _span(arm["interval"]),
             f"{arm['big_mean']:.2f}" if "big_mean" in arm else "-",
+            f"{arm['worst_agent']:.3f}" if "worst_agent" in arm else "-",
             f"{arm['frames']:,.0f}",
             f"{arm['gradient_steps']:,.0f}",
         ]
@@ -41,7 +42,7 @@ def pairs_table(results: Plain) -> tuple[list[str], list[list[str]]]:
             f"{pair['of']} over {pair['over']}",
             f"{pair['probability']:.2f}",
             _span(pair["probability_interval"]),
-            f"{pair['difference']:+.2f}",
+            f"{pair['difference']:+.3f}",
             _span(pair["welch"]),
             _span(pair["bootstrap"]),
         ]
@@ -135,7 +136,7 @@ def _title(results: Plain) -> str:
 
 def _span(limits: Any) -> str:
     low, high = limits
-    return f"[{low:.2f}, {high:.2f}]"
+    return f"[{low:.3f}, {high:.3f}]"
 
 
 def _cycle(number: int) -> list[str]:
