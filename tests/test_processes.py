@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import functools
 import json
@@ -11,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,14 +26,14 @@ from millpond.train.session import resume_point
 from millpond.train.settings import CrewSettings
 from millpond.train.witness import LAG_EDGES
 
-CREW = dataclasses.replace(
-    settings(mode="processes", actors=2, steps=640, world=dataclasses.replace(WORLD, agents=1)),
+CREW = replace(
+    settings(mode="processes", actors=2, steps=640, world=replace(WORLD, agents=1)),
     crew=CrewSettings(hang_s=20.0),
     eval_every=640,
     checkpoint_every=640,
     resume_every=640,
 )
-ALONE = dataclasses.replace(CREW, actors=1)
+ALONE = replace(CREW, actors=1)
 
 
 @pytest.fixture(autouse=True)
@@ -93,21 +93,22 @@ def quiet(run: Run) -> bool:
 # --- equal to the sequential run ----------------------------------------------------------------
 
 
-TWICE = dataclasses.replace(CREW, world=WORLD)
+TWICE = replace(CREW, world=WORLD)
 CASES = [
-    pytest.param(dqn(TWICE, sampler="prioritized"), id="2 actors, 2 policies, prioritised pond"),
-    pytest.param(dataclasses.replace(ALONE, replay="host"), id="host pond", marks=pytest.mark.full),
-    pytest.param(dataclasses.replace(ALONE, replay="lake"), id="lake", marks=pytest.mark.full),
+    pytest.param(dqn(CREW, sampler="prioritized"), id="2 actors, prioritised pond"),
+    pytest.param(TWICE, id="2 actors, 2 policies", marks=pytest.mark.full),
+    pytest.param(replace(ALONE, replay="host"), id="host pond", marks=pytest.mark.full),
+    pytest.param(replace(ALONE, replay="lake"), id="lake", marks=pytest.mark.full),
 ]
 
 
 @pytest.mark.parametrize("base", CASES)
 def test_lockstep_is_the_sequential_run_bit_by_bit(tmp_path, base):
-    crew = dataclasses.replace(base.crew, trace=True)
-    base = dataclasses.replace(base, crew=crew, steps=320, eval_every=320)
+    crew = replace(base.crew, trace=True)
+    base = replace(base, crew=crew, steps=320, eval_every=320)
     runs = {}
     for mode in ("sequential", "lockstep"):
-        runs[mode] = Run.create(tmp_path / mode, dataclasses.replace(base, mode=mode))
+        runs[mode] = Run.create(tmp_path / mode, replace(base, mode=mode))
         train(runs[mode])
     found = compare(*(run.path / "trace.jsonl" for run in runs.values()))
     assert found.identical, found.differs
@@ -129,9 +130,9 @@ def test_the_first_difference_is_named(tmp_path):
     assert found.differs.startswith("cycle 2: learner 0 agent")
 
 
-@pytest.mark.parametrize("mode", ["sequential", "lockstep"])
+@pytest.mark.parametrize("mode", ["sequential", pytest.param("lockstep", marks=pytest.mark.full)])
 def test_a_crew_resumes_exactly(tmp_path, mode):
-    base = dataclasses.replace(ALONE, mode=mode, resume_every=160, steps=480)
+    base = replace(ALONE, mode=mode, resume_every=160, steps=480)
     whole, broken = (Run.create(tmp_path / name, base) for name in ("whole", "broken"))
     train(whole)
 
@@ -161,7 +162,7 @@ def lost(run: Run) -> list[tuple[str, int]]:
 
 def test_every_process_is_killed_in_turn(tmp_path):
     """Actors come back as new incarnations; a learner takes the run back to its resume state."""
-    base = dataclasses.replace(CREW, steps=6_000, resume_every=400, log_every=80)
+    base = replace(CREW, steps=6_000, resume_every=400, log_every=80)
     run = Run.create(tmp_path / "run", base)
     victims = [("actor", 0), ("actor", 1), ("learner", 0)]
     killed = []
@@ -183,7 +184,7 @@ def test_every_process_is_killed_in_turn(tmp_path):
 
 @pytest.mark.full
 def test_a_hundred_kills_in_one_run(tmp_path):
-    base = dataclasses.replace(CREW, steps=400_000, log_every=400, resume_every=100_000)
+    base = replace(CREW, steps=400_000, log_every=400, resume_every=100_000)
     run = Run.create(tmp_path / "run", base)
     random = np.random.default_rng(0)
     kills = []
@@ -203,8 +204,8 @@ def test_a_hundred_kills_in_one_run(tmp_path):
 
 def test_an_actor_goes_through_every_fault(tmp_path):
     """Each incarnation meets another one; the run ends well, and says what happened."""
-    crew = dataclasses.replace(CREW.crew, hang_s=3.0)
-    base = dataclasses.replace(TWICE, actors=1, crew=crew, steps=1_600, resume_every=1_600)
+    crew = replace(CREW.crew, hang_s=3.0)
+    base = replace(TWICE, actors=1, crew=crew, steps=1_600, resume_every=1_600)
     run = Run.create(tmp_path / "run", base)
     train(run, opener=with_hook(actor="gauntlet"))
     why = [e["why"] for e in events(run) if e["event"] == "lost"]
@@ -224,7 +225,11 @@ def test_an_actor_goes_through_every_fault(tmp_path):
 @pytest.mark.parametrize(
     ("hook", "words"),
     [
-        ({"actor": "raise_always"}, ("actor 0", "broke its leg", "Traceback", "3 times")),
+        pytest.param(
+            {"actor": "raise_always"},
+            ("actor 0", "broke its leg", "Traceback", "3 times"),
+            marks=pytest.mark.full,
+        ),
         ({"actor": "nan_reward"}, ("actor 0", "reward", "nan", "finite")),
         ({"learner": "learner_raises"}, ("learner 0", "lost its mind", "Traceback")),
     ],
@@ -237,7 +242,8 @@ def test_what_cannot_go_on_stops_with_its_traceback(tmp_path, hook, words):
         assert word in str(error.value)
 
 
-@pytest.mark.parametrize("side", [pytest.param("actor", marks=pytest.mark.full), "learner"])
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["actor", "learner"])
 def test_one_side_a_hundred_times_slower(tmp_path, side):
     run = Run.create(tmp_path / "run", ALONE)
     train(run, opener=with_hook(**{side: f"slow_{side}"}))
@@ -254,15 +260,15 @@ def test_one_side_a_hundred_times_slower(tmp_path, side):
 
 @pytest.mark.full
 def test_a_full_disk_at_a_checkpoint_stops_the_run_and_loses_nothing(tmp_path, monkeypatch):
-    run = Run.create(tmp_path / "run", dataclasses.replace(ALONE, resume_every=160))
+    run = Run.create(tmp_path / "run", replace(ALONE, resume_every=160))
     real = checkpoint.os.replace
 
-    def replace(draft, path):
+    def full(draft, path):
         if "checkpoints" in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
         real(draft, path)
 
-    monkeypatch.setattr(checkpoint.os, "replace", replace)
+    monkeypatch.setattr(checkpoint.os, "replace", full)
     with pytest.raises(RunFailed, match="No space left"):
         train(run)
     monkeypatch.undo()

@@ -15,7 +15,18 @@ Plain = dict[str, Any]
 
 def arms_table(results: Plain) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the table of arms."""
-    heads = ["arm", "what", "seeds", "mean", "IQM", "95%", "BigAgent", "least", "frames", "gradient"]
+    heads = [
+        "arm",
+        "what",
+        "seeds",
+        "mean",
+        "IQM",
+        "95%",
+        "BigAgent",
+        "least",
+        "frames",
+        "gradient",
+    ]
     rows = [
         [
             arm["name"],
