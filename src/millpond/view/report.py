@@ -97,9 +97,9 @@ def save_picture(path: Path, results: Plain) -> None:
         reach = [[arm["iqm"] - arm["interval"][0]], [arm["interval"][1] - arm["iqm"]]]
         axes[1].errorbar(at, [arm["name"]], xerr=reach, color=colour, marker="o", capsize=4)
         axes[1].plot(arm["scores"], [arm["name"]] * len(arm["scores"]), ".", color="#999999")
-    axes[0].set(title="greedy return", xlabel="frames of one seed", ylabel="mean over seeds")
+    axes[0].set(title="greedy score", xlabel="frames of one seed", ylabel="mean over seeds")
     axes[0].legend()
-    axes[1].set(title="final score: IQM and 95%", xlabel="return")
+    axes[1].set(title="final score: IQM and 95%", xlabel="score")
     for place, arm in zip(axes[2:], with_resets, strict=True):
         for reset in arm["resets"]:
             x, y = relative(reset)
@@ -127,7 +127,8 @@ def relative(reset: Plain) -> tuple[list[float], list[float]]:
 
 _RELATIVE = "return less that before the reset"
 _NOTE = (
-    "Score: mean greedy return of a seed's agents after the last frame, by episodes that nothing "
+    "Score: mean greedy return of a seed's agents after the last frame, normalised where there is "
+    "a scripted player (then over the last three evaluations), by episodes that nothing "
     "was chosen by; the BigAgent stands beside it. IQM: mean of the middle half of the seeds. "
     "Intervals: 95%, stratified bootstrap, or Welch's where it says so. P(better): that a seed of "
     "the first arm scores higher than one of the second. Bands in the curves: the middle half of "
@@ -192,7 +193,7 @@ def _scores(results: Plain) -> Any:
         each = dict(color=colour, size=5, opacity=0.5)
         seeds = name * len(arm["scores"])
         figure.add_scatter(x=arm["scores"], y=seeds, mode="markers", marker=each, showlegend=False)
-    figure.update_layout(title="Final score: IQM, 95% interval, every seed", xaxis_title="return")
+    figure.update_layout(title="Final score: IQM, 95% interval, every seed", xaxis_title="score")
     return figure
 
 
