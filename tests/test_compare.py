@@ -15,6 +15,7 @@ from millpond import BadConfig, RunRefused
 from millpond.cli.main import main
 from millpond.compare import PRESETS, Arm, Study, make_arms, results, stats
 from millpond.compare.arms import changed
+from millpond.compare.norm import Norm
 from millpond.metrics import Metrics
 from millpond.mixture import MixSettings
 from millpond.view.report import save_picture, save_report
@@ -156,6 +157,7 @@ def pretend(run, told) -> None:
 
 def test_a_study_is_resumed_and_runs_nothing_twice(tmp_path, monkeypatch):
     monkeypatch.setattr("millpond.compare.study.train", pretend)
+    monkeypatch.setattr("millpond.compare.study.Norm.of", lambda *_: None)
     args = ("treasurehunt-small", 96, 3, 0, 0)
     arms, begun = two_arms(), []
 
@@ -233,3 +235,17 @@ def test_the_command_refuses_before_anything_runs(tmp_path, monkeypatch, capsys)
         assert main([*common, *more]) == 2
         assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_scores_are_normalised_by_the_agents_place(tmp_path):
+    """The mean of the last three evaluations, of two seeds of two agents, by hand."""
+    returns = [[9, 9, 9, 9], [6, 30, 2, 10], [8, 30, 2, 10], [10, 30, 2, 10]]
+    lines = [{"kind": "eval", "returns": one, "frames": 4.0 * i} for i, one in enumerate(returns)]
+    lines.append({"kind": "train", "frames": 16, "updates": 3})
+    text = "".join(json.dumps({"steps": 1, **line}) + "\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text)
+    norm = Norm(random=(2.0, 10.0), script=(10.0, 30.0))
+    found = results.of_run(tmp_path, two_arms()[0], 2, norm)
+    assert found["scores"] == pytest.approx([(0.75 + 1.0) / 2, 0.0])
+    assert found["worst"] == pytest.approx([0.75, 0.0])
+    assert found["curve"][-1] == [6.0, pytest.approx([1.0, 0.0])]  # frames of one seed

@@ -202,6 +202,7 @@ def test_a_hundred_kills_in_one_run(tmp_path):
     assert quiet(run)
 
 
+@pytest.mark.full
 def test_an_actor_goes_through_every_fault(tmp_path):
     """Each incarnation meets another one; the run ends well, and says what happened."""
     crew = replace(CREW.crew, hang_s=3.0)

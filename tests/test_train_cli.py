@@ -113,6 +113,7 @@ def test_eval_compares_with_the_references(trained, capsys):
         assert word in out
 
 
+@pytest.mark.full
 def test_what_the_env_counts_is_told(capsys, here):
     (here / "tiny.toml").write_text(TINY.replace("spawn = 0.2", "hares = 1, stags = 2"))
     args = ["--preset", here / "tiny.toml", "--run", here / "run", "--members", 2]
@@ -223,6 +224,7 @@ def test_presets_are_shown(capsys, here):
 SHORT = ["--steps", "8", "--eval-turns", "1", "--world.agents", "1"]
 
 
+@pytest.mark.full
 def test_a_debug_run_ends_and_folders_get_numbers(capsys, here):
     (here / "runs" / "treasurehunt-small-pqn-0").mkdir(parents=True)
     code, out, err = call(

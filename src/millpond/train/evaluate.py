@@ -45,7 +45,7 @@ class Scores(NamedTuple):
         episodes = self.returns.shape[1]
         if episodes == 1:
             return np.full(len(self.returns), np.inf)
-        return self.returns.std(1, ddof=1) / np.sqrt(episodes)
+        return self.returns.astype(np.float64).std(1, ddof=1) / np.sqrt(episodes)
 
     def events(self) -> dict[str, list[float]]:
         """How often each event happened per episode, for each member."""
