@@ -163,6 +163,7 @@ def lost(run: Run) -> list[tuple[str, int]]:
 def test_every_process_is_killed_in_turn(tmp_path):
     """Actors come back as new incarnations; a learner takes the run back to its resume state."""
     base = replace(CREW, steps=6_000, resume_every=400, log_every=80)
+    base = replace(base, crew=CrewSettings(hang_s=20.0, start_s=60.0))
     run = Run.create(tmp_path / "run", base)
     victims = [("actor", 0), ("actor", 1), ("learner", 0)]
     killed = []

@@ -35,7 +35,7 @@ class Part:
         board = Board.attach(values["board"], self.take_fds(1))
         self.pencil = board.mine(int(values["line"]))
         self.pencil.now(STARTING, "working")
-        self._tell = False
+        self._tell = self._busy = False
 
     def take_fds(self, number: int) -> list[int]:
         """The next descriptors of those that came with the first message."""
@@ -46,10 +46,12 @@ class Part:
         """Until the parent says stop."""
         while True:
             if self.cycle < self.goal:
+                self._busy = True
                 with contextlib.suppress(NotYet):
                     self.advance()
                     self.cycle += 1
                     self.arrived()
+                self._busy = False
                 self.listen(0)
             else:
                 if self._tell:
@@ -84,7 +86,9 @@ class Part:
         if message.kind == "goal":
             self.goal, self._tell = int(message.values["cycle"]), bool(message.values["tell"])
         elif message.kind == "pause":
-            self.goal, self._tell = self.cycle, True
+            # Said at once: a cycle that is under way may need others to go on before it can end.
+            self.goal, self._tell = self.cycle + self._busy, False
+            self.wire.send("at", {"cycle": self.goal})
         elif message.kind == "report":
             self.wire.send("report", *self.report())
         elif message.kind == "export":
