@@ -34,7 +34,7 @@ settings.register_profile("full", deadline=None, suppress_health_check=list(Heal
 
 
 def pytest_addoption(parser):
-    parser.addoption("--examples", type=int, default=4, help="examples per contract cell")
+    parser.addoption("--examples", type=int, default=3, help="examples per contract cell")
     parser.addoption("--full", action="store_true", help="run tests marked full, fresh examples")
 
 

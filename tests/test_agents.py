@@ -225,6 +225,7 @@ def test_pqn_sees_every_row_once_per_epoch():
     )
 
 
+@pytest.mark.full
 def test_several_agents_in_one_program_are_the_same_agents():
     agent, keys = pqn_of(), jax.random.split(jax.random.key(5), 3)
     rollouts = [rollout_of(8, 4, seed) for seed in range(3)]
