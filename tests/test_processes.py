@@ -50,7 +50,10 @@ def nothing_left_behind():
     before = set(os.listdir("/dev/shm"))
     yield
     assert workers() == []
-    assert set(os.listdir("/dev/shm")) <= before
+    deadline = time.monotonic() + 30  # tests beside this one may have memory there for a while
+    while left := set(os.listdir("/dev/shm")) - before:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
 
 
 def workers(parent: int | None = None) -> list[int]:
