@@ -15,6 +15,7 @@ help:
 	@echo "make bench ONLY=lake        the same for replay on disk, with recorded Atari play"
 	@echo "make bench ONLY=channel     rows between two processes against the peers, with torn rows counted"
 	@echo "make bench ONLY=processes   actors and learners at the same time against in turn"
+	@echo "make bench ONLY=patches     a convolution as one matmul against lax.conv"
 	@echo "make bench ONLY=pqn         PQN against a bare single-file one"
 	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it; ONLY=mixture"
 

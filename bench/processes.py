@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.train import parse_settings
+from millpond.cli.train import parse_train
 from millpond.train.presets import settings_for
 from millpond.train.settings import Settings
 
@@ -41,7 +41,7 @@ TARGET = 1.5
 
 def case_settings(env: str, mode: str, actors: int) -> tuple[Settings, int, int]:
     options, size = CASES[env]
-    settings = parse_settings(settings_for(env), options.split())
+    settings = parse_train(settings_for(env), options.split())
     per_cycle = settings.envs * settings.dqn.update_every
     steps = per_cycle * (size["warm"] + size["cycles"] + 50)
     changes: dict[str, Any] = dict(mode=mode, steps=steps)

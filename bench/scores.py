@@ -20,7 +20,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from millpond.cli.train import parse_settings
+from millpond.cli.train import parse_train
 from millpond.metrics import read_metrics
 from millpond.train import Referee, Run, train
 from millpond.train.presets import settings_for
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def score(env: str, rest: list[str], out: Path, title: str, last: int) -> dict:
-    settings = parse_settings(settings_for(env), rest)
+    settings = parse_train(settings_for(env), rest)
     name = "-".join(filter(None, [env.replace("/", "-"), settings.agent, title]))
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)

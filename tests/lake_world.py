@@ -6,6 +6,7 @@ a copy of what was written.
 
 from __future__ import annotations
 
+import abc
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -179,11 +180,11 @@ def copy_sparse(source: Path, target: Path) -> None:
         os.close(new)
 
 
-class Watched(Files):
+class Watched(Files, abc.ABC):
     """Calls `before(name, *arguments)` ahead of every operation that changes the disk."""
 
-    def before(self, name: str, *arguments: object) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def before(self, name: str, *arguments: object) -> None: ...
 
     def create(self, path: Path) -> int:
         self.before("create", path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from millpond import Lake
+from millpond.cli._options import in_digits, whole
 from millpond.cli.main import main
 from millpond.envs import Staghunt, minatar, spec_of
 from millpond.metrics import read_metrics
@@ -328,3 +330,18 @@ def test_a_lake_that_cannot_be_learned_from_leaves_no_folder(source, said, capsy
     assert said in err
     assert not list(here.iterdir())
     assert source == "nowhere" or not Lake.open(lake).streams
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [("20k", "20000"), ("1.5M", "1500000"), ("2e5", "200000"), ("7", "7")]
+    + [(same, same) for same in ("1e-3", "0.5", "1.2345k", "k", "runs/20k", "--steps")],
+)
+def test_large_numbers_may_be_written_short(text, digits):
+    assert in_digits(text) == digits
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "1.5", "many", "1e-3"])
+def test_what_is_no_whole_number_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="whole number of at least 1"):
+        whole(text)

@@ -26,8 +26,8 @@ from ..train.presets import settings_for
 from ..train.session import Told
 from ..view.report import arms_table, pairs_table, save_picture
 from ._mix_text import Teller, write_report
+from ._options import whole
 from ._print import empty_table, print_table
-from .mix import whole
 
 
 def main(args: Sequence[str]) -> int:

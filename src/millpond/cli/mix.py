@@ -12,18 +12,15 @@ Every setting is an option; the env's preset gives those of network, PQN and DQN
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import tyro
 
 from ..envs import spec_of
 from ..metrics import import_tracker
-from ..mixture import MixRun, MixSettings, mix_from, tiny_mix, with_frames
+from ..mixture import MixRun, mix_from, tiny_mix, with_frames
 from ..train.presets import settings_for
 from ._mix_text import mix_and_show
+from ._options import free_folder, parse_settings, whole
 
 
 def main(args: Sequence[str]) -> int:
@@ -48,43 +45,9 @@ def main(args: Sequence[str]) -> int:
     base = tiny_mix(base) if "--debug" in rest else base
     if known.frames is not None:
         base = with_frames(base, known.frames)
-    settings = parse_mix(base, rest)
+    settings = parse_settings(base, rest, f"millpond mix {base.env}", hidden=["frames"])
     spec_of(settings.world)  # what is not installed is told before there is a folder
     if settings.track:
         import_tracker(settings.track)
-    return mix_and_show(MixRun.create(known.run or free_folder(settings), settings))
-
-
-def whole(text: str) -> int:
-    """A whole number, also as 2e6."""
-    number = float(text)
-    if not number.is_integer() or number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
-    return int(number)
-
-
-def parse_mix(base: MixSettings, args: Sequence[str]) -> MixSettings:
-    """The settings with the options of the command line; wrong ones end the program."""
-    typed: Any = dataclasses.make_dataclass(
-        "MixSettings",
-        [
-            ("env", tyro.conf.Suppress[str]),
-            ("world", type(base.world)),
-            ("frames", tyro.conf.Suppress[int]),
-        ],
-        bases=(MixSettings,),
-        frozen=True,
-    )
-    fields = {f.name: getattr(base, f.name) for f in dataclasses.fields(base)}
-    prog = f"millpond mix {base.env}"
-    chosen = tyro.cli(typed, prog=prog, args=list(args), default=typed(**fields))
-    return MixSettings(**{name: getattr(chosen, name) for name in fields})
-
-
-def free_folder(settings: MixSettings) -> Path:
-    """runs/ENV-mix-SEED, with a number behind it if that is taken."""
-    name = f"{settings.env.replace('/', '-').replace(':', '-')}-mix-{settings.seed}"
-    path, number = Path("runs") / name, 2
-    while path.exists():
-        path, number = Path("runs") / f"{name}-{number}", number + 1
-    return path
+    folder = known.run or free_folder(settings.env, "mix", settings.seed)
+    return mix_and_show(MixRun.create(folder, settings))

@@ -11,12 +11,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import tyro
 
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
@@ -26,6 +22,7 @@ from ..train import Run, Settings
 from ..train.offline_loop import open_source
 from ..train.presets import settings_for
 from ..train.settings import tiny
+from ._options import free_folder, parse_settings
 from ._train_text import train_and_show
 
 
@@ -58,7 +55,7 @@ def main(args: Sequence[str]) -> int:
         wanted = {"-h", "--help"} & set(args)
         print(parser.format_help())
         return 0 if wanted else 2
-    settings = parse_settings(settings_for(known.env, known.preset), rest)
+    settings = parse_train(settings_for(known.env, known.preset), rest)
     if known.check:
         if settings.mode != "lockstep":
             raise BadConfig(f"--check: compares mode lockstep, got {settings.mode}")
@@ -70,7 +67,8 @@ def main(args: Sequence[str]) -> int:
         open_source(settings)
     if settings.track:
         import_tracker(settings.track)
-    run = Run.create(known.run or free_folder(settings), settings)
+    folder = known.run or free_folder(settings.env, settings.agent, settings.seed)
+    run = Run.create(folder, settings)
     return train_and_show(run) or (check_twin(run) if known.check else 0)
 
 
@@ -84,38 +82,7 @@ def check_twin(run: Run) -> int:
     return 1
 
 
-def parse_settings(preset: Settings, args: Sequence[str]) -> Settings:
-    """The preset's settings with the options of the command line; wrong ones end the program."""
-    debug = "--debug" in args
-    preset = tiny(preset) if debug else preset
-    # The env's own settings are typed by the env: --world.size belongs to a grid world only.
-    typed: Any = dataclasses.make_dataclass(
-        "Settings",
-        [("env", tyro.conf.Suppress[str]), ("world", type(preset.world))],
-        bases=(Settings,),
-        frozen=True,
-    )
-    fields = {f.name: getattr(preset, f.name) for f in dataclasses.fields(preset)}
-    prog = f"millpond train {preset.env}"
-    plain = [whole_number(arg) for arg in args]
-    chosen = tyro.cli(typed, prog=prog, args=plain, default=typed(**fields))
-    return Settings(**{name: getattr(chosen, name) for name in fields})
-
-
-def whole_number(text: str) -> str:
-    """`20k`, `1.5M` and `2e5` in digits; anything else as it is."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(k|M|e\d+)", text)
-    if not found:
-        return text
-    power = {"k": "e3", "M": "e6"}.get(found[2], found[2])
-    value = float(found[1] + power)
-    return str(int(value)) if value.is_integer() else text
-
-
-def free_folder(settings: Settings) -> Path:
-    """runs/ENV-AGENT-SEED, with a number behind it if that is taken."""
-    name = f"{settings.env.replace('/', '-').replace(':', '-')}-{settings.agent}-{settings.seed}"
-    path, number = Path("runs") / name, 2
-    while path.exists():
-        path, number = Path("runs") / f"{name}-{number}", number + 1
-    return path
+def parse_train(preset: Settings, args: Sequence[str]) -> Settings:
+    """The preset's settings with the options of the command line."""
+    preset = tiny(preset) if "--debug" in args else preset
+    return parse_settings(preset, args, f"millpond train {preset.env}")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents.agent import Chance
-from ..envs import EnvState, VectorEnv, spec_of
+from ..agents import Rollout
+from ..envs import EnvState, spec_of
 from ..rows import Array, Rows
 from ..schedule import Schedule
 from ..train.device_loop import make_agent
 from ..train.keys import Role, key_of
-from ..train.player import Move, Player
+from ..train.player import Player
 from ..train.population import Population
 from ..train.settings import Settings
+from ..train.stage import Fate, Stage
 from ..train.tally import Tally, new_tally
 from ..window import History, Stacker
 
@@ -33,7 +35,7 @@ class ActingState(NamedTuple):
 
 
 class Acting:
-    """`state, move, rows = acting.turn(params, state, fate, epsilon)`: rows [policies, envs].
+    """`state, rows = acting.turn(params, state, fate, epsilon)`: rows [policies, envs].
 
     Epsilon follows `schedule` over `horizon` own steps from each restart on; policy p is agent
     p % siblings of it. `salt` keeps the random numbers of two such groups of one run apart.
@@ -47,16 +49,16 @@ class Acting:
         self.spec = spec_of(settings.world)
         self.agent = make_agent(settings)
         self.population = Population(settings.members, 1, settings.envs)
-        self.envs = VectorEnv(settings.world, self.population.all_envs)
-        self.player = Player(self.agent, Stacker(self.spec, settings.window), self.population)
+        player = Player(self.agent, Stacker(self.spec, settings.window), self.population)
+        self.stage = Stage(settings.world, player)
 
     def init(self) -> ActingState:
         """All envs at the first row of an episode."""
         policies = self.population.policies
-        envs = self.envs.reset(self.key(Role.RESET, 0))
+        envs = self.stage.envs.reset(self.key(Role.RESET, 0))
         tally = new_tally(policies, self.settings.envs)
         never = np.zeros(policies, np.uint32)
-        state = ActingState(envs, self.player.init(), tally, np.uint32(0), never, np.int32(0))
+        state = ActingState(envs, self.stage.player.init(), tally, np.uint32(0), never, np.int32(0))
         return jax.tree.map(jnp.asarray, state)
 
     def key(self, role: Role, turn: Array) -> jax.Array:
@@ -74,31 +76,27 @@ class Acting:
         """Epsilon begins anew, at the level of this restart."""
         return state._replace(origin=state.tally.steps, restarts=state.restarts + 1)
 
-    def fate(self, state: ActingState, turns: int) -> tuple[Chance, jax.Array]:
-        """Chance and the envs' keys of the turns to come, drawn at once: few, large kernels.
-
-        For the same reason epsilon is that of the first of them for all.
-        """
-        numbers = state.turn + jnp.arange(turns, dtype=np.uint32)
-        chance = jax.vmap(lambda turn: self.player.chance(self.key(Role.ACT, turn)))(numbers)
-        return chance, jax.vmap(lambda turn: self.key(Role.ENV, turn))(numbers)
+    def fates(self, state: ActingState, turns: int) -> Fate:
+        """What so many turns leave to chance."""
+        return self.stage.fate(
+            state.turn,
+            turns,
+            functools.partial(self.key, Role.ACT),
+            functools.partial(self.key, Role.ENV),
+        )
 
     def turn(
-        self, params: Any, state: ActingState, fate: tuple[Chance, jax.Array], epsilon: Array
-    ) -> tuple[ActingState, Move, Rows]:
-        """Look, act, step. Whoever has all the turns' rows counts them."""
-        chance, key = fate
-        move = self.player.move(params, state.history, *self._seen(state), chance, epsilon)
-        envs, rows = self.envs.step(state.envs, self.population.by_env(move.action), key)
-        rows = self.population.by_policy(rows)
-        state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
-        return state, move, rows
+        self, params: Any, state: ActingState, fate: Fate, epsilon: Array
+    ) -> tuple[ActingState, Rows]:
+        """One turn. Whoever has all the turns' rows counts them."""
+        envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, epsilon)
+        return state._replace(envs=envs, history=move.history, turn=state.turn + 1), rows
 
-    def best_now(self, params: Any, state: ActingState) -> Array:
-        """The greedy value of what is seen now: float32[policies, envs]."""
-        _, stacks = self.player.look(state.history, *self._seen(state))
-        return self.player.values(params, stacks).max(-1)
-
-    def _seen(self, state: ActingState) -> tuple[Array, Array]:
-        flags = jnp.broadcast_to(state.envs.flags, state.envs.obs.shape[:2])
-        return self.population.by_policy((state.envs.obs, flags))
+    def rollout(self, params: Any, state: ActingState, turns: int) -> tuple[ActingState, Rollout]:
+        """So many turns under one epsilon; the rollout is [time, policies, envs]."""
+        fates, epsilon = self.fates(state, turns), self.epsilon(state)
+        envs, history, rollout = self.stage.rollout(
+            params, state.envs, state.history, fates, epsilon
+        )
+        turn = state.turn + np.uint32(turns)
+        return state._replace(envs=envs, history=history, turn=turn), rollout

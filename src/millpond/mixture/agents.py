@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ..agents import PQN, AgentState, Rollout
+from ..agents import PQN, AgentState
 from ..replay import Pond
-from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Rows, pack_flags
+from ..rows import Array, Rows
 from ..train.keys import Role
 from ..train.tally import Sums, count, learned, no_sums
 from .acting import Acting, ActingState
@@ -61,26 +60,11 @@ class Agents:
 
     def update(self, state: AgentsState, sums: Sums) -> tuple[AgentsState, Sums, Rows]:
         """One rollout of every agent and what it learns from it; rows are [time, policies, env]."""
-        acting, params = self.acting, state.agent.params
-
-        epsilon = acting.epsilon(state.acting)
-
-        def turn(now: ActingState, fate: Any) -> tuple[ActingState, Any]:
-            now, move, rows = acting.turn(params, now, fate, epsilon)
-            # One byte for what the row is: every column is a kernel per turn.
-            byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
-            return now, (move.stacks, rows.action, rows.reward, byte, move.values.max(-1))
-
-        fate = acting.fate(state.acting, self.settings.pqn.rollout)
-        now, (stacks, action, reward, byte, value) = jax.lax.scan(turn, state.acting, fate)
-        ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
-        seen = (stacks, action, reward, *ends, byte & np.uint8(FIRST | BORDER), value)
-        rollout = Rollout(*seen)
+        acting = self.acting
+        now, rollout = acting.rollout(state.agent.params, state.acting, self.settings.pqn.rollout)
         rows = Rows(rollout.obs[:, :, :, -1], *rollout[1:6])  # the newest frame of every stack
         tally, sums = count(now.tally, sums, rows)
         now = now._replace(tally=tally)
-        after = acting.best_now(params, now)
-        rollout = rollout._replace(value=jnp.concatenate([rollout.value, after[None]]))
         keys = jax.random.split(acting.key(Role.LEARN, now.turn), self.settings.policies)
         state = state._replace(acting=now)
         learn = jax.vmap(self.agent.learn, in_axes=(0, 1, 0, 0))

@@ -110,10 +110,10 @@ class BigAgent:
         epsilon = self.acting.epsilon(state.acting)
 
         def turn(now: ActingState, fate: Any) -> tuple[ActingState, Rows]:
-            now, _move, rows = self.acting.turn(params, now, fate, epsilon)
+            now, rows = self.acting.turn(params, now, fate, epsilon)
             return now, rows
 
-        fate = self.acting.fate(state.acting, self.settings.own_turns)
+        fate = self.acting.fates(state.acting, self.settings.own_turns)
         acting, rows = jax.lax.scan(turn, state.acting, fate)
         tally, _ = count(acting.tally, no_sums(self.settings.members), rows)
         return state._replace(acting=acting._replace(tally=tally)), rows

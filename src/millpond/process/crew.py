@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from .board import SHARES
 from .supervisor import Supervisor
 
 
-class ProcessCrew:
+class ProcessCrew(abc.ABC):
     """What lockstep and free running have in common: reports, parameters, saving."""
 
     def __init__(self, supervisor: Supervisor) -> None:
@@ -60,9 +61,9 @@ class ProcessCrew:
                 learners[int(policy)][rest] = array
         return actors, learners
 
+    @abc.abstractmethod
     def meet(self) -> None:
         """Bring all processes to one cycle, with nothing under way."""
-        raise NotImplementedError
 
     def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
         cycle = {"cycle": int(learners[0]["cycles"])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +23,7 @@ class NotYet(Exception):
     """The goal was set back while the next cycle's rows were waited for."""
 
 
-class Part:
+class Part(abc.ABC):
     """Runs cycles up to a goal, then waits for messages. Subclasses say what a cycle is."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
@@ -61,9 +62,9 @@ class Part:
                 self.listen(SLICE_S)
                 self.pencil.now(WORKING, "working")
 
+    @abc.abstractmethod
     def advance(self) -> None:
         """One cycle."""
-        raise NotImplementedError
 
     def arrived(self) -> None:
         """Write on the board how far we are."""
@@ -100,18 +101,19 @@ class Part:
         else:
             raise AssertionError(f"unknown message {message.kind}")
 
+    @abc.abstractmethod
     def report(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """What happened since the last report."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def export(self) -> dict[str, np.ndarray]:
         """The whole state."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def restore(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Go on from an exported state."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Let go of what is held."""
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..envs import Env, EnvState, HostEnv, VectorEnv
+from ..envs import Env, EnvState, HostEnv
 from ..rows import Array, Rows
 from ..window import History, Stacker
 from .checkpoint import named_leaves
@@ -20,6 +20,7 @@ from .player import Player
 from .population import Population
 from .provenance import stack_hash, traced_spec
 from .settings import Settings
+from .stage import Fate, Stage
 from .tally import Sums, Tally, count, new_tally, no_sums
 
 Params = tuple[Any, ...]  # one tree per policy
@@ -155,14 +156,14 @@ class _Program(Acting):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.envs = VectorEnv(settings.world, self.envs_here)
+        self.stage = Stage(settings.world, self.player)
         self.init = jax.jit(self._init)
         self.cycle = jax.jit(self._cycle, donate_argnums=0)
 
     def _init(self, key: jax.Array) -> ActorState:
         policies = self.population.policies
         state = ActorState(
-            self.envs.reset(key),
+            self.stage.envs.reset(key),
             self.player.init(),
             new_tally(policies, self.envs_here),
             no_sums(policies),
@@ -174,26 +175,18 @@ class _Program(Acting):
         self, state: ActorState, params: Params, versions: Array, keys: Sequence[jax.Array]
     ) -> tuple[ActorState, Rows]:
         together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+        fates = self.stage.fate(
+            state.turn, self.turns, *(functools.partial(jax.random.fold_in, key) for key in keys)
+        )
+        epsilon = self.epsilon(state.tally.steps, jnp)
 
-        acting, stepping = keys
-        turns = state.turn + jnp.arange(self.turns, dtype=np.uint32)
-        chance = jax.vmap(lambda t: self.player.chance(jax.random.fold_in(acting, t)))(turns)
-        fate = chance, jax.vmap(lambda t: jax.random.fold_in(stepping, t))(turns)
-
-        epsilon = self.epsilon(state.tally.steps, jnp)  # of the cycle's first turn
-
-        def turn(state: ActorState, fate: Any) -> tuple[ActorState, Rows]:
-            chance, key = fate
-            # With one member, what envs give [agents, envs] is [policies, envs] already.
-            obs = state.envs.obs
-            flags = jnp.broadcast_to(state.envs.flags, obs.shape[:2])
-            move = self.player.move(together, state.history, obs, flags, chance, epsilon)
-            envs, rows = self.envs.step(state.envs, move.action, key)
+        def turn(state: ActorState, fate: Fate) -> tuple[ActorState, Rows]:
+            envs, move, rows = self.stage.turn(together, state.envs, state.history, fate, epsilon)
             extras = self.provenance(versions, epsilon, move.stacks)
             state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
             return state, rows._replace(extras=extras)
 
-        state, rows = jax.lax.scan(turn, state, fate)
+        state, rows = jax.lax.scan(turn, state, fates)
         tally, sums = count(state.tally, state.sums, rows)
         return state._replace(tally=tally, sums=sums), rows
 

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, PQN, AgentState, Learned, Minibatch, Rollout
-from ..agents.agent import Chance
-from ..envs import EnvState, VectorEnv, spec_of
+from ..envs import EnvState, spec_of
 from ..replay import Pond
-from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Batch, Rows, pack_flags
+from ..rows import Array, Batch, Rows
 from ..window import History, Stacker
 from .keys import Role, key_of
-from .player import Move, Player
+from .player import Player
 from .population import Population
 from .settings import Settings
+from .stage import Fate, Stage
 from .tally import Sums, Tally, count, learned, new_tally, no_sums
 
 
@@ -46,9 +46,9 @@ class DeviceLoop:
         env, window = settings.world, settings.window
         self.spec = spec_of(env)
         self.population = Population(settings.members, env.num_agents, settings.envs)
-        self.envs = VectorEnv(env, self.population.all_envs)
         self.agent = make_agent(settings)
-        self.player = Player(self.agent, Stacker(self.spec, window), self.population)
+        player = Player(self.agent, Stacker(self.spec, window), self.population)
+        self.stage = Stage(env, player)
         self.pond = None
         if isinstance(self.agent, DQN):
             dqn = settings.dqn
@@ -122,10 +122,10 @@ class DeviceLoop:
         seed, policies = self.settings.seed, self.population.policies
         keys = jax.random.split(key_of(seed, Role.PARAMETERS), policies)
         agent = jax.vmap(self.agent.init)(keys)
-        envs = self.envs.reset(key_of(seed, Role.RESET))
+        envs = self.stage.envs.reset(key_of(seed, Role.RESET))
         replay = self.pond and self.pond.init_many(policies)
         tally = new_tally(policies, self.settings.envs)
-        history = self.player.init()
+        history = self.stage.player.init()
         state = LoopState(envs, history, agent, replay, tally, jnp.uint32(0), None)
         blank = jax.eval_shape(self._first_evidence, state)
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)
@@ -146,33 +146,17 @@ class DeviceLoop:
 
         return jax.lax.fori_loop(0, cycles, body, (state, sums))
 
-    # --- one turn: look, act, step -------------------------------------------------------------
+    # --- what both agents need ------------------------------------------------------------------
 
-    def _fate(self, state: LoopState) -> tuple[Chance, jax.Array]:
-        """Chance and the envs' keys of all turns of a cycle, drawn at once: few, large kernels.
-
-        For the same reason epsilon is that of the cycle's first turn for all of them.
-        """
+    def _fates(self, state: LoopState) -> Fate:
+        """What the turns of one cycle leave to chance."""
         seed = self.settings.seed
-        turns = state.turn + jnp.arange(self.turns_per_cycle, dtype=np.uint32)
-        chance = jax.vmap(lambda turn: self.player.chance(key_of(seed, Role.ACT, turn)))(turns)
-        return chance, jax.vmap(lambda turn: key_of(seed, Role.ENV, turn))(turns)
-
-    def _turn(
-        self, state: LoopState, fate: tuple[Chance, jax.Array], epsilon: Array
-    ) -> tuple[LoopState, Move, Rows]:
-        chance, key = fate
-        obs, flags = self._seen(state)
-        move = self.player.move(state.agent.params, state.history, obs, flags, chance, epsilon)
-        envs, rows = self.envs.step(state.envs, self.population.by_env(move.action), key)
-        rows = self.population.by_policy(rows)
-        state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
-        return state, move, rows
-
-    def _seen(self, state: LoopState) -> tuple[Array, Array]:
-        """obs and flags of the rows to come, [policies, envs]."""
-        flags = jnp.broadcast_to(state.envs.flags, state.envs.obs.shape[:2])
-        return self.population.by_policy((state.envs.obs, flags))
+        return self.stage.fate(
+            state.turn,
+            self.turns_per_cycle,
+            lambda turn: key_of(seed, Role.ACT, turn),
+            lambda turn: key_of(seed, Role.ENV, turn),
+        )
 
     def epsilon(self, steps: Array) -> Array:
         """float32[policies] by each policy's own steps."""
@@ -192,12 +176,14 @@ class DeviceLoop:
         add = jax.vmap(self.pond.add, in_axes=(self.pond.axes, 0), out_axes=self.pond.axes)
         epsilon = self.epsilon(state.tally.steps)
 
-        def turn(state: LoopState, fate: Any) -> tuple[LoopState, Rows]:
-            state, _move, rows = self._turn(state, fate, epsilon)
+        def turn(state: LoopState, fate: Fate) -> tuple[LoopState, Rows]:
+            params = state.agent.params
+            envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, epsilon)
+            state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
             seen = rows._replace(obs=None, action=None, extras={})
             return state._replace(replay=add(state.replay, rows)), seen
 
-        state, seen = jax.lax.scan(turn, state, self._fate(state))
+        state, seen = jax.lax.scan(turn, state, self._fates(state))
         tally, sums = count(state.tally, sums, seen)
         state = state._replace(tally=tally)
         if not learning:
@@ -240,22 +226,12 @@ class DeviceLoop:
         return state, learned(sums, found, self.updates_per_cycle)
 
     def _rollout(self, state: LoopState) -> tuple[LoopState, Rollout]:
-        epsilon = self.epsilon(state.tally.steps)
-
-        def turn(state: LoopState, fate: Any) -> tuple[LoopState, Any]:
-            state, move, rows = self._turn(state, fate, epsilon)
-            # One byte for what the row is: every column is a kernel per turn.
-            byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
-            return state, (move.stacks, rows.action, rows.reward, byte, move.values.max(-1))
-
-        state, (stacks, action, reward, byte, value) = jax.lax.scan(turn, state, self._fate(state))
-        ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
-        seen = (stacks, action, reward, *ends, byte & np.uint8(FIRST | BORDER), value)
-        _, stacks = self.player.look(state.history, *self._seen(state))
-        after = self.player.values(state.agent.params, stacks).max(-1)
-        rollout = Rollout(*seen)
-        value = jnp.concatenate([rollout.value, after[None]])
-        return state, rollout._replace(value=value)
+        epsilon, fates = self.epsilon(state.tally.steps), self._fates(state)
+        envs, history, rollout = self.stage.rollout(
+            state.agent.params, state.envs, state.history, fates, epsilon
+        )
+        turn = state.turn + np.uint32(self.turns_per_cycle)
+        return state._replace(envs=envs, history=history, turn=turn), rollout
 
     def _learn_rollout(
         self, state: LoopState, rollout: Rollout

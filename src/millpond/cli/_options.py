@@ -1,0 +1,55 @@
+"""Options that commands share: whole numbers, settings, a folder for the run."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+S = TypeVar("S")
+
+
+def in_digits(text: str) -> str:
+    """`20k`, `1.5M` and `2e5` in digits; anything else as it is."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(k|M|e\d+)", text)
+    if not found:
+        return text
+    value = float(found[1] + {"k": "e3", "M": "e6"}.get(found[2], found[2]))
+    return str(int(value)) if value.is_integer() else text
+
+
+def whole(text: str) -> int:
+    """A whole number of at least 1, also as 2e6, for argparse."""
+    digits = in_digits(text)
+    if not digits.isdecimal() or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return int(digits)
+
+
+def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str] = ()) -> S:
+    """Settings with the options of the command line; wrong ones end the program.
+
+    The env's own settings are typed by the env: --world.size belongs to a grid world only.
+    """
+    kind: Any = type(base)
+    values = {f.name: getattr(base, f.name) for f in dataclasses.fields(kind)}
+    fields: list[Any] = [("world", type(values["world"]))]
+    fields += [(name, tyro.conf.Suppress[type(values[name])]) for name in ("env", *hidden)]
+    typed: Any = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
+    plain = [in_digits(arg) for arg in args]
+    chosen = tyro.cli(typed, prog=prog, args=plain, default=typed(**values))
+    return kind(**{name: getattr(chosen, name) for name in values})
+
+
+def free_folder(env: str, kind: str, seed: int) -> Path:
+    """runs/ENV-KIND-SEED, with a number behind it if that is taken."""
+    name = f"{env.replace('/', '-').replace(':', '-')}-{kind}-{seed}"
+    path, number = Path("runs") / name, 2
+    while path.exists():
+        path, number = Path("runs") / f"{name}-{number}", number + 1
+    return path

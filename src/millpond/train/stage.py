@@ -1,0 +1,80 @@
+"""`Stage`: envs in JAX and the policies that act in them: look, act, step; pure, written once.
+
+The fused loop, the actors of a crew and the mixture all play on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import Rollout
+from ..agents.agent import Chance
+from ..envs import Env, EnvState, VectorEnv
+from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Rows, pack_flags
+from ..window import History
+from .player import Move, Player
+
+Fate = tuple[Chance, jax.Array]  # what one turn, or each of many, leaves to chance
+KeyOf = Callable[[Array], jax.Array]  # the key of a turn
+
+
+class Stage:
+    """`envs, move, rows = stage.turn(params, envs, history, fate, epsilon)`."""
+
+    def __init__(self, env: Env, player: Player) -> None:
+        self.player = player
+        self.envs = VectorEnv(env, player.population.all_envs)
+
+    def fate(self, first: Array, turns: int, act: KeyOf, step: KeyOf) -> Fate:
+        """Chance and the envs' keys of so many turns, drawn at once: few, large kernels.
+
+        For the same reason epsilon is that of the first of them for all.
+        """
+        numbers = first + jnp.arange(turns, dtype=np.uint32)
+        return jax.vmap(lambda turn: self.player.chance(act(turn)))(numbers), jax.vmap(step)(
+            numbers
+        )
+
+    def turn(
+        self, params: Any, envs: EnvState, history: History, fate: Fate, epsilon: Array
+    ) -> tuple[EnvState, Move, Rows]:
+        """One turn of all policies; the history to go on with is the move's."""
+        chance, key = fate
+        population = self.player.population
+        move = self.player.move(params, history, *self._seen(envs), chance, epsilon)
+        envs, rows = self.envs.step(envs, population.by_env(move.action), key)
+        return envs, move, population.by_policy(rows)
+
+    def rollout(
+        self, params: Any, envs: EnvState, history: History, fates: Fate, epsilon: Array
+    ) -> tuple[EnvState, History, Rollout]:
+        """All turns of `fates`: what PQN learns from, [time, policies, envs]."""
+
+        def turn(carry: tuple[EnvState, History], fate: Fate) -> tuple[Any, Any]:
+            envs, move, rows = self.turn(params, *carry, fate, epsilon)
+            # One byte for what the row is: every column is a kernel per turn.
+            byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
+            seen = (move.stacks, rows.action, rows.reward, byte, move.values.max(-1))
+            return (envs, move.history), seen
+
+        (envs, history), seen = jax.lax.scan(turn, (envs, history), fates)
+        stacks, action, reward, byte, value = seen
+        value = jnp.concatenate([value, self._best_now(params, envs, history)[None]])
+        ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
+        flags = byte & np.uint8(FIRST | BORDER)
+        return envs, history, Rollout(stacks, action, reward, *ends, flags, value)
+
+    def _best_now(self, params: Any, envs: EnvState, history: History) -> Array:
+        """The greedy value of what is seen now: float32[policies, envs]."""
+        _, stacks = self.player.look(history, *self._seen(envs))
+        return self.player.values(params, stacks).max(-1)
+
+    def _seen(self, envs: EnvState) -> tuple[Array, Array]:
+        """obs and flags of the rows to come, [policies, envs]."""
+        flags = jnp.broadcast_to(envs.flags, envs.obs.shape[:2])
+        return self.player.population.by_policy((envs.obs, flags))
