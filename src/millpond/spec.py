@@ -166,6 +166,20 @@ class Spec:
         """Bytes per stored row, flags byte included."""
         return 1 + sum(f.nbytes for f in self.columns.values())
 
+    @property
+    def packed(self) -> Spec:
+        """The same rows with binary observations as the bytes they are stored as, 8 values in one.
+
+        What is stored is the same; only what goes in and comes out differs.
+        """
+
+        def bytes_of(field: Field) -> Field:
+            plain = not (field.binary and field.shape)
+            return field if plain else Field("uint8", (field.nbytes,))
+
+        obs = self.obs_tree({path: bytes_of(field) for path, field in walk(self.obs, "obs")})
+        return Spec(obs, self.action, self.extras)
+
     def obs_tree(self, columns: Mapping[str, Any]) -> Any:
         """Observation in the shape of `obs`, from values by path."""
         return _build(self.obs, "obs", columns)

@@ -81,6 +81,14 @@ def explore(values: Array, chance: Chance, epsilon: Array) -> Array:
     return jnp.where(chance.coin < epsilon, chance.action, greedy)
 
 
+def unrolled(turns: int) -> int:
+    """`unroll` of a scan: on a GPU, where every turn of a loop costs, so many are written as one.
+
+    A CPU gains nothing and would only compile for longer.
+    """
+    return 1 if jax.default_backend() == "cpu" else turns
+
+
 class Step(NamedTuple):
     """A gradient made into a change of parameters, if it is finite."""
 

@@ -14,7 +14,7 @@ from ..errors import BadConfig
 from ..rows import BORDER, Array
 from ..schedule import Schedule, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, QAgent, relative_change
+from .agent import AgentState, Learned, QAgent, relative_change, unrolled
 from .losses import chosen, lambda_returns, squared
 from .networks import Network
 from .optimizer import Optimizer
@@ -112,7 +112,11 @@ class PQN(QAgent):
         def epoch(state: AgentState, order: Array) -> tuple[AgentState, Array]:
             batches = taken(order)
             parts = batches, _shares(batches.mask)
-            return jax.lax.scan(lambda s, part: self._update(s, *part, rate), state, parts)
+
+            def turn(state: AgentState, part: tuple[Minibatch, Array]) -> tuple[AgentState, Array]:
+                return self._update(state, *part, rate)
+
+            return jax.lax.scan(turn, state, parts, unroll=unrolled(4))
 
         def again(index: Array, state: AgentState) -> AgentState:
             return self.update(state, taken(each[index]), rate)[0]

@@ -118,21 +118,22 @@ class Drain:
         assert isinstance(self.pond, Pond)
         reach = np.arange(-1, self._steps, dtype=np.int32)[:, None]
         streams = np.arange(self.pond.streams)
-        return self.pond.read(state, streams, (position + reach) % self.pond.length)
+        return self.pond.packed.read(state, streams, (position + reach) % self.pond.length)
 
     def _write(self, rows: Rows, number: np.ndarray) -> None:
         rows = jax.tree.map(np.asarray, rows)
+        packed = isinstance(self.pond, Pond)
         before = self.writer.next_row > 0
         for env in np.flatnonzero(before & (number > 0) & ((rows.flags[0] & CUT) != 0)):
             self.writer.cut(int(env))
         if (number == number[0]).all():
-            self.writer.append(jax.tree.map(lambda leaf: leaf[1 : 1 + int(number[0])], rows))
+            some = slice(1, 1 + int(number[0]))
+            self.writer.append(jax.tree.map(lambda leaf: leaf[some], rows), packed=packed)
             return
         for env in np.flatnonzero(number):
             some = slice(1, 1 + int(number[env]))
-            self.writer.append(
-                jax.tree.map(lambda leaf, e=env, s=some: leaf[s, e], rows), env=int(env)
-            )
+            mine = jax.tree.map(lambda leaf, e=env, s=some: leaf[s, e], rows)
+            self.writer.append(mine, env=int(env), packed=packed)
 
 
 def drain(pond: Pond | HostPond, writer: Writer, state: PondState | None = None) -> None:

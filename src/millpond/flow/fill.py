@@ -58,7 +58,11 @@ class Fill:
             )
         threads = threads or len(os.sched_getaffinity(0))
         self.lake, self.pond = lake, pond
-        self.runs = Runs(lake, pond.window, pond.streams, core, seed, choice, half_life, threads)
+        device = isinstance(pond, Pond)
+        self._into = pond.packed if device else pond
+        self.runs = Runs(
+            lake, pond.window, pond.streams, core, seed, choice, half_life, threads, packed=device
+        )
         if self.runs.length > pond.length:
             raise BadConfig(
                 f"fill: a run has {self.runs.length} rows (core {core} and its context), the Pond "
@@ -87,7 +91,7 @@ class Fill:
         if isinstance(rows, BaseException):
             self.close()
             raise rows
-        pond = self.pond
+        pond = self._into
         if isinstance(pond, HostPond):
             pond.add(rows)
             return None

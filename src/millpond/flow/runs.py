@@ -35,6 +35,7 @@ class Runs:
         choice: Choice,
         half_life: float,
         threads: int,
+        packed: bool = False,
     ) -> None:
         if choice not in ("uniform", "recent", "balanced"):
             raise BadConfig(
@@ -45,7 +46,7 @@ class Runs:
         window.fits(lake.spec, window.stack + window.n_step)
         self.lake, self.window, self.envs, self.core = lake, window, envs, core
         self.length = window.before + core + window.n_step
-        self.choice, self.threads, self._seed = choice, threads, seed
+        self.choice, self.threads, self._seed, self._packed = choice, threads, seed, packed
         self._recent = recent(half_life / core) if choice == "recent" else None
         self._turn = 0
         self.look()
@@ -83,6 +84,7 @@ class Runs:
             anchor=anchor,
             out=out,
             threads=self.threads,
+            packed=self._packed,
         )
         flags = rows.flags
         flags[:, : self.window.before] |= np.uint8(CONTEXT)

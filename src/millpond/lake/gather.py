@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ..rows import CONTEXT, CUT, Rows
-from .columns import LOST
+from .columns import LOST, Columns
 from .reader import Reader
 
 _DECODED = 1024  # frames decoded by one call
@@ -20,8 +20,10 @@ _DECODED = 1024  # frames decoded by one call
 class Gather:
     """Rows [n, length] of `n` runs; what is not stored is zeros with CONTEXT and CUT."""
 
-    def __init__(self, reader: Reader, threads: int) -> None:
+    def __init__(self, reader: Reader, threads: int, packed: bool = False) -> None:
         self.reader, self.threads = reader, threads
+        spec = reader.columns.spec
+        self._given = Columns(spec.packed) if packed else reader.columns
         self._pool = ThreadPoolExecutor(threads, "lake-gather") if threads > 1 else None
         self._widths = {column.name: column.width for column in reader.columns.all}
 
@@ -109,7 +111,7 @@ class Gather:
                 done.result()
 
     def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
-        columns, byte = self.reader.columns, records["flags"]  # a copy: ours to change
+        columns, byte = self._given, records["flags"]  # a copy: ours to change
         lost = (byte & LOST) != 0
         byte &= np.uint8(LOST - 1)
         if not stored.all():

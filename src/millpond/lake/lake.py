@@ -82,7 +82,7 @@ class Lake:
         self.spec = self.info.spec
         self._reader: Reader | None = None
         self._batches: dict[tuple[Window, int], Batches] = {}
-        self._gathers: dict[int, Gather] = {}
+        self._gathers: dict[tuple[int, bool], Gather] = {}
         self._using = threading.RLock()  # refresh unmaps what a sample may be reading
 
     @staticmethod
@@ -303,11 +303,13 @@ class Lake:
         anchor: np.ndarray | None = None,
         out: Mapping[str, np.ndarray] | None = None,
         threads: int = 1,
+        packed: bool = False,
     ) -> Rows:
         """Rows [n, length]: from id start[i] of stream[i] on, for all i at once.
 
         Row anchor[i] (default: start[i]) must be stored; rows before and after it that are not
-        are zeros with the flags CONTEXT and CUT. This is what fills Ponds.
+        are zeros with the flags CONTEXT and CUT. This is what fills Ponds. `packed`: binary
+        observations as bytes, for `pond.packed`.
         """
         with self._using:
             stream, start = np.asarray(stream, np.int64), np.asarray(start, np.int64)
@@ -317,9 +319,9 @@ class Lake:
                     "Lake.gather: a row that was asked for is not stored; it was evicted, or not "
                     "committed when last refreshed"
                 )
-            if threads not in self._gathers:
-                self._gathers[threads] = Gather(self.reader, threads)
-            return self._gathers[threads](stream, start, length, anchor, out)
+            if (threads, packed) not in self._gathers:
+                self._gathers[threads, packed] = Gather(self.reader, threads, packed)
+            return self._gathers[threads, packed](stream, start, length, anchor, out)
 
     def _of(self, window: Window, threads: int) -> Batches:
         key = (window, threads)

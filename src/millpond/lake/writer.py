@@ -47,7 +47,8 @@ class Writer:
     ) -> None:
         self._files, self._folder, self._info, self._group = files, folder, info, group
         self._columns = Columns(info.spec)
-        self._intake = Intake(info.spec)
+        self._whole = Intake(info.spec), self._columns
+        self._packed = Intake(info.spec.packed), Columns(info.spec.packed)
         self._lock = take_lock(folder / "lock", f"writer group '{group.name}'")
         self._failed: MillpondError | None = None
         self._segments: list[OpenSegment] = []  # open ones, the newest last; older ones are full
@@ -98,14 +99,16 @@ class Writer:
         """int64[streams]: the id that the next row of every stream will get."""
         return self._end() + self._staged
 
-    def append(self, rows: Rows, env: int | None = None) -> None:
+    def append(self, rows: Rows, env: int | None = None, packed: bool = False) -> None:
         """Take rows [env] or [time, env]; with `env`, one row [] or rows [time] of that stream.
 
-        All of them or, with an error, none. They are readable once committed.
+        All of them or, with an error, none. They are readable once committed. `packed`: binary
+        observations come as bytes, from `pond.packed`.
         """
         self._check()
-        values, flags, which = self._arrange(rows, env)
-        self._intake.check_values(values)
+        intake, columns = self._packed if packed else self._whole
+        values, flags, which = self._arrange(intake, rows, env)
+        intake.check_values(values)
         if not len(flags):
             return  # no rows: nothing to append
         last = self._check_episodes(flags, which)
@@ -113,7 +116,7 @@ class Writer:
         if lost.any():
             flags = flags.copy()
             flags[0] |= np.where(lost, np.uint8(LOST), np.uint8(0))
-        encoded = self._columns.encode(values, flags)
+        encoded = columns.encode(values, flags)
         turned = {name: block.swapaxes(0, 1) for name, block in encoded.items()}
         self._take(turned, which, len(flags))
         self._last[which] = last
@@ -183,7 +186,7 @@ class Writer:
         self._sealer.check()
 
     def _arrange(
-        self, rows: Rows, env: int | None
+        self, intake: Intake, rows: Rows, env: int | None
     ) -> tuple[dict[str, np.ndarray], np.ndarray, slice]:
         """Values and flags with leading axes [time, stream], and which streams they are of."""
         shape = np.shape(getattr(rows, "reward", 0))
@@ -202,7 +205,7 @@ class Writer:
             which = slice(int(env), int(env) + 1)
             lead = shape[:1]
             whose = "[time]" if lead else "one row"
-        values = self._intake.arrange(rows, lead, whose)
+        values = intake.arrange(rows, lead, whose)
         number = which.stop - which.start
         time = int(np.prod(lead)) // number if lead else 1
 
@@ -216,14 +219,13 @@ class Writer:
     def _check_episodes(self, flags: np.ndarray, which: slice) -> np.ndarray:
         """Raise BrokenEpisode for a row that cannot follow the one before; return the last."""
         last = np.where(self._lost[which], np.uint8(CUT), self._last[which])
-        for time, now in enumerate(flags):
-            broken = breaks(last, now)
-            if broken.any():
-                stream = int(np.argmax(broken))
-                where = f"append: stream {which.start + stream}, row {time} of {len(flags)}"
-                raise broken_episode(int(last[stream]), int(now[stream]), where)
-            last = now
-        return last
+        before = np.concatenate([last[None], flags[:-1]])
+        broken = breaks(before, flags)
+        if broken.any():
+            time, stream = (int(i) for i in np.unravel_index(np.argmax(broken), broken.shape))
+            where = f"append: stream {which.start + stream}, row {time} of {len(flags)}"
+            raise broken_episode(int(before[time, stream]), int(flags[time, stream]), where)
+        return flags[-1]
 
     def _take(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
         """rows[column][stream, time, width] into memory, or straight to disk if they are many."""

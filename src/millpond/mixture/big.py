@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, AgentState, Learned
+from ..agents.agent import unrolled
 from ..replay import Pond, PondState
-from ..rows import Array, Rows
+from ..rows import Array, Batch, Rows
 from ..train.keys import Role
 from ..train.tally import count, no_sums
 from .acting import Acting, ActingState
@@ -77,24 +78,31 @@ class BigAgent:
 
     def learn(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Learned]:
         """As many minibatches as one PQN update has."""
-        members, batch = self.settings.members, self.settings.dqn.batch
-        axes = self.pond.axes
-        draw = functools.partial(self.pond.sample, batch_size=batch)
-        sample = jax.vmap(draw, in_axes=(axes, 0), out_axes=(axes, 0))
+        pond, batches = self._draw(state, pond)
+        members = self.settings.members
         beta = jnp.ones(members, np.float32)
 
-        def one(carry: tuple[BigState, PondState], _: None) -> tuple[Any, Learned]:
-            state, pond = carry
-            keys = jax.random.split(self.acting.key(Role.DRAW, state.taken), members)
-            pond, drawn = sample(pond, keys)
+        def one(state: BigState, batch: Batch) -> tuple[BigState, Learned]:
             rate = jnp.broadcast_to(self.rate(state), (members,))
-            agent, found = jax.vmap(self.agent.update)(state.agent, drawn, rate, beta)
+            agent, found = jax.vmap(self.agent.update)(state.agent, batch, rate, beta)
             state = state._replace(agent=agent, taken=state.taken + 1)
-            return (state, pond), found._replace(error=jnp.zeros(()))
+            return state, found._replace(error=jnp.zeros(()))
 
-        number = self.settings.minibatches
-        (state, pond), found = jax.lax.scan(one, (state, pond), length=number)
+        state, found = jax.lax.scan(one, state, batches, unroll=unrolled(4))
         return state, pond, jax.tree.map(lambda leaf: leaf.mean(0), found)
+
+    def _draw(self, state: BigState, pond: PondState) -> tuple[PondState, Batch]:
+        """All minibatches of a step at once, [minibatch, members, batch]: few, large kernels."""
+        axes, settings = self.pond.axes, self.settings
+        number, size, members = settings.minibatches, settings.dqn.batch, settings.members
+        draw = functools.partial(self.pond.sample, batch_size=number * size)
+        keys = jax.random.split(self.acting.key(Role.DRAW, state.taken), members)
+        pond, drawn = jax.vmap(draw, in_axes=(axes, 0), out_axes=(axes, 0))(pond, keys)
+
+        def apart(leaf: Array) -> Array:  # dealt in turn, so that strata spread over each
+            return jnp.moveaxis(leaf.reshape(members, size, number, *leaf.shape[2:]), 2, 0)
+
+        return pond, jax.tree.map(apart, drawn)
 
     def rate(self, state: BigState) -> Array:
         """The learning rate; its x is minibatches, of all that this run will take."""

@@ -137,7 +137,7 @@ class Pour:
             self._compare(member, writer, agent, mine, there, end)
         if there < end:
             new = slice(length - (end - there), length)
-            writer.append(jax.tree.map(lambda leaf: leaf[new], mine))
+            writer.append(jax.tree.map(lambda leaf: leaf[new], mine), packed=True)
             writer.commit()
 
     def _compare(
@@ -154,9 +154,9 @@ class Pour:
         lake.refresh()
         at = self.pond.length - (end - there) - 1
         for stream in (s for s in lake.streams if s.group == f"agent-{agent}"):
-            old = lake.read(stream.number, there - 1, there)
+            old = lake.gather(np.array([stream.number]), np.array([there - 1]), 1, packed=True)
             same = all(
-                np.array_equal(np.asarray(a)[0], np.asarray(b)[at, stream.env])
+                np.array_equal(np.asarray(a)[0, 0], np.asarray(b)[at, stream.env])
                 for a, b in ((old.obs, rows.obs), (old.action, rows.action))
             )
             if not same:
@@ -181,11 +181,12 @@ def _once(make: Callable[[], Rows]) -> Callable[[], Rows]:
 def _copy(pond: Pond, envs: int, ponds: PondState) -> Rows:
     """Everything that Ponds [policies] hold of their first `envs` streams: [policies, time, env].
 
-    Oldest first. One copy in device memory, made before the Ponds' state may be donated.
+    Oldest first, binary observations packed. One copy in device memory, made before the Ponds'
+    state may be donated.
     """
 
     def one(state: PondState) -> Rows:
         age = np.arange(pond.length, dtype=np.int32)[:, None]
-        return pond.read(state, np.arange(envs), (state.head + age) % pond.length)
+        return pond.packed.read(state, np.arange(envs), (state.head + age) % pond.length)
 
     return jax.vmap(one, in_axes=(pond.axes,))(ponds)

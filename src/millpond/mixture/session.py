@@ -31,7 +31,7 @@ from .reset import passes
 from .run import MixRun
 from .sitting import Sitting
 
-CORE = 64  # rows of a Lake that are dealt together; see docs/decisions/0007
+CORE = 128  # rows of a Lake that are dealt together; see docs/decisions/0007
 
 
 def mix(

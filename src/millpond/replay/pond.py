@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +69,17 @@ class Pond:
         self._ring = DeviceRing(spec, self.layout)
         fan = self.sampler.fan if isinstance(self.sampler, Prioritized) else None
         self._tree = DeviceTree(capacity, fan) if fan else None
+
+    @functools.cached_property
+    def packed(self) -> Pond:
+        """A Pond over the same states whose binary observations come and go as bytes.
+
+        They need an eighth of the way: `pond.packed.read(state, ...)`, `pond.packed.add(...)`.
+        """
+        spec, layout = self.spec.packed, cast(LayoutName, self.layout.name)
+        if spec.fingerprint() == self.spec.fingerprint():
+            return self
+        return Pond(spec, self.capacity, self.num_envs, self.window, self.sampler, layout)
 
     def init(self) -> PondState:
         """An empty ring."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Rollout
-from ..agents.agent import Chance
+from ..agents.agent import Chance, unrolled
 from ..envs import Env, EnvState, VectorEnv
 from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Rows, pack_flags
 from ..window import History
@@ -62,7 +62,7 @@ class Stage:
             seen = (move.stacks, rows.action, rows.reward, byte, move.values.max(-1))
             return (envs, move.history), seen
 
-        (envs, history), seen = jax.lax.scan(turn, (envs, history), fates)
+        (envs, history), seen = jax.lax.scan(turn, (envs, history), fates, unroll=unrolled(2))
         stacks, action, reward, byte, value = seen
         value = jnp.concatenate([value, self._best_now(params, envs, history)[None]])
         ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
