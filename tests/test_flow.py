@@ -13,7 +13,20 @@ from scipy import stats
 from test_contract import WINDOWS
 from test_lake import compare, model_of
 
-from millpond import BadConfig, HostPond, LakeFailed, NotEnoughData, Pond, RowsGone, Window
+from millpond import (
+    BadConfig,
+    Field,
+    Flag,
+    HostPond,
+    LakeFailed,
+    NotEnoughData,
+    Pond,
+    Rows,
+    RowsGone,
+    Spec,
+    SpecMismatch,
+    Window,
+)
 from millpond.flow import Drain, Fill, drain, fill
 from millpond.lake import Lake
 
@@ -132,9 +145,18 @@ def filled_lake(path, pattern: str, steps: int, seed: int = 0) -> tuple[Lake, So
     return lake, source
 
 
-@pytest.mark.parametrize("window", ["n3", "stack4-n3", "stack3-n2-lives"])
-@pytest.mark.parametrize("placement", ["device", "host"])
-def test_filled_ponds_give_the_lakes_transitions(tmp_path, placement, window):
+@pytest.mark.parametrize(
+    ("placement", "window", "runs"),
+    [
+        ("device", "n3", 1),
+        ("device", "stack4-n3", 1),
+        ("device", "stack3-n2-lives", 5),
+        ("host", "n3", 3),
+        ("host", "stack4-n3", 1),
+        ("host", "stack3-n2-lives", 1),
+    ],
+)
+def test_filled_ponds_give_the_lakes_transitions(tmp_path, placement, window, runs):
     """Exactly those, and over one turn of all cores every one of them, equally often."""
     lake, source = filled_lake(tmp_path, "everything", 400)
     window = WINDOWS[window]
@@ -142,8 +164,8 @@ def test_filled_ponds_give_the_lakes_transitions(tmp_path, placement, window):
     run = window.before + core + window.n_step
     cores = ENVS * 25
     pond = (HostPond if placement == "host" else Pond)(SPEC, run * 15 * envs, envs, window)
-    with Fill(lake, pond, core=core, seed=3) as filling:
-        assert filling.blocks * envs == cores
+    with Fill(lake, pond, core=core, seed=3, runs=runs) as filling:
+        assert filling.blocks * envs * runs == cores
         state = filling.whole()
     if placement == "host":
         stream = np.repeat(np.arange(envs), run * 15)
@@ -219,6 +241,40 @@ def test_fills_are_decided_by_their_seed(tmp_path):
             filling()
         contents.append(pond.export()["columns/obs/image"].tobytes())
     assert contents[0] == contents[1] != contents[2]
+
+
+def test_packed_rows_are_the_same_rows(tmp_path):
+    """What `pond.packed` takes and gives, and a writer takes, is what lies in ring and file."""
+    spec = Spec({"bits": Field("bool", (3, 7)), "x": Field("float32", (2,))}, Field("int32"))
+    rng = np.random.default_rng(0)
+    bits, x = rng.random((6, 2, 3, 7)) < 0.4, rng.random((6, 2, 2)).astype(np.float32)
+    none, flags = np.zeros((6, 2), bool), np.zeros((6, 2), np.uint8)
+    flags[0] = Flag.FIRST
+    action, reward = np.ones((6, 2), np.int32), np.zeros((6, 2), np.float32)
+    whole = Rows({"bits": bits, "x": x}, action, reward, none, none, flags)
+    byte = np.packbits(bits.reshape(6, 2, -1), axis=-1, bitorder="little")
+    packed = whole._replace(obs={"bits": byte, "x": x})
+    pond = Pond(spec, 16, 2)
+    assert Pond(SPEC, 16, 2).packed.spec.fingerprint() == SPEC.packed.fingerprint()
+    state = pond.add(pond.init(), whole)
+    same = pond.packed.add(pond.init(), packed)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(same), strict=True):
+        np.testing.assert_array_equal(a, b)
+    read = pond.packed.read(state, np.arange(2), np.arange(6)[:, None])
+    np.testing.assert_array_equal(read.obs["bits"], byte)
+    stored = []
+    for name, rows in (("whole", whole), ("packed", packed)):
+        lake = Lake.create(tmp_path / name, spec, 10_000)
+        with lake.writer("a", 2) as writer:
+            writer.append(rows, packed=name == "packed")
+            with pytest.raises(SpecMismatch, match="obs/bits"):
+                writer.append(rows, packed=name != "packed")
+        lake.refresh()
+        stored.append(lake.read(0, 0, 6))
+        again = lake.gather(np.array([1]), np.array([0]), 6, packed=True)
+        np.testing.assert_array_equal(again.obs["bits"][0], byte[:, 1])
+    np.testing.assert_array_equal(stored[0].obs["bits"], bits[:, 0])
+    np.testing.assert_array_equal(stored[1].obs["bits"], bits[:, 0])
 
 
 def test_whole_drain_and_fill_round_trip(tmp_path):

@@ -94,8 +94,8 @@ def channels_last(x: Array) -> Array:
 def patches(x: Array, size: int, stride: int) -> Array:
     """All size x size neighbourhoods, so that one matmul is a convolution: [b, h', w', size^2 * c].
 
-    XLA on CPU runs the matmul four times as fast as `lax.conv` with few channels, and inside a
-    scan `lax.conv` is slower still. `size` is a multiple of `stride`: squares of
+    XLA on CPU is slow with `lax.conv` of few channels, above all inside a scan, where training
+    happens: `make bench ONLY=patches`, docs/scores.md. `size` is a multiple of `stride`: squares of
     stride x stride pixels become channels first, so that few, large pieces are put together.
     """
     batch, height, width, channels = x.shape

@@ -26,7 +26,7 @@ _AHEAD = 2  # blocks prepared while one is in use
 
 
 class Fill:
-    """Keeps blocks of a Lake's rows ready for a Pond: one run for every env of it.
+    """Keeps blocks of a Lake's rows ready for a Pond: `runs` runs for every env of it.
 
         with Fill(lake, pond, seed=1) as fill:
             state = fill(state)       # adds the next block, which was prepared meanwhile
@@ -34,7 +34,8 @@ class Fill:
     Blocks come in an order that the seed decides, so runs that call at the same updates get the
     same rows. Over many blocks every transition is equally likely (`choice="uniform"`), every
     group (`"balanced"`), or newer rows likelier by half per `half_life` rows (`"recent"`).
-    A Pond of another window than the Lake's users have is fine: the Pond's own is used.
+    A Pond of another window than the Lake's users have is fine: the Pond's own is used. Where rows
+    are small more `runs` in a block are faster, since every block costs about a millisecond.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Fill:
         choice: Choice = "uniform",
         half_life: float = 1e6,
         threads: int | None = None,
+        runs: int = 1,
     ) -> None:
         if pond.layout.name != "stream":
             raise BadConfig(
@@ -61,12 +63,22 @@ class Fill:
         device = isinstance(pond, Pond)
         self._into = pond.packed if device else pond
         self.runs = Runs(
-            lake, pond.window, pond.streams, core, seed, choice, half_life, threads, packed=device
+            lake,
+            pond.window,
+            pond.streams,
+            core,
+            seed,
+            choice,
+            half_life,
+            threads,
+            packed=device,
+            together=runs,
         )
-        if self.runs.length > pond.length:
+        if self.runs.rows > pond.length:
             raise BadConfig(
-                f"fill: a run has {self.runs.length} rows (core {core} and its context), the Pond "
-                f"keeps {pond.length} per env; lower core or raise the capacity"
+                f"fill: a block has {self.runs.rows} rows per env ({runs} runs of core {core} and "
+                f"its context), the Pond keeps {pond.length}; lower core or runs, or raise the "
+                "capacity"
             )
         self._ready: queue.Queue[Any] = queue.Queue(1)
         self._stop = threading.Event()
@@ -77,7 +89,7 @@ class Fill:
     @property
     def blocks(self) -> int:
         """Blocks that fill the whole Pond."""
-        return self.pond.length // self.runs.length
+        return self.pond.length // self.runs.rows
 
     def __call__(self, state: PondState | None = None) -> PondState | None:
         """Add the next block; a HostPond changes itself, a Pond's new state is returned."""
@@ -168,7 +180,7 @@ class Fill:
     def _new_buffers(self) -> dict[str, np.ndarray]:
         runs = self.runs
         return {
-            path: staging((runs.envs, runs.length, field.nbytes))
+            path: staging((runs.envs, runs.rows, field.nbytes))
             for path, field in walk(self.lake.spec.obs, "obs")
         }
 

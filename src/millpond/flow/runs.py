@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import jax
 import numpy as np
 
 from ..errors import BadConfig, NotEnoughData
@@ -23,7 +24,9 @@ Choice = Literal["uniform", "recent", "balanced"]
 
 
 class Runs:
-    """A deterministic sequence of blocks of runs, [envs, length] each, from one seed."""
+    """A deterministic sequence of blocks from one seed: `together` runs, one behind the other, for
+    every env, [envs, together * length].
+    """
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class Runs:
         half_life: float,
         threads: int,
         packed: bool = False,
+        together: int = 1,
     ) -> None:
         if choice not in ("uniform", "recent", "balanced"):
             raise BadConfig(
@@ -43,9 +47,12 @@ class Runs:
             )
         if not isinstance(core, int) or core < 1:
             raise BadConfig(f"fill: core must be a whole number of rows >= 1, got {core!r}")
+        if not isinstance(together, int) or together < 1:
+            raise BadConfig(f"fill: runs must be a whole number >= 1, got {together!r}")
         window.fits(lake.spec, window.stack + window.n_step)
         self.lake, self.window, self.envs, self.core = lake, window, envs, core
         self.length = window.before + core + window.n_step
+        self.number, self.rows = envs * together, together * self.length
         self.choice, self.threads, self._seed, self._packed = choice, threads, seed, packed
         self._recent = recent(half_life / core) if choice == "recent" else None
         self._turn = 0
@@ -73,9 +80,11 @@ class Runs:
         self._dealt = 0
 
     def block(self, out: Mapping[str, np.ndarray] | None = None) -> Rows:
-        """The next runs: Rows [envs, length]."""
+        """The next runs: Rows [envs, rows]; `out` may hold uint8[envs, rows, width] per field."""
         which, number = self._deal()
         core = (self._core0[which] + number) * self.core
+        if out is not None:
+            out = {name: block.reshape(self.number, self.length, -1) for name, block in out.items()}
         anchor = np.clip(core, self._first[which], self._stop[which] - 1)
         rows = self.lake.gather(
             self._stream[which],
@@ -90,19 +99,19 @@ class Runs:
         flags[:, : self.window.before] |= np.uint8(CONTEXT)
         flags[:, self.window.before + self.core :] |= np.uint8(CONTEXT)
         flags[:, -1] |= np.uint8(CUT)
-        return rows
+        return jax.tree.map(lambda leaf: leaf.reshape(self.envs, self.rows, *leaf.shape[2:]), rows)
 
     def _deal(self) -> tuple[np.ndarray, np.ndarray]:
-        """One core for every env: indices into the streams held, and core numbers in them."""
+        """One core for every run: indices into the streams held, and core numbers in them."""
         if self._recent is not None:
             drawn = self._recent.propose(
-                self._random, 1, self.envs, Eligible(self._cores, len(self._cores))
+                self._random, 1, self.number, Eligible(self._cores, len(self._cores))
             )
             return drawn.stream[0], drawn.age[0]
-        deck = (np.arange(self.envs) + self._dealt) % len(self._decks)
-        self._dealt += self.envs
-        which = np.empty(self.envs, np.int64)
-        number = np.empty(self.envs, np.int64)
+        deck = (np.arange(self.number) + self._dealt) % len(self._decks)
+        self._dealt += self.number
+        which = np.empty(self.number, np.int64)
+        number = np.empty(self.number, np.int64)
         for i, one in enumerate(self._decks):
             mine = deck == i
             which[mine], number[mine] = one.deal(int(mine.sum()))

@@ -15,6 +15,7 @@ from .columns import LOST, Columns
 from .reader import Reader
 
 _DECODED = 1024  # frames decoded by one call
+_JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
 
 
 class Gather:
@@ -89,7 +90,8 @@ class Gather:
         begin = 0
         for end in np.append(np.flatnonzero(np.diff(kind)) + 1, len(slots)).tolist():
             number = int(kind[begin])
-            most = share if number < 0 else min(share, _DECODED)
+            plain = max(share, _JOB // self._widths[path])
+            most = plain if number < 0 else min(share, _DECODED)
             jobs += [(number, at, min(at + most, end)) for at in range(begin, end, most)]
             begin = end
 

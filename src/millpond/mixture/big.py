@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import DQN, AgentState, Learned
+from ..agents import DQN, AgentState
 from ..agents.agent import unrolled
 from ..replay import Pond, PondState
 from ..rows import Array, Batch, Rows
@@ -25,6 +25,13 @@ class BigState(NamedTuple):
     agent: AgentState  # [members]
     acting: ActingState | None  # their own envs, if they have some
     taken: Array  # uint32: minibatches so far
+
+
+class Found(NamedTuple):
+    """Means over the minibatches of a step, float32[members]."""
+
+    loss: Array
+    q: Array
 
 
 class BigAgent:
@@ -66,30 +73,34 @@ class BigAgent:
 
     def round(
         self, state: BigState, pond: PondState, steps: int
-    ) -> tuple[BigState, PondState, Learned]:
+    ) -> tuple[BigState, PondState, Found]:
         """So many steps; `state` and `pond` are used up. Found are means over all [members]."""
         state, pond, found = self._round(state, pond, steps)
         return state, pond, jax.device_get(found)
 
-    def step(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Learned]:
+    def step(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Found]:
         """Own turns, then minibatches."""
         state, pond = self._play(state, pond)
         return self.learn(state, pond)
 
-    def learn(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Learned]:
+    def learn(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Found]:
         """As many minibatches as one PQN update has."""
         pond, batches = self._draw(state, pond)
-        members = self.settings.members
+        number, members = self.settings.minibatches, self.settings.members
         beta = jnp.ones(members, np.float32)
+        # Everything but the gradients themselves is done for all at once, or not at all: on a GPU
+        # each small thing in this loop would cost as much as a layer.
+        rates = self.rate(state.taken + jnp.arange(number, dtype=np.uint32))
 
-        def one(state: BigState, batch: Batch) -> tuple[BigState, Learned]:
-            rate = jnp.broadcast_to(self.rate(state), (members,))
-            agent, found = jax.vmap(self.agent.update)(state.agent, batch, rate, beta)
-            state = state._replace(agent=agent, taken=state.taken + 1)
-            return state, found._replace(error=jnp.zeros(()))
+        def one(agent: AgentState, part: tuple[Batch, Array]) -> tuple[AgentState, Array]:
+            batch, rate = part
+            rate = jnp.broadcast_to(rate, members)
+            agent, found = jax.vmap(self.agent.update)(agent, batch, rate, beta)
+            return agent, jnp.stack([found.loss, found.q])
 
-        state, found = jax.lax.scan(one, state, batches, unroll=unrolled(4))
-        return state, pond, jax.tree.map(lambda leaf: leaf.mean(0), found)
+        agent, found = jax.lax.scan(one, state.agent, (batches, rates), unroll=unrolled(4))
+        state = state._replace(agent=agent, taken=state.taken + np.uint32(number))
+        return state, pond, Found(*found.mean(0))
 
     def _draw(self, state: BigState, pond: PondState) -> tuple[PondState, Batch]:
         """All minibatches of a step at once, [minibatch, members, batch]: few, large kernels."""
@@ -104,12 +115,12 @@ class BigAgent:
 
         return pond, jax.tree.map(apart, drawn)
 
-    def rate(self, state: BigState) -> Array:
-        """The learning rate; its x is minibatches, of all that this run will take."""
+    def rate(self, taken: Array) -> Array:
+        """The learning rate after so many minibatches, of all that this run will take."""
         settings = self.settings
         cycles = max(1, round(settings.frames / (settings.updates * settings.frames_per_update)))
         horizon = cycles * settings.big.steps * settings.minibatches
-        return settings.dqn.optimizer.rate.at(state.taken, horizon, xp=jnp)
+        return settings.dqn.optimizer.rate.at(taken, horizon, xp=jnp)
 
     def own_rows(self, state: BigState) -> tuple[BigState, Rows]:
         """`own_turns` turns of its own envs: rows [time, members, env]."""
@@ -148,9 +159,9 @@ class BigAgent:
 
     def _run(
         self, state: BigState, pond: PondState, steps: Array
-    ) -> tuple[BigState, PondState, Learned]:
+    ) -> tuple[BigState, PondState, Found]:
         nothing = jnp.zeros(self.settings.members)
-        total = Learned(nothing, nothing, nothing, nothing, jnp.zeros(()))
+        total = Found(nothing, nothing)
 
         def body(_: Array, carry: Any) -> Any:
             state, pond, total = carry

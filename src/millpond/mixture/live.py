@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import Learned
 from ..rows import Array, Rows
 from ..train.tally import Sums, no_sums
 from .agents import Agents, AgentsState
-from .big import BigAgent, BigState
+from .big import BigAgent, BigState, Found
 from .settings import MixSettings
 
 
@@ -30,7 +29,7 @@ class Live:
 
     def round(
         self, agents: AgentsState, big: BigState, pond: Any, updates: int
-    ) -> tuple[AgentsState, BigState, Any, Sums, Learned]:
+    ) -> tuple[AgentsState, BigState, Any, Sums, Found]:
         """So many updates of the agents; the states are used up."""
         *states, sums, found = self._round(
             agents, big, pond, no_sums(self.settings.policies), updates
@@ -41,7 +40,7 @@ class Live:
         self, agents: AgentsState, big: BigState, pond: Any, sums: Sums, updates: Array
     ) -> Any:
         nothing = jnp.zeros(self.settings.members)
-        found = Learned(nothing, nothing, nothing, nothing, jnp.zeros(()))
+        found = Found(nothing, nothing)
 
         def body(_: Array, carry: Any) -> Any:
             agents, big, pond, sums, found = carry
@@ -61,9 +60,9 @@ class Live:
         carry = (agents, big, pond, sums, found)
         return jax.lax.fori_loop(0, updates, body, carry)
 
-    def _idle(self, big: BigState, pond: Any) -> tuple[BigState, Any, Learned]:
+    def _idle(self, big: BigState, pond: Any) -> tuple[BigState, Any, Found]:
         nothing = jnp.zeros(self.settings.members)
-        return big, pond, Learned(nothing, nothing, nothing, nothing, jnp.zeros(()))
+        return big, pond, Found(nothing, nothing)
 
     def _of_members(self, rows: Rows) -> Rows:
         """[time, policies, env] -> [time, members, agents * env]"""

@@ -32,6 +32,7 @@ from .run import MixRun
 from .sitting import Sitting
 
 CORE = 128  # rows of a Lake that are dealt together; see docs/decisions/0007
+RUNS = 8  # at most so many of them for every stream of BigPond go into one block
 
 
 def mix(
@@ -194,10 +195,13 @@ class _Session(Sitting):
         seed = (settings.seed * 1000 + member) * 1000 + self.at.cycle
         choice, half_life = settings.big.choice, settings.big.half_life
         core = max(1, min(CORE, len(lake) // pond.streams, pond.length // 2))
+        length = pond.window.before + core + pond.window.n_step
+        wanted = max(1, min(pond.length // length, len(lake) // (core * pond.streams)))
+        # Few, large blocks, and as few runs left over as can be.
+        runs = min(range(1, min(RUNS, wanted) + 1), key=lambda runs: (wanted % runs, -runs))
         state = pond.init()
-        with Fill(lake, pond, core, seed, choice, half_life) as fill:
-            enough = max(1, len(lake) // (core * pond.streams))
-            for _ in range(min(fill.blocks, enough)):
+        with Fill(lake, pond, core, seed, choice, half_life, runs=runs) as fill:
+            for _ in range(wanted // runs):
                 state = fill(state)
         assert state is not None
         return state
