@@ -4,12 +4,16 @@ BIN := .venv/bin
 
 ONLY ?= replay
 
-.PHONY: help demo demo-pqn test test-full check bench bench-gpu lock clean
+PAGES := docs/tutorial.md docs/seed-analysis.md $(wildcard docs/how-to/*.md)
+
+.PHONY: help setup demo demo-pqn test test-full check bench bench-gpu docs docs-pages docs-code lock clean
 help:
+	@echo "make setup      set up .venv: everything else does it by itself"
 	@echo "make demo       set up and train a small mixture on MinAtar Breakout, with report and curve"
 	@echo "make demo-pqn   the same for a single PQN agent (one to two minutes)"
 	@echo "make test       set up and run the tests"
 	@echo "make check      ruff and pyright"
+	@echo "make docs       build the documentation into build/docs, check its links, run its code"
 	@echo "make test-full  long property, soak and fault tests"
 	@echo "make bench ONLY=replay      speed against the peers, each in its own environment"
 	@echo "make bench ONLY=lake        the same for replay on disk, with recorded Atari play"
@@ -25,6 +29,8 @@ help:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+
+setup: .venv/ready
 
 # Three cycles of four agents with a quarter of the usual batch, so that they end within minutes.
 demo: .venv/ready
@@ -47,6 +53,22 @@ check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+docs: docs-pages docs-code
+	@echo "build/docs/index.html"
+
+# What only the documentation needs; names and versions in docs/requirements.lock.
+.venv/docs: .venv/ready docs/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.lock
+	touch $@
+
+docs-pages: .venv/docs
+	$(BIN)/python docs/make_cli.py --check
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
+# Every command and code block of the tutorial and the how-to guides, as a reader would run them.
+docs-code: .venv/ready
+	$(BIN)/python docs/run_blocks.py $(PAGES)
+
 bench: .venv/ready
 	$(BIN)/python bench/$(ONLY).py
 
@@ -57,7 +79,8 @@ bench-gpu:
 
 # Pin what is installed now. Names and versions only: no index addresses, no local paths.
 lock: .venv/ready
-	$(BIN)/python -m pip freeze --exclude-editable | grep -v " @ " > requirements.lock
+	$(BIN)/python -m pip freeze --exclude-editable | grep -v " @ " \
+	    | grep -vxFf docs/requirements.lock > requirements.lock
 
 clean:
 	rm -rf .venv runs build
