@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 project = "millpond"
-copyright = "the millpond authors"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "index"
 exclude_patterns = ["requirements.lock"]

@@ -20,9 +20,9 @@ _HEAD = """<!-- Written by docs/make_cli.py from the commands' own help. Do not 
 
 # The command line
 
-Exit codes: 0 all is well; 1 a failure, or something red in `doctor`; 2 a wrong call; 3 a run whose numbers
-were not finite; 4 a disk that was full; 130 stopped by Ctrl-C, with the state saved. Numbers may be written
-as `20k`, `1.5M` and `2e6`. An error ends in what to do about it.
+Exit codes: 0 all is well; 1 a failure, or something red in `doctor`; 2 a wrong call; 3 a run whose
+numbers were not finite; 4 a disk that was full; 130 stopped by Ctrl-C, with the state saved.
+Numbers may be written as `20k`, `1.5M` and `2e6`. An error ends in what to do about it.
 
 Commands that a program may want to read have `--json`: they print JSON and nothing else.
 """
@@ -51,9 +51,9 @@ def help_of(words: list[str]) -> str:
     main = import_module("millpond.cli.main").main
     said = io.StringIO()
     plain = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    with mock.patch.dict(os.environ, plain), contextlib.redirect_stdout(said):
-        with contextlib.suppress(SystemExit):
-            main([*words, "--help"])
+    quiet = contextlib.suppress(SystemExit)
+    with mock.patch.dict(os.environ, plain), contextlib.redirect_stdout(said), quiet:
+        main([*words, "--help"])
     text = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue())
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 

@@ -11,7 +11,7 @@ A comment above a block says what is special about it, `<!-- run: KEY=VALUE ... 
     command=NAME       only where `millpond NAME` exists
     module=NAME        only where this module is installed
 
-Python blocks of a page share their names. Bash blocks run in a folder that looks like a fresh clone.
+Python blocks of a page share their names. All run in a folder that looks like a fresh clone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -137,21 +138,18 @@ def _follow(process: subprocess.Popen[str], block: Block) -> str:
     """What a process prints; interrupted, if the block says so, as a terminal would."""
     said: list[str] = []
     text = block.how.get("interrupt")
-    with _killed_after(process, _SLOW):
+    with process, _killed_after(process, _SLOW):
         assert process.stdout
         for line in process.stdout:
             said.append(line)
             if text and text in line:
                 os.killpg(process.pid, signal.SIGINT)
                 text = None
-        process.wait()
     return "".join(said)
 
 
 @contextlib.contextmanager
 def _killed_after(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
-    import threading
-
     timer = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
     timer.start()
     try:

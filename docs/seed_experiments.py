@@ -45,7 +45,7 @@ def by_value() -> str:
     finally:
         memory.close()
         memory.unlink()
-    return f"a child added 100 ones; the parent sees a size of {size} and rows that sum to {total:g}"
+    return f"a child added 100 ones; the parent sees size {size} and rows of sum {total:g}"
 
 
 def wrap_around() -> str:
@@ -56,7 +56,8 @@ def wrap_around() -> str:
     for i, value in enumerate(values):
         wanted[(ptr + i) % capacity] = value
     got = jnp.zeros(capacity).at[(jnp.arange(new) + ptr) % capacity].set(values)
-    return f"a wrap-around by scatter differs from a plain loop in {int((got != wanted).sum())} rows"
+    differ = int((got != wanted).sum())
+    return f"a wrap-around by scatter differs from a plain loop in {differ} rows"
 
 
 def one_row_too_many_axes() -> str:

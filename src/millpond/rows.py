@@ -23,7 +23,10 @@ Tree = Any  # an array, or a nested dict of arrays shaped like Spec.obs
 
 
 class Flag(IntFlag):
-    """What a row is besides a step. A row with no flag is an ordinary step inside an episode."""
+    """What a row is besides a step. A row with no flag is an ordinary step inside an episode.
+
+    `np.full(num_envs, Flag.FIRST, np.uint8)` are the flags of the first rows after a reset.
+    """
 
     FIRST = 1  # first row of an episode: no earlier row belongs to it
     BORDER = 2  # an episode's final observation; dummy action, reward 0, never a start
@@ -61,6 +64,7 @@ class Draw(NamedTuple):
 
     `row` is a 64-bit id, counted per stream and never reused: int64[batch] on the host,
     uint32[batch, 2] (high word, low word) on a device, where JAX has no int64.
+    `batch.draw.ids()`; `pond.update_priorities(batch.draw, errors)`.
     """
 
     stream: Array
@@ -81,6 +85,7 @@ class Batch(NamedTuple):
     obs, next_obs: [batch, stack, *shape]; every other field: [batch, ...].
     `discount` is gamma^steps, or 0 where bootstrapping must stop. Where `mask` is false the
     entry means nothing and must not be trained on. `weight` corrects the sampler's bias.
+    `batch = pond.sample(256)`; the target is `reward + discount * value(next_obs)`.
     """
 
     obs: Tree

@@ -134,7 +134,10 @@ class Window:
 
 
 class History(NamedTuple):
-    """The newest frames of every env, oldest first, and how many earlier ones are its own."""
+    """The newest frames of every env, oldest first, and how many earlier ones are its own.
+
+    `history = stacker.init(num_envs)`.
+    """
 
     frames: Tree
     depth: Array

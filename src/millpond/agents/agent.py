@@ -20,6 +20,7 @@ class AgentState(NamedTuple):
 
     `updates` counts gradients; `synced` counts changes of the target network. Once `bad` is true
     a gradient was not finite and the state has stayed as it was before it.
+    `state = agent.init(key)`; `agent.values(state.params, obs)`.
     """
 
     params: Any
@@ -31,7 +32,10 @@ class AgentState(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What one update found: float32 each."""
+    """What one update found: float32 each.
+
+    `state, learned = agent.update(state, batch, rate, beta)`; `learned.error` are priorities.
+    """
 
     loss: Array
     q: Array

@@ -25,6 +25,7 @@ class DQNSettings:
     The target network follows by `tau` after every update, or, if `target_every` is given, is
     copied whole after so many updates: this class alone changes it. Rewards are multiplied by
     `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: as they are).
+    `DQNSettings(n_step=3, tau=0.005)`.
     """
 
     double: bool = True
@@ -69,6 +70,7 @@ class DQN(QAgent):
     """Pure functions over an `AgentState`; vmap them for several agents.
 
     `state, learned = agent.update(state, batch, rate, beta)`.
+    `agent = DQN(DQNSettings(), Network(), spec, stack=4); state = agent.init(key)`.
     """
 
     def __init__(self, settings: DQNSettings, network: Network, spec: Spec, stack: int) -> None:

@@ -24,6 +24,7 @@ class Network:
     Torso `mlp` flattens what it sees; `grid` looks at 3x3 patches of a small grid (MinAtar), then
     flattens; `nature` is the three convolutions of the Atari papers. Then `depth` layers of
     `width`. With `norm` every layer is followed by LayerNorm.
+    `Network(torso="grid", width=128, dueling=True)`.
     """
 
     torso: Torso = "mlp"
@@ -46,7 +47,10 @@ class Network:
 
 
 class QNetwork(nn.Module):
-    """obs[batch, stack, *shape] -> float32[batch, actions]"""
+    """obs[batch, stack, *shape] -> float32[batch, actions]
+
+    `network.build(actions).apply({"params": params}, obs)`.
+    """
 
     actions: int
     torso: Torso

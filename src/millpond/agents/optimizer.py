@@ -26,6 +26,7 @@ class Optimizer:
     The learning rate is a `Schedule` by env steps, so it is an argument of `change`, not a count
     kept here. With `accumulate` = k, k updates with batches of B change the parameters exactly as
     one update with a batch of k * B.
+    `Optimizer("adam", linear(1e-3, 1e-5))` with `linear` of `millpond.schedule`.
     """
 
     kind: Literal["adam", "radam", "sgd"] = "adam"

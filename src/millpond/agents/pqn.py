@@ -25,6 +25,7 @@ class PQNSettings:
     """How a PQN learns: `rollout` turns of all envs, then `epochs` passes over them in minibatches.
 
     Rewards are clipped (0: not), then scaled.
+    `PQNSettings(rollout=32, minibatches=32, epochs=2)`.
     """
 
     rollout: int = 32
@@ -50,7 +51,10 @@ class PQNSettings:
 
 
 class Rollout(NamedTuple):
-    """What one agent saw and did: [time, env, ...]; `value` is [time + 1, env]."""
+    """What one agent saw and did: [time, env, ...]; `value` is [time + 1, env].
+
+    `agent.goals(rollout)` are its targets, [time, env].
+    """
 
     obs: Array  # stacks [time, env, stack, ...]
     action: Array
@@ -62,7 +66,10 @@ class Rollout(NamedTuple):
 
 
 class Minibatch(NamedTuple):
-    """Part of a rollout with its targets; rows that are no steps have mask 0."""
+    """Part of a rollout with its targets; rows that are no steps have mask 0.
+
+    `state, learned = agent.update(state, minibatch, rate)`.
+    """
 
     obs: Array
     action: Array
@@ -71,7 +78,10 @@ class Minibatch(NamedTuple):
 
 
 class PQN(QAgent):
-    """Pure functions over an `AgentState`; vmap them for several agents or seeds."""
+    """Pure functions over an `AgentState`; vmap them for several agents or seeds.
+
+    `state, learned, _ = agent.learn(state, rollout, rate, key)`.
+    """
 
     def __init__(self, settings: PQNSettings, network: Network, spec: Spec, stack: int) -> None:
         super().__init__(network, settings.optimizer, spec, stack)

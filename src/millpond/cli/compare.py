@@ -13,7 +13,10 @@ on. Writes results.json, report.html and report.png into the folder.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +41,7 @@ def main(args: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--env", required=True)
+    parser.add_argument("--env", required=True, help="the same for all arms")
     parser.add_argument("--preset", choices=sorted(PRESETS), help="arms fixed beforehand")
     parser.add_argument("--only", help="names of the preset's arms to run, such as A,B")
     parser.add_argument("--arms", help="kinds, separated by commas: dqn,pqn")
@@ -47,13 +50,14 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--frames", type=whole, help="of each seed, such as 1e7; default: the env's preset"
     )
-    parser.add_argument("--seeds", type=whole, default=10)
+    parser.add_argument("--seeds", type=whole, default=10, help="of each arm")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--agents", type=whole, default=4, help="of mixture and apart")
     parser.add_argument(
         "--together", type=int, default=0, help="seeds in one run; 0: all, if it can"
     )
     parser.add_argument("--out", type=Path, help="default runs/compare-ENV-FRAMES")
+    parser.add_argument("--json", action="store_true", help="print results.json instead of tables")
     options = parser.parse_args(args)
     if options.frames is None:
         preset = settings_for(options.env)
@@ -75,8 +79,12 @@ def main(args: Sequence[str]) -> int:
         console.print(f"{error}; then the same command goes on", style="yellow", soft_wrap=True)
         return 4
     save_picture(out / "report.png", results)
-    show(results)
-    write_report(out / "report.html", results)
+    with redirect_stdout(sys.stderr if options.json else sys.stdout):
+        if not options.json:
+            show(results)
+        write_report(out / "report.html", results)
+    if options.json:
+        print(json.dumps(results, indent=1))
     return 0
 
 

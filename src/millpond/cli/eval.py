@@ -33,7 +33,7 @@ def main(args: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--episodes", type=int, default=100, help="of each player")
     parser.add_argument(
         "--checkpoint", type=int, help="env steps, or frames of a mixture; default the newest"
     )

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
+import tomllib
 from collections.abc import Sequence
+from typing import Any
 
 from ..train.presets import preset_names, preset_text
 
@@ -22,14 +25,25 @@ def main(args: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", nargs="?", help="the preset to show")
-    name = parser.parse_args(args).name
-    if name:
-        print(preset_text(name), end="")
+    parser.add_argument("--json", action="store_true", help="JSON instead of text")
+    options = parser.parse_args(args)
+    if options.json:
+        print(json.dumps(plain(options.name), indent=2))
+        return 0
+    if options.name:
+        print(preset_text(options.name), end="")
         return 0
     width = max(len(name) for name in preset_names())
     for name in preset_names():
         print(f"{name:{width}}  {first_sentence(preset_text(name))}")
     return 0
+
+
+def plain(name: str | None) -> Any:
+    """One preset's settings, or every preset's name and what it is."""
+    if name:
+        return tomllib.loads(preset_text(name))
+    return [{"name": one, "about": first_sentence(preset_text(one))} for one in preset_names()]
 
 
 def first_sentence(text: str) -> str:

@@ -27,7 +27,7 @@ def main(args: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"))
+    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="default runs")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     options = parser.parse_args(args)
     found = [about(run) for run in find_runs(options.root)]

@@ -38,6 +38,7 @@ class Arm:
     """One arm: all its runs have these settings but for seed and members.
 
     `per_seed` policies together are one seed; their mean return is its score.
+    `make_arms(["dqn", "pqn"], env, frames, {})[0]`.
     """
 
     name: str
@@ -83,7 +84,10 @@ def make_arm(text: str, env: str, frames: int, common: Mapping[str, str], agents
 def make_arms(
     texts: list[str], env: str, frames: int, common: Mapping[str, str], agents: int = 4
 ) -> list[Arm]:
-    """All arms; their names must differ, and every common setting must be known to one of them."""
+    """All arms; their names must differ, and every common setting must be known to one of them.
+
+    `make_arms(["dqn", "tuned=dqn dqn.tau=0.01"], "staghunt", 500_000, {})`.
+    """
     arms = [make_arm(text, env, frames, common, agents) for text in texts]
     names = [arm.name for arm in arms]
     if len(arms) < 2 or len(set(names)) < len(names):

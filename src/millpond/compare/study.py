@@ -28,7 +28,7 @@ Begun = Callable[[Arm, int, int], Told]
 
 @dataclass(frozen=True)
 class Study:
-    """`study = Study.open(path, arms, seeds)`, then `study.go()` as often as it takes."""
+    """`study = Study.open(path, arms, env, frames, seeds=10, seed=0, together=0); study.go()`."""
 
     path: Path
     arms: tuple[Arm, ...]

@@ -22,7 +22,10 @@ def known_chance(run: Run) -> dict[str, Any] | None:
 
 
 def chance(run: Run) -> dict[str, Any]:
-    """Mean return and error of every policy's place; seeds are fixed, so it is always the same."""
+    """Mean return and error of every policy's place; seeds are fixed, so it is always the same.
+
+    `chance(Run.open(path))`.
+    """
     if (found := known_chance(run)) is not None:
         return found
     scores = Referee(run.settings, min(_EPISODES, run.settings.eval_episodes)).watch("random")

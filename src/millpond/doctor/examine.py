@@ -32,6 +32,9 @@ CHECKS: dict[str, Check] = {
 
 
 def examine(evidence: Evidence) -> list[Verdict]:
-    """What every check says, worst first."""
+    """What every check says, worst first.
+
+    `examine(Evidence.of(Run.open(path)))[0].state`.
+    """
     found = [check(evidence) for check in CHECKS.values()]
     return sorted(found, key=lambda verdict: ORDER.index(verdict.state))

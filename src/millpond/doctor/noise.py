@@ -37,6 +37,7 @@ def noise_scale(run: Run) -> list[float | None] | None:
     """Of every policy, in transitions; None where noise drowns it, or if no replay was saved.
 
     Only learners of their own save one that can be read alone: in mode `fused` there is none.
+    `noise_scale(Run.open(path))`.
     """
     settings, path = run.settings, run.resume_state
     if settings.mode == "fused" or settings.replay != "pond":

@@ -12,7 +12,10 @@ ORDER: tuple[State, ...] = ("red", "yellow", "unknown", "green")  # worst first
 
 
 class Verdict(NamedTuple):
-    """`red` is wrong, `yellow` deserves a look, `unknown` says why nothing can be said."""
+    """`red` is wrong, `yellow` deserves a look, `unknown` says why nothing can be said.
+
+    `[verdict.name for verdict in examine(evidence) if verdict.fired]`.
+    """
 
     name: str
     state: State

@@ -21,7 +21,10 @@ Policy = Callable[[Array, jax.Array], Array]
 
 
 class Outcome(NamedTuple):
-    """What one turn brought: float32[agents] and two flags for the whole env."""
+    """What one turn brought: float32[agents] and two flags for the whole env.
+
+    `Outcome(reward, terminated, truncated)` is what `Env.step` returns beside the new state.
+    """
 
     reward: Array
     terminated: Array
@@ -29,7 +32,10 @@ class Outcome(NamedTuple):
 
 
 class Facts(Protocol):
-    """What every env can say of itself before it is built."""
+    """What every env can say of itself before it is built.
+
+    `spec_of(env)` is made from it.
+    """
 
     @property
     def name(self) -> str:
@@ -88,7 +94,10 @@ class PlainFacts:
 
 @runtime_checkable
 class Env(Facts, Protocol):
-    """One env as pure functions over a state; `VectorEnv` runs many of them and resets them."""
+    """One env as pure functions over a state; `VectorEnv` runs many of them and resets them.
+
+    `VectorEnv(env, 128)`; docs/how-to/your-own-environment.md builds one.
+    """
 
     def reset(self, key: jax.Array) -> Any:
         """A fresh episode's state."""
@@ -109,7 +118,10 @@ class Env(Facts, Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """What an `Env` may have besides: events of a turn that a return does not tell apart."""
+    """What an `Env` may have besides: events of a turn that a return does not tell apart.
+
+    `def counts(self, before, after): return {"stags": after.taken - before.taken}`.
+    """
 
     def counts(self, before: Any, after: Any) -> Mapping[str, Array]:
         """How often each event happened in the turn between two states: int32[] by name."""
@@ -117,7 +129,10 @@ class Counting(Protocol):
 
 
 class HostVector(Protocol):
-    """Many envs stepped together on the host. `obs` and `flags` are those of the rows to come."""
+    """Many envs stepped together on the host. `obs` and `flags` are those of the rows to come.
+
+    `rows = vector.step(action)`, then `vector.obs` is what is seen next.
+    """
 
     num_envs: int
     obs: Tree  # [agents, env, *shape]
@@ -146,7 +161,10 @@ class HostVector(Protocol):
 
 @runtime_checkable
 class HostEnv(Facts, Protocol):
-    """An env that can only be stepped on the host."""
+    """An env that can only be stepped on the host.
+
+    `vector = env.vector(num_envs=8, seed=0)`.
+    """
 
     def vector(self, num_envs: int, seed: int) -> HostVector:
         """`num_envs` freshly reset envs."""
@@ -157,6 +175,9 @@ AnyEnv = Env | HostEnv
 
 
 def spec_of(env: Facts) -> Spec:
-    """What one agent's rows hold."""
+    """What one agent's rows hold.
+
+    `spec_of(make_env("minatar/breakout"))`.
+    """
     action = Field("int32", (), 0, env.num_actions - 1)
     return Spec(env.observation, action, dict(env.extras))

@@ -21,7 +21,10 @@ _NAMED: dict[str, Callable[[], AnyEnv]] = {
 
 
 def make_env(name: str) -> AnyEnv:
-    """The env of that name with its own settings; unknown names raise BadConfig."""
+    """The env of that name with its own settings; unknown names raise BadConfig.
+
+    `make_env("minatar/breakout")`.
+    """
     if name in _NAMED:
         return _NAMED[name]()
     if name.startswith("minatar/"):
@@ -34,6 +37,9 @@ def make_env(name: str) -> AnyEnv:
 
 
 def env_names() -> list[str]:
-    """What can be asked for by name; `atari/GAME` and `gym:ID` stand for many."""
+    """What can be asked for by name; `atari/GAME` and `gym:ID` stand for many.
+
+    `"staghunt" in env_names()`.
+    """
     minatar = [f"minatar/{game}" for game in GAMES]
     return [*_NAMED, *minatar, "atari/GAME", "gym:ID"]

@@ -13,7 +13,10 @@ from .env import Env, Outcome
 
 
 class EnvState(NamedTuple):
-    """Envs between two turns: their states, what is seen now, and the flags of the rows to come."""
+    """Envs between two turns: their states, what is seen now, and the flags of the rows to come.
+
+    `state = envs.reset(key)`; act on `state.obs[agent]`.
+    """
 
     inner: Any  # [env]
     obs: Array  # [agents, env, *shape]
@@ -23,7 +26,7 @@ class EnvState(NamedTuple):
 class VectorEnv:
     """`num_envs` copies of an `Env`; pure, for use inside jit.
 
-    state = envs.reset(key); state, rows = envs.step(state, action, key)   # rows [agents, env]
+    `state = envs.reset(key); state, rows = envs.step(state, action, key)`, rows [agents, env].
     """
 
     def __init__(self, env: Env, num_envs: int) -> None:

@@ -17,7 +17,10 @@ from .segment import Meta
 
 @dataclass(frozen=True)
 class Damage:
-    """Bytes `start ... stop - 1` of a file that are not what was written."""
+    """Bytes `start ... stop - 1` of a file that are not what was written.
+
+    `for damage in verify_lake(path).damages: print(damage.path, damage.what)`.
+    """
 
     path: Path
     start: int

@@ -39,7 +39,10 @@ _LOOK = 1 << 16  # rows judged at a time when iterating
 
 @dataclass(frozen=True)
 class Stream:
-    """One stream of a Lake: rows `first ... stop - 1` of it are stored."""
+    """One stream of a Lake: rows `first ... stop - 1` of it are stored.
+
+    `lake.read(stream.number, stream.first, stream.stop)` for `stream` in `lake.streams`.
+    """
 
     number: int
     group: str
@@ -50,7 +53,10 @@ class Stream:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a Lake holds, and what it takes on disk."""
+    """What a Lake holds, and what it takes on disk.
+
+    `lake.stats().rows`.
+    """
 
     rows: int
     streams: int

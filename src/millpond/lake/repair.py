@@ -39,6 +39,7 @@ class Mended:
     """What becomes of one segment: damaged, or sealed because of a damaged one before it.
 
     Arrays are int64[streams of its group].
+    `for one in repair_lake(path).segments: print(one.path, one.lost.sum())`.
     """
 
     path: Path
@@ -54,7 +55,10 @@ class Mended:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What repair did, or with `dry_run` would do."""
+    """What repair did, or with `dry_run` would do.
+
+    `repair_lake(path, dry_run=True).damaged`.
+    """
 
     path: Path
     dry_run: bool

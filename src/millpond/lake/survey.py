@@ -74,7 +74,10 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a Lake holds, as `millpond lake info` prints it."""
+    """What a Lake holds, as `millpond lake info` prints it.
+
+    `survey_lake(path).episodes.finished`.
+    """
 
     path: Path
     stats: Stats
@@ -89,7 +92,10 @@ class Survey:
 
 
 def survey_lake(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Survey:
-    """Look at every record of a Lake; progress(rows done, rows in all)."""
+    """Look at every record of a Lake; progress(rows done, rows in all).
+
+    `survey_lake("runs/lake").steps`.
+    """
     lake = Lake.open(path)
     stats, info = lake.stats(), lake.info
     tally = _Tally()

@@ -25,7 +25,10 @@ _TRIES = 20  # a file may be sealed or dropped between listing and opening it
 
 @dataclass(frozen=True)
 class Verified:
-    """What a walk over a Lake found; `damages` is empty if every byte is what was written."""
+    """What a walk over a Lake found; `damages` is empty if every byte is what was written.
+
+    `verify_lake(path).clean`.
+    """
 
     path: Path
     damages: tuple[Damage, ...]

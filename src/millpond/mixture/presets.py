@@ -10,7 +10,10 @@ from .settings import MixSettings
 
 
 def mix_from(settings: Settings) -> MixSettings:
-    """A mixture with the env, network and agents of a preset's settings."""
+    """A mixture with the env, network and agents of a preset's settings.
+
+    `mix_from(settings_for("minatar/breakout"))` with `settings_for` of `millpond.train.presets`.
+    """
     names = ("env", "world", "envs", "seed", "stack", "network", "pqn", "dqn")
     names = (*names, "eval_episodes", "eval_turns", "track")
     same: dict[str, Any] = {name: getattr(settings, name) for name in names}
@@ -28,7 +31,10 @@ def mix_from(settings: Settings) -> MixSettings:
 
 def with_frames(settings: MixSettings, frames: int) -> MixSettings:
     """The same mixture for so many frames. Where they do not suffice for four cycles, cycles
-    become shorter, and what the BigAgent does in them less in the same proportion."""
+    become shorter, and what the BigAgent does in them less in the same proportion.
+
+    `with_frames(mix_from(settings), 10_000_000)`.
+    """
     settings = dataclasses.replace(settings, frames=frames)
     whole = -(-frames // settings.frames_per_update)
     updates = max(1, min(settings.updates, whole // 4))
@@ -42,7 +48,10 @@ def with_frames(settings: MixSettings, frames: int) -> MixSettings:
 
 
 def tiny_mix(settings: MixSettings) -> MixSettings:
-    """The same mixture so small that two cycles end within a minute: for `--debug`."""
+    """The same mixture so small that two cycles end within a minute: for `--debug`.
+
+    `tiny_mix(mix_from(settings))`.
+    """
     pqn = dataclasses.replace(settings.pqn, rollout=4, minibatches=2, epochs=1)
     dqn = dataclasses.replace(settings.dqn, batch=8)
     big = dataclasses.replace(settings.big, steps=2, capacity=2_560)

@@ -77,7 +77,10 @@ class MixRun:
 
 
 def is_mixture(path: Path) -> bool:
-    """Whether a folder is a mixture's."""
+    """Whether a folder is a mixture's.
+
+    `is_mixture(Path("runs/mixture"))`.
+    """
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -86,7 +89,10 @@ def is_mixture(path: Path) -> bool:
 
 
 def find_mixtures(root: Path) -> Iterator[MixRun]:
-    """Every mixture in a folder and in the folders inside it, by name."""
+    """Every mixture in a folder and in the folders inside it, by name.
+
+    `[run.path for run in find_mixtures(Path("runs"))]`.
+    """
     for file in sorted(root.rglob("config.json")):
         if is_mixture(file.parent):
             yield MixRun.open(file.parent)

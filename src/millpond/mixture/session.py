@@ -45,6 +45,7 @@ def mix(
 
     Stopped by Ctrl-C or SIGTERM it saves its state and raises KeyboardInterrupt; a full disk
     raises Paused. `programs` of an earlier sitting of the same settings need not be compiled anew.
+    `mix(MixRun.create(Path("runs/mixture"), settings), told=print)`.
     """
     lock = run.folder.lock()
     try:

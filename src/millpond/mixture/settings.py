@@ -64,6 +64,7 @@ class MixSettings:
     `frames` counts the emulator frames of one member: of all its agents and of its BigAgent.
     Epsilon's horizon is one cycle of `updates` PQN updates, the learning rate's an agent's whole
     share of the frames.
+    `with_frames(mix_from(settings), 10_000_000)` makes one from a preset.
     """
 
     env: str

@@ -18,7 +18,10 @@ from .ring import write, write_pair
 
 
 class PondState(NamedTuple):
-    """The ring, in few arrays: every call of a jitted function pays for each of them."""
+    """The ring, in few arrays: every call of a jitted function pays for each of them.
+
+    `state = pond.init()`; donate it to every jitted call, and go on with what comes back.
+    """
 
     columns: dict[str, Array]
     flags: Array  # uint8[*lead]; CUT wherever nothing was written yet

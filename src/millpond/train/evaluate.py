@@ -29,6 +29,7 @@ class Scores(NamedTuple):
     """What was played: [policies, episodes]. `unfinished` ones were cut off and count so far.
 
     `counts` are the events that the env counts, by name: int32[members, episodes].
+    `Referee(settings, 100).play(params).mean()`.
     """
 
     returns: np.ndarray

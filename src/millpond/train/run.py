@@ -160,7 +160,10 @@ def refuse_used(path: Path) -> None:
 
 
 def find_runs(root: Path) -> Iterator[Run]:
-    """Every run in a folder and in the folders inside it, by name; others are passed over."""
+    """Every run in a folder and in the folders inside it, by name; others are passed over.
+
+    `for run in find_runs(Path("runs")): print(run.path, run.status())`.
+    """
     if not root.is_dir():
         raise RunRefused(f"there is no folder {root}; millpond train makes runs")
     for file in sorted(root.rglob("config.json")):

@@ -34,6 +34,7 @@ def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) 
 
     A run that loses a learner process goes on from its resume state. Stopped by Ctrl-C or SIGTERM
     it saves its state first and raises KeyboardInterrupt.
+    `train(Run.create(Path("runs/mine"), settings), told=print)`.
     """
     lock = run.lock()
     try:

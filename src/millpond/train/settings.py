@@ -44,6 +44,7 @@ class Settings:
 
     `members` independent copies (seeds) train side by side in one program. `world` holds the env's
     own settings. Everything that happens `..._every` happens at the first round that reaches it.
+    `Settings("staghunt", Staghunt(), agent="pqn", steps=500_000)`.
     """
 
     env: str

@@ -1,0 +1,178 @@
+"""The documentation: its links lead somewhere, its code runs, every public name says what it is."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
+COMING = {DOCS / "watch.png"}  # made by `millpond watch`, which brings it
+
+sys.path.insert(0, str(DOCS))
+make_cli = importlib.import_module("make_cli")
+run_blocks = importlib.import_module("run_blocks")
+
+PACKAGES = [
+    "millpond",
+    "millpond.agents",
+    "millpond.compare",
+    "millpond.doctor",
+    "millpond.envs",
+    "millpond.flow",
+    "millpond.lake",
+    "millpond.mixture",
+    "millpond.replay",
+    "millpond.train",
+]
+
+
+def prose(page: Path) -> str:
+    """A page without its code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as repositories and Sphinx make them."""
+    heads = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    plain = (re.sub(r"[^\w\- ]", "", head.lower()) for head in heads)
+    return {head.replace(" ", "-") for head in plain}
+
+
+def test_links_lead_somewhere():
+    wrong = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            there = (page.parent / path).resolve() if path else page
+            if there not in COMING and not there.exists():
+                wrong.append(f"{page.name}: {target}: there is no such file")
+            elif anchor and anchor not in anchors(there):
+                wrong.append(f"{page.name}: {target}: no such heading")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_page_is_in_the_index():
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    for page in sorted(DOCS.rglob("*.md")):
+        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        listed = name == "index" or name.startswith("decisions/")
+        assert listed or f"\n{name}\n" in text, f"{name} is in no toctree of docs/index.md"
+
+
+def test_cli_page_is_what_the_commands_say():
+    same = make_cli.words_of(make_cli.PAGE.read_text(encoding="utf-8"))
+    remedy = "docs/cli.md is not what the commands say: python docs/make_cli.py"
+    assert same == make_cli.words_of(make_cli.page()), remedy
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+@pytest.mark.filterwarnings("default")  # those of other libraries do not concern a page
+def test_how_to_code_runs(page, tmp_path):
+    if not any(block.kind == "python" for block in run_blocks.blocks_of(page)):
+        pytest.skip("no python in it")
+    run_blocks.run_page(page, tmp_path, kinds=("python",))
+
+
+def test_tutorial_has_a_block_for_every_part():
+    blocks = run_blocks.blocks_of(DOCS / "tutorial.md")
+    code = "\n".join(block.code for block in blocks)
+    for command in ("train", "eval", "runs", "resume", "doctor", "plan", "lake", "mix", "compare"):
+        assert f"millpond {command} " in code or f"millpond {command}\n" in code, command
+
+
+@pytest.mark.full
+def test_tutorial_runs(tmp_path):
+    run_blocks.run_page(DOCS / "tutorial.md", run_blocks.like_a_clone(tmp_path))
+
+
+def page_of(tmp_path: Path, text: str) -> Path:
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def test_the_runner_runs_what_a_reader_would(tmp_path):
+    page = page_of(
+        tmp_path,
+        "<!-- run: file=one.py -->\n```python\nprint('one')\n```\n"
+        '<!-- run: says="one" -->\n```bash\npython one.py\n```\n'
+        "<!-- run: exit=3 -->\n```bash\nexit 3\n```\n"
+        '<!-- run: interrupt="ready" -->\n```bash\n'
+        "trap 'exit 130' INT; echo ready; for i in $(seq 300); do sleep 0.1; done\n```\n"
+        "<!-- run: module=no_such_module -->\n```python\nimport no_such_module\n```\n"
+        "<!-- run: command=no-such-command -->\n```bash\nmillpond no-such-command\n```\n"
+        "```python\nx = 1\n```\n```text\nnot run\n```\n```python\nassert x == 1\n```\n",
+    )
+    run_blocks.run_page(page, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("```bash\nfalse\n```\n", "ended with 1, not 0"),
+        ("```bash\nfalse\ntrue\n```\n", "ended with 1, not 0"),
+        ('<!-- run: says="two" -->\n```bash\necho one\n```\n', "expected it to print 'two'"),
+        ("```python\n1 / 0\n```\n", "ZeroDivisionError"),
+        ("<!-- run: exti=1 -->\n```bash\ntrue\n```\n", "unknown exti"),
+    ],
+)
+def test_the_runner_says_what_went_wrong(text, why, tmp_path):
+    with pytest.raises(run_blocks.BlockFailed, match=re.escape(why)):
+        run_blocks.run_page(page_of(tmp_path, text), tmp_path)
+
+
+def public() -> list[tuple[str, str]]:
+    return [(name, one) for name in PACKAGES for one in importlib.import_module(name).__all__]
+
+
+@pytest.mark.parametrize(("package", "name"), public(), ids=lambda text: text)
+def test_every_public_name_has_a_contract_and_a_usage_line(package, name):
+    thing = getattr(importlib.import_module(package), name)
+    if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+        return  # a table or a type: what it is stands above it
+    text = thing.__dict__.get("__doc__") if inspect.isclass(thing) else thing.__doc__
+    assert text, f"{package}.{name} has no docstring of its own"
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return  # raised, not called
+    assert has_usage(inspect.cleandoc(text)), f"{package}.{name}: no usage line in its docstring"
+
+
+def has_usage(text: str) -> bool:
+    """Code in ticks or indented, which calls, assigns or reads an attribute, and is Python."""
+    ticks = re.findall(r"`([^`]+)`", text)
+    indented = re.findall(r"(?:^    .*\n?)+", text, re.M)
+    return any(is_code(inspect.cleandoc(code)) for code in [*ticks, *indented])
+
+
+def is_code(text: str) -> bool:
+    lines = [line for line in text.splitlines() if line.strip()]
+    for code in (text, f"{text} pass", f"{text}: pass", *lines):
+        try:
+            tree = ast.parse(code)
+        except SyntaxError:
+            continue
+        if any(isinstance(n, ast.Call | ast.Assign | ast.Attribute) for n in ast.walk(tree)):
+            return True
+    return False
+
+
+def test_api_page_names_every_public_name():
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\.\. auto\w+:: (\w+)$", page, re.M))
+    missing = []
+    for package, name in public():
+        thing = getattr(importlib.import_module(package), name)
+        if name not in named and (inspect.isclass(thing) or inspect.isfunction(thing)):
+            missing.append(f"{package}.{name}")
+    assert not missing, missing
