@@ -224,6 +224,20 @@ def test_the_report_is_one_file_and_a_picture(tmp_path):
         assert picture.width > 1000
 
 
+def test_the_command_prints_its_results_as_json(tmp_path, monkeypatch, capsys):
+    curve = [[100.0, [1.0, 2.0]], [200.0, [2.0, 4.0]]]
+    plain = {"scores": [2.0, 4.0], "frames": 200, "gradient_steps": 4, "curve": curve}
+    arms = [results.summary(Arm(name, name, settings(), 1), plain) for name in ("dqn", "pqn")]
+    about = {"env": "staghunt", "frames": 200, "seeds": 2}
+    found = {**about, "arms": arms, "pairs": results.pairs(arms)}
+    monkeypatch.setattr(Study, "go", lambda study, begun: found)
+    args = ["compare", "--env", "staghunt", "--frames", "200", "--seeds", "2", "--arms", "dqn,pqn"]
+    assert main([*args, "--out", str(tmp_path / "out"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == json.loads(json.dumps(found))
+    assert (tmp_path / "out" / "report.html").exists()
+
+
 def test_the_command_refuses_before_anything_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     common = ["compare", "--env", "minatar/breakout", "--frames", "1e4"]

@@ -217,6 +217,10 @@ def test_presets_are_shown(capsys, here):
     assert code == 0
     assert out.startswith("# Every MinAtar game.")
     assert "[pqn]" in out
+    code, out, _ = call(capsys, "presets", "--json")
+    assert "minatar" in [one["name"] for one in json.loads(out)]
+    code, out, _ = call(capsys, "presets", "minatar", "--json")
+    assert json.loads(out)["agent"] == "pqn"
     code, _, err = call(capsys, "presets", "minatr")
     assert code == 2
     assert "there is no preset 'minatr'; did you mean 'minatar'?" in err

@@ -22,7 +22,10 @@ def self_test_and_show(only: str, as_json: bool) -> int:
     """Run the self-test, or part of it; the exit code."""
     plants, console = chosen(only), Console(stderr=True)
     if not plants:
-        raise BadConfig(f"doctor: no plant's name or check contains '{only}'")
+        raise BadConfig(
+            f"no plant's name or check contains '{only}'; docs/doctor.md lists them, and without "
+            "--only all are run"
+        )
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="millpond-doctor-") as folder:
         for result in self_test(Path(folder), plants):

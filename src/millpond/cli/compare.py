@@ -92,9 +92,13 @@ def chosen(options: Any) -> list[str]:
     """The arms asked for, as text."""
     ways = [bool(options.preset), bool(options.arms), bool(options.arm)]
     if sum(ways) != 1:
-        raise BadConfig("compare: name the arms by one of --preset, --arms or --arm (repeated)")
+        raise BadConfig(
+            "name the arms by one of --preset, --arms or --arm (repeated), such as --arms dqn,pqn"
+        )
     if options.only and not options.preset:
-        raise BadConfig("compare: --only chooses among the arms of a --preset")
+        raise BadConfig(
+            "--only chooses among the arms of a --preset; add one, or leave --only away"
+        )
     if options.arm:
         return options.arm
     if options.arms:
@@ -102,7 +106,8 @@ def chosen(options: Any) -> list[str]:
     texts = list(PRESETS[options.preset])
     wanted = options.only.split(",") if options.only else [t.partition("=")[0] for t in texts]
     if unknown := set(wanted) - {text.partition("=")[0] for text in texts}:
-        raise BadConfig(f"compare: {options.preset} has no arm {', '.join(sorted(unknown))}")
+        known = ", ".join(text.partition("=")[0] for text in texts)
+        raise BadConfig(f"{options.preset} has no arm {', '.join(sorted(unknown))}; it has {known}")
     return [text for text in texts if text.partition("=")[0] in wanted]
 
 

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from ..doctor import Evidence, Verdict, chance, examine, noise_scale
 from ..errors import BadConfig
+from ..mixture import is_mixture
 from ..train import Run
 from ._print import empty_table, print_table
 
@@ -40,13 +41,18 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--only", metavar="NAME", help="of --self-test, plants whose name has this")
     options = parser.parse_args(args)
     if options.self_test == (options.run is not None):
-        raise BadConfig("doctor: name one run, or use --self-test")
+        raise BadConfig("name one run, or use --self-test; millpond runs lists the runs there are")
     if options.self_test:
         from ._self_test_text import self_test_and_show
 
         return self_test_and_show(options.only or "", options.json)
     if options.only:
-        raise BadConfig("doctor: --only belongs to --self-test")
+        raise BadConfig("--only belongs to --self-test; add it, or leave --only away")
+    if is_mixture(options.run):
+        raise BadConfig(
+            f"{options.run} is a mixture, which the doctor cannot examine yet; its measures are "
+            f"in metrics.jsonl, and millpond eval {options.run} judges its agents"
+        )
     verdicts = of_run(Run.open(options.run))
     if options.json:
         print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))

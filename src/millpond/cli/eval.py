@@ -41,7 +41,9 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     options = parser.parse_args(args)
     if options.episodes < 2:
-        raise BadConfig(f"--episodes must be at least 2, got {options.episodes}")
+        raise BadConfig(
+            f"--episodes must be at least 2, got {options.episodes}; a standard error needs two"
+        )
     run = MixRun.open(options.run).everyone if is_mixture(options.run) else Run.open(options.run)
     kept = run.checkpoint(options.checkpoint)
     params = load_params(run, kept.path)

@@ -47,7 +47,9 @@ def settings_for(env: str, file: Path | None = None) -> Settings:
         text = file.read_text(encoding="utf-8") if file else preset_text(name or "")
         plain: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
-        raise BadConfig(f"{where} cannot be read: {error.strerror}") from error
+        raise BadConfig(
+            f"{where} cannot be read: {error.strerror}; millpond presets lists those there are"
+        ) from error
     except UnicodeDecodeError as error:
         raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error
     except tomllib.TOMLDecodeError as error:
