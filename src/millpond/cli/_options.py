@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 
@@ -40,10 +41,18 @@ def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str
     values = {f.name: getattr(base, f.name) for f in dataclasses.fields(kind)}
     fields: list[Any] = [("world", type(values["world"]))]
     fields += [(name, tyro.conf.Suppress[type(values[name])]) for name in ("env", *hidden)]
+    told, types = _comments(kind), get_type_hints(kind)
+    for name in told.keys() - {"world", "env", *hidden}:
+        fields.append((name, Annotated[types[name], tyro.conf.arg(help=told[name])]))
     typed: Any = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
     plain = [in_digits(arg) for arg in args]
     chosen = tyro.cli(typed, prog=prog, args=plain, default=typed(**values))
     return kind(**{name: getattr(chosen, name) for name in values})
+
+
+def _comments(kind: type) -> dict[str, str]:
+    """What the source says behind each field; tyro finds it in written classes only."""
+    return dict(re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", inspect.getsource(kind), re.M))
 
 
 def free_folder(env: str, kind: str, seed: int) -> Path:

@@ -70,13 +70,13 @@ class MixSettings:
     env: str
     world: Any  # the env itself, which is its settings
     frames: int = 100_000_000
-    agents: int = 4
-    members: int = 1
-    seed: int = 0
+    agents: int = 4  # of each member, which share a Lake
+    members: int = 1  # independent copies, trained side by side
+    seed: int = 0  # decides everything that is left to chance
     updates: int = 500  # PQN updates of each agent between two resets
-    transfer: Literal["file", "live"] = "file"
+    transfer: Literal["file", "live"] = "file"  # by a Lake, or straight into BigPond
     envs: int = 128  # per agent
-    stack: int = 1
+    stack: int = 1  # observations that a state is made of
     pond: int = 131_072  # rows of each agent's Pond
     network: Network = field(default_factory=Network)
     pqn: PQNSettings = field(default_factory=PQNSettings)
@@ -85,12 +85,12 @@ class MixSettings:
     clone: CloneSettings = field(default_factory=CloneSettings)
     lake: LakeSettings = field(default_factory=LakeSettings)
     eval_updates: int = 50  # PQN updates between evaluations
-    eval_episodes: int = 128
-    eval_turns: int = 10_000
-    checkpoint_updates: int = 250
-    resume_updates: int = 250
-    track: Literal["", "tensorboard", "wandb"] = ""
-    debug: bool = False
+    eval_episodes: int = 128  # of one evaluation, for every agent
+    eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
+    checkpoint_updates: int = 250  # PQN updates between checkpoints; kept
+    resume_updates: int = 250  # PQN updates between states to resume from; replaced
+    track: Literal["", "tensorboard", "wandb"] = ""  # send the metrics there too
+    debug: bool = False  # two tiny cycles within a minute
 
     def __post_init__(self) -> None:
         whole = ("frames", "agents", "members", "updates", "eval_updates", "checkpoint_updates")

@@ -49,12 +49,12 @@ class Settings:
 
     env: str
     world: Any  # the env itself, which is its settings
-    agent: Literal["dqn", "pqn"] = "dqn"
-    steps: int = 200_000
-    envs: int = 128  # per member
-    members: int = 1
-    seed: int = 0
-    stack: int = 1
+    agent: Literal["dqn", "pqn"] = "dqn"  # PQN has no replay
+    steps: int = 200_000  # env steps of every policy
+    envs: int = 128  # stepped side by side, per member
+    members: int = 1  # independent copies, trained side by side
+    seed: int = 0  # decides everything that is left to chance
+    stack: int = 1  # observations that a state is made of
     replay: Literal["pond", "host", "lake"] = "pond"  # where DQN keeps its rows
     mode: Mode = "fused"  # docs/processes.md tells them apart
     actors: int = 1  # in modes other than fused; each has an equal share of the envs
@@ -63,14 +63,14 @@ class Settings:
     dqn: DQNSettings = field(default_factory=DQNSettings)
     pqn: PQNSettings = field(default_factory=PQNSettings)
     crew: CrewSettings = field(default_factory=CrewSettings)
-    log_every: int = 10_000
-    eval_every: int = 50_000
-    eval_episodes: int = 128
+    log_every: int = 10_000  # steps between two lines in metrics.jsonl
+    eval_every: int = 50_000  # steps between two greedy evaluations
+    eval_episodes: int = 128  # of one evaluation, for every policy
     eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
-    checkpoint_every: int = 100_000
-    resume_every: int = 50_000
-    track: Literal["", "tensorboard", "wandb"] = ""
-    debug: bool = False
+    checkpoint_every: int = 100_000  # steps between two checkpoints of the parameters; kept
+    resume_every: int = 50_000  # steps between two states to resume from; replaced
+    track: Literal["", "tensorboard", "wandb"] = ""  # send the metrics there too
+    debug: bool = False  # tiny sizes, no jit, NaN checks: a run within a minute
 
     def __post_init__(self) -> None:
         ones = ("steps", "envs", "members", "stack", "log_every", "eval_every", "eval_episodes")
