@@ -5,9 +5,9 @@
 A comment above a block says what is special about it, `<!-- run: KEY=VALUE ... -->`:
 
     file=NAME          a python block is saved under this name instead of being run
-    exit=N             the block ends with this exit code; else 0
+    exit=N             the block ends with this exit code, or one of N,M; else 0
     says=TEXT          what the block prints has this in it
-    interrupt=TEXT     Ctrl-C as soon as this was printed
+    interrupt=TEXT     Ctrl-C as soon as this was printed, which ends it with 130
     command=NAME       only where `millpond NAME` exists
     module=NAME        only where this module is installed
 
@@ -126,8 +126,8 @@ def run_bash(block: Block, folder: Path) -> None:
         start_new_session=True,
     )
     said = _follow(process, block)
-    wanted = 130 if "interrupt" in block.how else int(block.how.get("exit", "0"))
-    if process.returncode != wanted:
+    wanted = block.how.get("exit", "130" if "interrupt" in block.how else "0")
+    if str(process.returncode) not in wanted.split(","):
         raise BlockFailed(
             f"{block.place}: ended with {process.returncode}, not {wanted}:\n{block.code}\n{said}"
         )
