@@ -54,7 +54,7 @@ def verdicts_of(path: Path) -> list[dict[str, Any]]:
 
 def _fitting(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A mixture is one program: most checks have nothing to look at, and one line says so."""
-    said = [one for one in verdicts if one["state"] != "unknown" or one["name"] == "learning"]
+    said = [one for one in verdicts if one["state"] != "unknown"]
     names = [one["name"] for one in verdicts if one not in said]
     why = f"a mixture is one program, in which these cannot be watched: {', '.join(names)}"
     return [*said, dict(name="others", state="unknown", message=why, evidence={}, remedy="")]

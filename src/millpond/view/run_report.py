@@ -117,7 +117,8 @@ def _compared(runs: Sequence[tuple[str, History]]) -> str:
     return (
         _panel(f"{len(runs)} runs compared", _table(["run", *keys], rows))
         + '<div class="charts" data-charts="0"></div>'
-        + _panel("Settings that differ", settings)
+        + '<details class="panel config"><summary><h3>Settings that differ</h3></summary>'
+        + f'<div class="scroll">{settings}</div></details>'
     )
 
 
@@ -148,7 +149,9 @@ def _doctor(path: Path) -> str:
     rows: list[str] = []
     for one in verdicts_of(path):
         numbers = ", ".join(f"{key} {value}" for key, value in one["evidence"].items())
-        remedy = f'<p class="remedy">What to do: {_safe(one["remedy"])}</p>' if one["remedy"] else ""
+        remedy = (
+            f'<p class="remedy">What to do: {_safe(one["remedy"])}</p>' if one["remedy"] else ""
+        )
         rows.append(
             f'<div class="verdict" data-state="{_safe(one["state"])}">'
             f'<span class="mark">{_safe(one["state"])}</span><div>'

@@ -38,6 +38,7 @@ _PAGE = {
     "/water.js": ("water.js", "text/javascript; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/favicon.ico": ("icon.svg", "image/svg+xml"),  # asked for where a page names none
 }
 
 

@@ -280,7 +280,7 @@
       main.replaceChildren(
         el("section", { class: "panel head" }, el("h2", { text: `${ids.length} runs compared` }), n.sums),
         n.charts,
-        section("Settings that differ", "config", n.differ));
+        el("details", { class: "panel config", open: "" }, el("summary", {}, el("h3", { text: "Settings that differ" })), n.differ));
       this.charts = new Charts(n.charts);
       document.title = "compare · millpond";
     }
