@@ -161,6 +161,8 @@ def test_runs_are_chosen_and_compared(browser, world):
     wait(browser, "document.querySelector('.chart .plot')?.data?.length === 2")
     wait(browser, "document.querySelector('.config table')")
     assert "seed\t1\t0" in text_of(browser, ".config")
+    legend = wait(browser, "document.querySelector('.chart .legend')?.textContent")
+    assert "train <b>bold</b>" in legend  # not read as a tag by Plotly either
     keep(browser, "compare")
 
 

@@ -5,6 +5,7 @@ Every figure is `{"name", "title", "note", "data", "layout"}`; who shows it adds
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -280,7 +281,8 @@ def shares(history: History) -> Figure | None:
     for number, name in enumerate(names):
         share = [float(row.get(name, 0)) for row in rows.values()]
         look = dict(marker=dict(color=COLOURS[number % len(COLOURS)]), orientation="h")
-        data.append(dict(type="bar", name=name, y=list(rows), x=_plain(share), **look))
+        who = [_words(row) for row in rows]
+        data.append(dict(type="bar", name=_words(name), y=who, x=_plain(share), **look))
     layout = _layout("share of time", "")
     layout["barmode"] = "stack"
     layout["xaxis"]["range"] = [0, 1]
@@ -307,7 +309,7 @@ def compared(runs: Sequence[tuple[str, History]]) -> list[Figure]:
             columns: Columns = getattr(history, kind)
             colour, dash = colour_of(number)
             x, y, marks = history.x(columns), columns.of(key), kind == "eval"
-            data += _line(x, y, run, colour, marks, dash=dash, points=points)
+            data += _line(x, y, _words(run), colour, marks, dash=dash, points=points)
         if data:
             low = 0 if kind == "speed" else None
             unit = runs[0][1]
@@ -343,6 +345,11 @@ FIGURES: tuple[Callable[[History], Figure | None], ...] = (
 
 def _figure(name: str, title: str, data: list[Any], layout: Any, note: str = "") -> Figure:
     return {"name": name, "title": title, "note": note, "data": data, "layout": layout}
+
+
+def _words(name: str) -> str:
+    """A name from a run's files as text: Plotly would read tags in it, a link among them."""
+    return html.escape(str(name), quote=False)
 
 
 def _layout(x: str, y: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def _scatter(axes: Any, trace: dict[str, Any]) -> None:
         return
     marker = "o" if "markers" in trace["mode"] else None
     look = dict(color=line["color"], linewidth=line["width"], linestyle=_DASHES[line["dash"]])
-    axes.plot(trace["x"], y, label=trace["name"], marker=marker, markersize=4, **look)
+    axes.plot(trace["x"], y, label=_plain(trace["name"]), marker=marker, markersize=4, **look)
 
 
 def _bars(axes: Any, bars: list[dict[str, Any]], stacked: bool) -> None:
@@ -55,16 +56,28 @@ def _bars(axes: Any, bars: list[dict[str, Any]], stacked: bool) -> None:
     if stacked:
         left = [0.0] * len(bars[0]["y"])
         for trace in bars:
-            axes.barh(trace["y"], trace["x"], left=left, color=trace["marker"]["color"])
-            axes.plot([], [], color=trace["marker"]["color"], linewidth=6, label=trace["name"])
+            axes.barh(
+                [_plain(name) for name in trace["y"]],
+                trace["x"],
+                left=left,
+                color=trace["marker"]["color"],
+            )
+            axes.plot(
+                [], [], color=trace["marker"]["color"], linewidth=6, label=_plain(trace["name"])
+            )
             left = [a + b for a, b in zip(left, trace["x"], strict=True)]
         return
     width = 0.8 / len(bars)
     for number, trace in enumerate(bars):
         at = [place + number * width for place in range(len(trace["x"]))]
-        axes.bar(at, trace["y"], width, color=trace["marker"]["color"], label=trace["name"])
+        axes.bar(at, trace["y"], width, color=trace["marker"]["color"], label=_plain(trace["name"]))
     axes.set_xticks([place + 0.4 - width / 2 for place in range(len(bars[0]["x"]))])
     axes.set_xticklabels(bars[0]["x"], fontsize=8)
+
+
+def _plain(name: str) -> str:
+    """As it is written: no tags as for Plotly, no formulas."""
+    return html.unescape(name).replace("$", r"\$")
 
 
 def _dress(axes: Any, layout: dict[str, Any]) -> None:

@@ -88,7 +88,7 @@
       nodes.box.setAttribute("aria-label", `compare ${card.name}`);
       nodes.state.textContent = card.state;
       nodes.state.dataset.state = card.state;
-      const greedy = card.greedy === null ? "" : ` · greedy ${short(card.greedy)}`;
+      const greedy = card.greedy === null ? "" : ` · greedy\u00a0${short(card.greedy)}`;
       nodes.what.textContent = `${card.env} · ${card.agent}${greedy}`;
       nodes.bar.value = card.progress;
       nodes.far.textContent = far(card);

@@ -40,7 +40,10 @@ window.millpond = window.millpond || {};
         node("path", { d: wave(left - 60, surface + 4, TANK.w, top + TANK.h + 2), class: "water back" }),
         node("path", { d: wave(left - 30, surface, TANK.w, top + TANK.h + 2), class: "water" })),
       node("rect", { ...frame, class: "glass" }),
-      text(cx, cy + 6, level > 0.55 ? "level over" : "level", share));
+      // Its number stands in the water or in the air above it, whichever is higher.
+      level > 0.5
+        ? text(cx, (surface + top + TANK.h) / 2 + 8, "level over", share)
+        : text(cx, (surface + top) / 2 + 6, "level", share));
   }
 
   function actor(cx, cy, place) {
