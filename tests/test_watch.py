@@ -96,8 +96,8 @@ def test_last_lines_begin_with_a_whole_one(tmp_path):
 
 
 def test_columns_hold_numbers_and_ends_of_lists():
-    columns = Columns()
-    columns.add({"kind": "x", "a": 1, "deep": [[1.0, None], [4.0]], "yes": True})
+    columns = Columns(("a", "b", "deep", "yes"))
+    columns.add({"kind": "x", "a": 1, "deep": [[1.0, None], [4.0]], "yes": True, "c": 3})
     columns.add({"b": 2.5})
     assert np.array_equal(columns.of("a"), [1, np.nan], equal_nan=True)
     assert np.array_equal(columns.of("b"), [np.nan, 2.5], equal_nan=True)
@@ -105,6 +105,7 @@ def test_columns_hold_numbers_and_ends_of_lists():
     assert columns.of("deep.high")[0] == 4
     assert columns.last("a") == 1
     assert "yes" not in columns
+    assert "c" not in columns
     assert np.isnan(columns.of("nothing")).all()
 
 
@@ -177,6 +178,19 @@ def test_looking_at_a_run_neither_writes_nor_keeps_it_from_its_lock(tmp_path):
     finally:
         stop.set()
         looker.join(timeout=20)
+
+
+def test_a_run_with_odd_lines_is_shown_as_unreadable(tmp_path):
+    run = write_train(tmp_path / "odd", 5)
+    write_train(tmp_path / "plain", 5)
+    with open(run.metrics, "a") as file:
+        file.write('{"kind": "train", "steps": "many"}\n')
+    runs = Runs(tmp_path)
+    assert runs.look()
+    cards = {card["name"]: card for card in runs.cards()["runs"]}
+    assert cards["odd"]["state"] == "unreadable"
+    assert "many" in cards["odd"]["why"]
+    assert cards["plain"]["state"] == "finished"
 
 
 def test_pace_and_phase():

@@ -62,6 +62,7 @@ def _serve(runs: Runs, listener: socket.socket, tokens: Tokens, hosts: set[str])
         if not tokens.chosen:
             print(f"opened; to open it again: {address(listener, tokens.token)}", flush=True)
 
+    os.nice(10)  # a run that is watched comes first
     with contextlib.suppress(KeyboardInterrupt):  # the usual end
         serve(runs, listener, tokens, hosts, traded)
     return 0
@@ -70,7 +71,6 @@ def _serve(runs: Runs, listener: socket.socket, tokens: Tokens, hosts: set[str])
 def _beside(root: Path, descriptor: int, parent: int) -> int:
     """Serve on the parent's socket with the parent's token, and end when it ends."""
     die_with(parent)
-    os.nice(10)
     listener = socket.socket(fileno=descriptor)
     tokens = Tokens(first=sys.stdin.readline().strip())
     try:

@@ -12,7 +12,19 @@ _RECENT = 30  # lines of speed from which the pace is taken
 
 
 def card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
-    """State, phase, progress, pace and time left; cheap, however long the run is."""
+    """State, phase, progress, pace and time left; cheap, however long the run is.
+
+    A run whose files hold what no run writes is `unreadable`; the others are shown all the same.
+    """
+    try:
+        return _card(path, mixture, settings)
+    except (TypeError, ValueError, AttributeError) as error:
+        plain = _card(path / "nowhere", mixture, {})
+        why = f"its files hold what no run writes: {error}"
+        return plain | {"state": "unreadable", "why": why}
+
+
+def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
     metrics, speed = last_lines(path / "metrics.jsonl"), last_lines(path / "speed.jsonl")
     status = read_status(path)
     offline = bool(settings.get("from_lake"))

@@ -11,12 +11,13 @@ _NAN = float("nan")
 
 
 class Columns:
-    """Every line has `frames` and `steps`; what a line does not say is NaN.
+    """`Columns(names)` keeps these of every line; what a line does not say is NaN.
 
     A list of numbers becomes three columns: `returns.mean`, `returns.low` and `returns.high`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
         self._columns: dict[str, array[float]] = {}
         self._length = 0
 
@@ -28,7 +29,8 @@ class Columns:
 
     def add(self, line: dict[str, Any]) -> None:
         """Take one line."""
-        for name, value in line.items():
+        for name in self.names:
+            value = line.get(name)
             if isinstance(value, list):
                 numbers = list(_numbers(value))
                 if numbers:

@@ -18,6 +18,14 @@ from .tail import Line, Tail
 
 _MARKS = {"millpond_run": False, "millpond_mixture": True}  # of config.json: is it a mixture?
 _HEALTH = ("rows", "overwritten", "overwritten_unsampled", "sampled", "stored")
+_PLACE = ("steps", "frames")
+_FILLS = ("pond_fill", "lake_fill", "big_pond_fill")
+_LEARNED = ("q", "loss", "gradient", "change", "updates", "big_q", "big_loss")
+# What figures are made of; other numbers of a line are not kept.
+_TRAIN = (*_PLACE, "return", "epsilon", *_LEARNED, *_FILLS)
+_EVAL = (*_PLACE, "return", "returns", "big_return", "interval", "after")
+_WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
+_SPEED = (*_PLACE, "seconds", "steps_per_second")
 
 
 class History:
@@ -38,7 +46,7 @@ class History:
         self.events: list[Line] = []
 
     def _forget_metrics(self) -> None:
-        self.train, self.eval, self.health = Columns(), Columns(), Columns()
+        self.train, self.eval, self.health = Columns(_TRAIN), Columns(_EVAL), Columns(_WATCHED)
         self.rare: dict[str, list[Line]] = {}  # resets, fills and so on: few, kept whole
         self.lag: np.ndarray | None = None  # rows by how many updates the policy had missed
         self.last_lag: np.ndarray | None = None
@@ -46,7 +54,7 @@ class History:
         self.last: Line = {}
 
     def _forget_speed(self) -> None:
-        self.speed = Columns()
+        self.speed = Columns(_SPEED)
         self.last_speed: Line = {}
 
     def look(self) -> None:
@@ -88,7 +96,7 @@ class History:
         learners = [one for one in line.get("learners", []) if isinstance(one, dict)]
         total = {name: sum(one.get(name, 0) for one in learners) for name in _HEALTH}
         worst = max((one.get("epsilon_off", 0.0) for one in learners), default=0.0)
-        place = {name: line.get(name, 0) for name in ("steps", "frames")}
+        place = {name: line.get(name, 0) for name in _PLACE}
         self.health.add({**place, **total, "epsilon_off": worst, "learners": len(learners)})
         counts = [one["lag"] for one in learners if one.get("lag")]
         if counts:

@@ -31,6 +31,7 @@ class Entry:
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.path = name, path
         self.mixture, self.settings = read_config(path)
+        self.made = _stamp(path / "config.json")[2]
         self.id = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
         self.card: dict[str, Any] = {}
         self.version = 0  # of `Runs.version`, when it changed last
@@ -65,7 +66,6 @@ class Runs:
         self.name = secrets.token_hex(4)  # versions of another server mean nothing here
         self._lock = threading.Lock()
         self._searched = float("-inf")
-        self._gone = 0  # the version at which a run vanished last
 
     def look(self) -> bool:
         """Take in what has changed on disk; whether anything has."""
@@ -90,7 +90,7 @@ class Runs:
         changed = False
         for path in known.keys() - found.keys():
             del self.entries[known[path].id]
-            self._gone, changed = self.version + 1, True
+            changed = True
         for path in found.keys() - known.keys():
             try:
                 entry = Entry(found[path], path)
@@ -103,7 +103,7 @@ class Runs:
     def cards(self, since: int = -1) -> dict[str, Any]:
         """The cards that changed after a version, and the ids of all runs, newest first."""
         with self._lock:
-            order = sorted(self.entries.values(), key=lambda entry: entry.name)
+            order = sorted(self.entries.values(), key=lambda entry: (-entry.made, entry.name))
             wanted = [entry for entry in order if entry.version > since]
             return {
                 "root": str(self.root),

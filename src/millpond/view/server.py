@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import traceback
 from collections.abc import AsyncGenerator, Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from ..errors import MillpondError
 from .checkup import Checkup
 from .figures import compared, figures_of
 from .guard import Guard, Tokens
@@ -63,7 +65,8 @@ class Watch:
             Route("/api/runs/{run}/film.gif", self._pictures),
             Route("/api/compare", self._compare),
         ]
-        return Starlette(routes=routes, lifespan=self._lifespan)
+        handlers: Any = {MillpondError: _refused}
+        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncGenerator[None]:
@@ -76,10 +79,16 @@ class Watch:
 
     async def _look(self) -> None:
         """Look at the files while somebody listens; nothing at all is done otherwise."""
+        told = -1
         while True:
             async with self._news:
                 await self._news.wait_for(lambda: self._streams > 0)
-            if await run_in_threadpool(self.runs.look):
+            try:
+                await run_in_threadpool(self.runs.look)
+            except Exception:  # one bad file must not end the page: say what it was, and go on
+                traceback.print_exc()
+            if self.runs.version != told:
+                told = self.runs.version
                 async with self._news:
                     self._news.notify_all()
             await asyncio.sleep(LOOK_S)
@@ -116,14 +125,19 @@ class Watch:
                     cards = self.runs.cards(known)
                     known = cards["version"]
                     yield f"id: {self.runs.name}-{known}\nevent: runs\ndata: {_text(cards)}\n\n"
-                try:
-                    async with asyncio.timeout(_QUIET_S):
-                        async with self._news:
-                            await self._news.wait()
-                except TimeoutError:
+                if not await self._newer(known):
                     yield ": still here\n\n"
         finally:
             self._streams -= 1
+
+    async def _newer(self, known: int) -> bool:
+        """Wait until there is more than that version; False if it takes long."""
+        try:
+            async with asyncio.timeout(_QUIET_S), self._news:
+                await self._news.wait_for(lambda: self.runs.version != known)
+        except TimeoutError:
+            return False
+        return True
 
     async def _runs(self, _: Request) -> Response:
         await run_in_threadpool(self.runs.look)
@@ -252,6 +266,11 @@ def _json(text: str) -> Response:
 
 def _error(status: int, text: str) -> Response:
     return JSONResponse({"error": text}, status)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """A folder that is no run any more, and the like."""
+    return _error(409, f"{error}")
 
 
 def _no_run(run: str) -> Response:

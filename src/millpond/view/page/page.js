@@ -334,7 +334,7 @@
     refresh();
   }
 
-  const newest = () => order.find((id) => runs.get(id).state === "running") || order[0];
+  const newest = () => order.find((id) => ["running", "new"].includes(runs.get(id).state)) || order[0];
 
   let busy = false;
   let again = false;
