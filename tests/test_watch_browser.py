@@ -146,6 +146,8 @@ def test_the_doctors_verdict_comes_with_evidence_and_remedy(browser, world):
     assert "What to do: read the traceback in events.jsonl" in verdict
     assert "lost 3" in verdict
     assert "actor 0" in text_of(browser, ".processes")
+    assert "doctor: red" in text_of(browser, ".head")
+    keep(browser, "doctor")
 
 
 def test_runs_are_chosen_and_compared(browser, world):

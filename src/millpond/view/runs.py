@@ -60,7 +60,7 @@ class Runs:
                 f"watch: there is no folder {root}; name the folder that holds your runs, or make "
                 "one with millpond train ENV"
             )
-        self.root = root.resolve()
+        self.root, self.shown = root.resolve(), str(root)
         self.entries: dict[str, Entry] = {}
         self.version = 0
         self.name = secrets.token_hex(4)  # versions of another server mean nothing here
@@ -106,7 +106,7 @@ class Runs:
             order = sorted(self.entries.values(), key=lambda entry: (-entry.made, entry.name))
             wanted = [entry for entry in order if entry.version > since]
             return {
-                "root": str(self.root),
+                "root": self.shown,
                 "version": self.version,
                 "order": [entry.id for entry in order],
                 "runs": [

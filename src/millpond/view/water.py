@@ -54,7 +54,10 @@ def _mixture(history: History) -> dict[str, Any]:
 
 def _single(history: History) -> dict[str, Any]:
     settings, running = history.settings, history.status["state"] == "running"
-    policies = "Policies" if settings.get("mode") in ("processes", "lockstep") else "Agent"
+    actor = _place("Agent", "acts")
+    if settings.get("mode") in ("processes", "lockstep"):
+        number = int(settings.get("actors") or 1)
+        actor = _place("Actors", f"{number} process{'es' if number > 1 else ''}")
     if settings.get("agent") != "dqn":
         rollout = (settings.get("pqn") or {}).get("rollout", 0)
         places = [_place("Agent", "PQN acts"), _place("Agent", "PQN learns")]
@@ -70,7 +73,7 @@ def _single(history: History) -> dict[str, Any]:
     offline = history.offline
     kind = {"lake": "Lake", "host": "HostPond"}.get(str(settings.get("replay")), "Pond")
     learns = running and bool(history.train.last("updates"))
-    places = [] if offline else [_place(policies, "acts")]
+    places = [] if offline else [actor]
     places += [
         _place("Lake", "given") if offline else _place(kind, _rows(capacity), level),
         _place("Learner", "DQN"),

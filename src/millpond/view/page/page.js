@@ -135,7 +135,9 @@
         facts: el("dl", { class: "facts" }),
         water: el("div", { class: "water-box" }),
         about: el("p", { class: "note" }),
+        first: el("div", { class: "charts" }),
         charts: el("div", { class: "charts" }),
+        verdict: el("span", { class: "state" }),
         doctor: el("div"),
         film: el("div", { class: "film" }),
         processes: el("div", { class: "scroll" }),
@@ -143,14 +145,14 @@
       };
       const n = this.nodes;
       main.replaceChildren(
-        el("section", { class: "panel head" }, el("div", { class: "line" }, n.title, n.state), n.bar, n.now, n.why, n.facts),
+        el("section", { class: "panel head" }, el("div", { class: "line" }, n.title, n.state, n.verdict), n.bar, n.now, n.why, n.facts),
         section("Water", "water-panel", n.water, n.about),
+        el("div", { class: "pair" }, n.first, section("The agent playing", "film-panel", n.film)),
+        section("Doctor", "doctor", n.doctor),
         n.charts,
-        el("div", { class: "pair" },
-          section("Doctor", "doctor", n.doctor),
-          section("The agent playing", "film-panel", n.film)),
         section("Processes", "processes", n.processes),
         el("details", { class: "panel config" }, el("summary", {}, el("h3", { text: "Settings" })), n.config));
+      this.first = new Charts(n.first);
       this.charts = new Charts(n.charts);
       this.card();
     }
@@ -184,7 +186,8 @@
       this.water = found.water;
       drawWater(n.water, found.water);
       n.about.textContent = found.water.about;
-      this.charts.show(found.figures);
+      this.first.show(found.figures.filter((figure) => figure.name === "returns"));
+      this.charts.show(found.figures.filter((figure) => figure.name !== "returns"));
       n.processes.replaceChildren(processTable(found.processes));
       if (!n.config.childElementCount) n.config.replaceChildren(table(["setting", "value"], Object.entries(found.config)));
       const doctor = await ask(`/api/runs/${this.run}/doctor`);
@@ -203,6 +206,9 @@
       const head = fired.length
         ? `${fired.length} of ${verdicts.length} checks found something`
         : `nothing found: ${green} checks are green, ${rest.length - green} cannot tell`;
+      const worst = fired.some((one) => one.state === "red") ? "red" : fired.length ? "yellow" : "green";
+      this.nodes.verdict.textContent = fired.length ? `doctor: ${worst}` : "doctor: nothing found";
+      this.nodes.verdict.dataset.state = worst;
       const open = this.nodes.doctor.querySelector("details")?.open;
       const more = el("details", {}, el("summary", { text: `${green} green, ${rest.length - green} unknown` }), ...rest.map(verdictRow));
       more.open = Boolean(open);
@@ -233,11 +239,13 @@
     }
 
     repaint() {
+      this.first.repaint();
       this.charts.repaint();
       if (this.water) drawWater(this.nodes.water, this.water);
     }
 
     close() {
+      this.first.close();
       this.charts.close();
     }
   }
