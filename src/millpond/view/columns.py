@@ -29,26 +29,31 @@ class Columns:
 
     def add(self, line: dict[str, Any]) -> None:
         """Take one line."""
-        for name in self.names:
-            value = line.get(name)
-            if isinstance(value, list):
-                numbers = list(_numbers(value))
-                if numbers:
-                    self._put(f"{name}.mean", sum(numbers) / len(numbers))
-                    self._put(f"{name}.low", min(numbers))
-                    self._put(f"{name}.high", max(numbers))
-            elif isinstance(value, (int, float)) and not isinstance(value, bool):
-                self._put(name, float(value))
-        self._length += 1
-        for column in self._columns.values():
-            if len(column) < self._length:
-                column.append(_NAN)
+        self.extend([line])
 
-    def _put(self, name: str, value: float) -> None:
+    def extend(self, lines: list[dict[str, Any]]) -> None:
+        """Take many lines: name by name, which is much faster than line by line."""
+        for name in self.names:
+            values = [line.get(name) for line in lines]
+            kinds = set(map(type, values))
+            if list in kinds:
+                ends = [_ends(value) for value in values]
+                for place, part in enumerate(("mean", "low", "high")):
+                    self._put(f"{name}.{part}", [end[place] for end in ends])
+            else:
+                if not kinds <= {int, float}:
+                    values = [_number(value) for value in values]
+                if name in self._columns or kinds & {int, float}:
+                    self._put(name, values)
+        self._length += len(lines)
+        for column in self._columns.values():
+            column.extend([_NAN] * (self._length - len(column)))
+
+    def _put(self, name: str, values: list[Any]) -> None:
         column = self._columns.get(name)
         if column is None:
             column = self._columns[name] = array("d", [_NAN]) * self._length
-        column.append(value)
+        column.extend(values)
 
     def of(self, name: str) -> np.ndarray:
         """A copy of one column; all NaN if no line had it."""
@@ -61,6 +66,21 @@ class Columns:
             if value == value:
                 return value
         return None
+
+
+def _number(value: Any) -> float:
+    kind = type(value)
+    return value if kind is float or kind is int else _NAN
+
+
+def _ends(value: Any) -> tuple[float, float, float]:
+    """Mean, least and greatest of the numbers in a list, however deep."""
+    if not isinstance(value, list):
+        return _NAN, _NAN, _NAN
+    numbers = value if set(map(type, value)) <= {int, float} else list(_numbers(value))
+    if not numbers:
+        return _NAN, _NAN, _NAN
+    return sum(numbers) / len(numbers), min(numbers), max(numbers)
 
 
 def _numbers(value: list[Any]) -> Any:

@@ -63,6 +63,7 @@ class History:
             news = self._metrics.read()
             if news.anew:
                 self._forget_metrics()
+            self.train.extend([line for line in news.lines if line.get("kind") == "train"])
             for line in news.lines:
                 self._take(line)
             if not news.lines:
@@ -71,11 +72,10 @@ class History:
             news = self._speed.read()
             if news.anew:
                 self._forget_speed()
-            for line in news.lines:
-                self.speed.add(line)
-                self.last_speed = line
             if not news.lines:
                 break
+            self.speed.extend(news.lines)
+            self.last_speed = news.lines[-1]
         news = self._events.read()
         self.events = news.lines if news.anew else self.events + news.lines
         self.status = read_status(self.path)
@@ -84,8 +84,8 @@ class History:
         kind = line.get("kind")
         self.last = line
         if kind == "train":
-            self.train.add(line)
-        elif kind == "eval":
+            return  # many of these are taken at once
+        if kind == "eval":
             self.eval.add({**line, "after": len(self.rare.get("reset", ())), **_interval(line)})
         elif kind == "health":
             self._take_health(line)

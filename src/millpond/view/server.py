@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 import traceback
 from collections.abc import AsyncGenerator, Callable, Iterable
 from importlib.resources import files
@@ -32,6 +33,7 @@ from .water import water
 LOOK_S = 0.5  # how often files are looked at while somebody watches
 _QUIET_S = 15.0  # after so long without news the page hears that we are still there
 _STREAMS = 32  # pages that may listen at the same time
+_PATIENCE_S = 1.0  # after so long a comparison is shown without the runs that are not read yet
 _COMPARED = 24  # runs that may be compared at the same time
 _PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -194,14 +196,16 @@ class Watch:
 
     def _compared(self, entries: list[Entry]) -> str:
         pairs: list[tuple[str, History]] = []
-        for entry in entries:
-            pairs.append((entry.name, self.runs.history(entry)))
+        began = time.monotonic()
+        for entry in entries:  # long runs take a while at first: what is not read yet comes later
+            if not pairs or entry.history is not None or time.monotonic() - began < _PATIENCE_S:
+                pairs.append((entry.name, self.runs.history(entry)))
         with contextlib.ExitStack() as stack:
             for history in dict.fromkeys(history for _, history in pairs):
                 stack.enter_context(history.lock)
             found = {
                 "names": [name for name, _ in pairs],
-                "ids": [entry.id for entry in entries],
+                "unread": len(entries) - len(pairs),
                 "summaries": [summary(history) for _, history in pairs],
                 "figures": compared(pairs),
                 "differences": differences([history.settings for _, history in pairs]),

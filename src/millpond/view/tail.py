@@ -72,8 +72,15 @@ def last_lines(path: Path, number: int = END_BYTES) -> list[Line]:
 
 def parse(data: bytes) -> list[Line]:
     """Lines of JSON objects; what is none of these is passed over."""
+    lines = data.splitlines()
+    try:  # all at once takes half the time
+        whole = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(whole) == len(lines):
+            return [line for line in whole if isinstance(line, dict)]
+    except ValueError:
+        pass
     found: list[Line] = []
-    for text in data.splitlines():
+    for text in lines:
         try:
             line = json.loads(text)
         except ValueError:

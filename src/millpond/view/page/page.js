@@ -281,12 +281,14 @@
       this.compare = ids;
       this.nodes = {
         charts: el("div", { class: "charts" }),
+        title: el("h2", { text: `${ids.length} runs compared` }),
+        unread: el("p", { class: "note", role: "status" }),
         sums: el("div", { class: "scroll" }),
         differ: el("div", { class: "scroll" }),
       };
       const n = this.nodes;
       main.replaceChildren(
-        el("section", { class: "panel head" }, el("h2", { text: `${ids.length} runs compared` }), n.sums),
+        el("section", { class: "panel head" }, n.title, n.unread, n.sums),
         n.charts,
         el("details", { class: "panel config", open: "" }, el("summary", {}, el("h3", { text: "Settings that differ" })), n.differ));
       this.charts = new Charts(n.charts);
@@ -296,6 +298,8 @@
     async refresh() {
       const found = await ask(`/api/compare?runs=${this.compare.join(",")}`);
       if (view !== this) return;
+      this.nodes.unread.textContent = found.unread ? `reading ${found.unread} more …` : "";
+      if (found.unread) again = true;
       const names = [...new Set(found.summaries.flatMap((rows) => rows.map(([name]) => name)))].filter((name) => name !== "why");
       const sums = found.summaries.map((rows) => new Map(rows));
       this.nodes.sums.replaceChildren(table(["run", ...names], found.names.map((name, i) => [name, ...names.map((key) => sums[i].get(key) ?? "–")])));
