@@ -33,6 +33,9 @@ from millpond.train import Run, train
 from millpond.train.presets import settings_for
 
 RUNS, LINES, UPDATES = 20, 100_000, 20
+# Rounds of about a second; what is rare would only make some of them longer than others.
+RARE = "--eval-every 1000000000 --checkpoint-every 1000000000 --resume-every 1000000000"
+OPTIONS = f"--steps 1000000000 --log-every 20000 {RARE}"
 
 
 def write_runs(root: Path) -> Run:
@@ -287,7 +290,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stretches", type=int, default=12, help="of each kind")
     parser.add_argument("--rounds", type=int, default=8, help="of the training, per stretch")
-    parser.add_argument("--options", default="--steps 100000000 --log-every 40000")
+    parser.add_argument("--options", default=OPTIONS)
     parser.add_argument("--out", type=Path, default=Path("bench/out/watch.json"))
     parser.add_argument("--view", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
