@@ -204,8 +204,8 @@
       const rest = verdicts.filter((one) => !fired.includes(one));
       const green = rest.filter((one) => one.state === "green").length;
       const head = fired.length
-        ? `${fired.length} of ${verdicts.length} checks found something`
-        : `nothing found: ${green} checks are green, ${rest.length - green} cannot tell`;
+        ? `${fired.length} of ${verdicts.length} checks found something.`
+        : "Nothing found.";
       const worst = fired.some((one) => one.state === "red") ? "red" : fired.length ? "yellow" : "green";
       this.nodes.verdict.textContent = fired.length ? `doctor: ${worst}` : "doctor: nothing found";
       this.nodes.verdict.dataset.state = worst;
