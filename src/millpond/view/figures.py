@@ -5,26 +5,34 @@ Every figure is `{"name", "title", "note", "data", "layout"}`; who shows it adds
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..train.witness import LAG_EDGES
 from .columns import Columns
-from .decimate import POINTS, thin, thin_band
+from .decimate import POINTS
 from .history import History
-
-Figure = dict[str, Any]
-BLUE, ORANGE, GREEN, VIOLET, GOLD, GREY, RED = COLOURS = (
-    "#3c8dbc",
-    "#d9773c",
-    "#4f9d69",
-    "#9673c4",
-    "#bf9530",
-    "#87919d",
-    "#cc5350",
+from .replay_figures import age, fill, lag, reuse, turnover
+from .traces import (
+    BLUE,
+    COLOURS,
+    GOLD,
+    GREEN,
+    GREY,
+    ORANGE,
+    VIOLET,
+    Figure,
+    axes_of,
+    band_of,
+    layout_of,
+    level_at,
+    line_of,
+    make_figure,
+    mean_of,
+    plain,
+    rare_of,
+    words,
 )
 
 
@@ -47,21 +55,21 @@ def returns(history: History) -> Figure | None:
     note = ""
     if "interval" in judged:
         middle, half = judged.of("return"), judged.of("interval")
-        data += _band(x, middle - half, middle + half, BLUE)
+        data += band_of(x, middle - half, middle + half, BLUE)
         note = "Band: 95% interval of the greedy mean."
     elif "returns.low" in judged and not np.array_equal(
         judged.of("returns.low"), judged.of("returns.high"), equal_nan=True
     ):
-        data += _band(x, judged.of("returns.low"), judged.of("returns.high"), BLUE)
+        data += band_of(x, judged.of("returns.low"), judged.of("returns.high"), BLUE)
         note = "Band: lowest to highest agent."
     if len(train):
-        data += _line(history.x(train), train.of("return"), "while training", GREY, width=1)
-    data += _line(x, judged.of("return"), "greedy", BLUE, marks=True)
+        data += line_of(history.x(train), train.of("return"), "while training", GREY, width=1)
+    data += line_of(x, judged.of("return"), "greedy", BLUE, marks=True)
     if "big_return" in judged:
-        data += _line(x, judged.of("big_return"), "BigAgent, greedy", ORANGE, True, dash="dot")
-    layout = _axes(history, "return")
+        data += line_of(x, judged.of("big_return"), "BigAgent, greedy", ORANGE, True, dash="dot")
+    layout = axes_of(history, "return")
     layout["shapes"], layout["annotations"] = _resets(history)
-    return _figure("returns", "Return", data, layout, note)
+    return make_figure("returns", "Return", data, layout, note)
 
 
 def recovery(history: History) -> Figure | None:
@@ -73,18 +81,18 @@ def recovery(history: History) -> Figure | None:
     data: list[Any] = []
     for number, reset in enumerate(resets, 1):
         chosen = after == number
-        target = _mean(reset.get("target"))
+        target = mean_of(reset.get("target"))
         if target is None or not chosen.any():
             continue
         since, colour = x[chosen] - history.at(reset), COLOURS[(number - 1) % len(COLOURS)]
-        data += _line(since, y[chosen] - target, f"reset {reset.get('cycle')}", colour, True)
-    layout = _axes(history, "return less that before")
+        data += line_of(since, y[chosen] - target, f"reset {reset.get('cycle')}", colour, True)
+    layout = axes_of(history, "return less that before")
     layout["xaxis"]["title"]["text"] = f"{history.unit} since the reset"
-    layout["shapes"] = [_level(0)]
-    told = [_mean(line.get("frames_to_recovery")) for line in history.rare.get("recovery", [])]
+    layout["shapes"] = [level_at(0)]
+    told = [mean_of(line.get("frames_to_recovery")) for line in history.rare.get("recovery", [])]
     note = ", ".join(f"{took:,.0f}" if took is not None else "not reached" for took in told)
     note = f"Frames until the return was back: {note}." if told else ""
-    return _figure("recovery", "Resets and recovery", data, layout, note)
+    return make_figure("recovery", "Resets and recovery", data, layout, note)
 
 
 # --- how it learns -------------------------------------------------------------------------------
@@ -98,32 +106,32 @@ def epsilon(history: History) -> Figure | None:
     x = history.x(train)
     low, high = train.of("epsilon.low"), train.of("epsilon.high")
     spread = not np.array_equal(low, high, equal_nan=True)
-    data = _band(x, low, high, VIOLET) if spread else []
-    data += _line(x, train.of("epsilon.mean"), "applied", VIOLET)
+    data = band_of(x, low, high, VIOLET) if spread else []
+    data += line_of(x, train.of("epsilon.mean"), "applied", VIOLET)
     note = "Band: lowest to highest agent." if spread else ""
     off = history.health.of("epsilon_off")
     if len(off):
         note += f" Rows differ from the schedule by at most {np.nanmax(off):.2g}."
-    layout = _axes(history, "epsilon", low=0)
-    return _figure("epsilon", "Epsilon applied", data, layout, note.strip())
+    layout = axes_of(history, "epsilon", low=0)
+    return make_figure("epsilon", "Epsilon applied", data, layout, note.strip())
 
 
 def q_values(history: History) -> Figure | None:
     """Mean Q of what was learned from, and beside it what was really earned."""
     train = history.train
-    data = _line(history.x(train), train.of("q"), "mean Q", BLUE)
+    data = line_of(history.x(train), train.of("q"), "mean Q", BLUE)
     if "big_q.mean" in train:
-        data += _line(history.x(train), train.of("big_q.mean"), "BigAgent", ORANGE)
+        data += line_of(history.x(train), train.of("big_q.mean"), "BigAgent", ORANGE)
     for name, kind, key, colour in (
         ("BigAgent", "big", "q", ORANGE),
         ("max Q, before a reset", "measure", "max_q", GREEN),
         ("BigAgent's max Q", "measure", "big_max_q", ORANGE),
         ("really earned", "measure", "realised", GREY),
     ):
-        data += _rare(history, kind, key, name, colour)
+        data += rare_of(history, kind, key, name, colour)
     if not data:
         return None
-    return _figure("q", "Q values", data, _axes(history, "Q"))
+    return make_figure("q", "Q values", data, axes_of(history, "Q"))
 
 
 def loss(history: History) -> Figure | None:
@@ -137,12 +145,12 @@ def loss(history: History) -> Figure | None:
         ("big_loss.mean", "BigAgent's loss", ORANGE),
     ):
         y = train.of(name)
-        data += _line(x, np.where(y > 0, y, np.nan), text, colour)
+        data += line_of(x, np.where(y > 0, y, np.nan), text, colour)
     if not data:
         return None
-    layout = _axes(history, "")
+    layout = axes_of(history, "")
     layout["yaxis"]["type"] = "log"
-    return _figure("loss", "Loss and gradient", data, layout)
+    return make_figure("loss", "Loss and gradient", data, layout)
 
 
 def measures(history: History) -> Figure | None:
@@ -154,94 +162,11 @@ def measures(history: History) -> Figure | None:
         ("dormant", "dormant units", GREY),
         ("big_dormant", "BigAgent's dormant units", ORANGE),
     ):
-        data += _rare(history, "measure", key, text, colour)
+        data += rare_of(history, "measure", key, text, colour)
     if not data:
         return None
-    layout = _axes(history, "share", low=0, high=1)
-    return _figure("measures", "Agents before each reset", data, layout)
-
-
-# --- replay --------------------------------------------------------------------------------------
-
-
-def lag(history: History) -> Figure | None:
-    """How many updates the acting policy had missed, of all rows and of the newest round."""
-    if history.lag is None or history.last_lag is None:
-        return None
-    names = _lag_names()
-    data: list[Any] = []
-    pairs = (("whole run", history.lag, BLUE), ("last round", history.last_lag, ORANGE))
-    for name, counts, colour in pairs:
-        share = counts / max(1, int(counts.sum()))
-        used = dict(type="bar", name=name, x=names[: len(share)], y=_plain(share))
-        data.append(used | dict(marker=dict(color=colour)))
-    layout = _layout("updates missed by the acting policy", "share of rows")
-    layout["xaxis"]["type"] = "category"
-    layout["barmode"] = "group"
-    return _figure("lag", "Policy lag", data, layout)
-
-
-def age(history: History) -> Figure | None:
-    """How old the rows in a DQN's ring are; every row is as likely as any other."""
-    capacity, per = _capacity(history), _frames_per_step(history)
-    if not capacity or not per:
-        return None
-    x = history.x(history.train)
-    oldest = np.minimum(history.train.of("steps"), capacity) * per
-    data = _line(x, oldest, "oldest row", GREY) + _line(x, oldest / 2, "mean row", BLUE)
-    return _figure("age", "Age of the replay", data, _axes(history, "frames", low=0))
-
-
-def reuse(history: History) -> Figure | None:
-    """How often a row is drawn."""
-    if history.mixture:
-        data = _rare(history, "big", "samples_per_row", "draws per row of BigPond", BLUE)
-    elif len(history.health):
-        drawn, rows = history.health.of("sampled"), history.health.of("rows")
-        share = np.divide(drawn, rows, out=np.full(len(rows), np.nan), where=rows > 0)
-        data = _line(history.x(history.health), share, "drawn per row added", BLUE)
-    else:
-        dqn = history.settings.get("dqn") or {}
-        steps, updates = history.train.of("steps"), history.train.of("updates")
-        if not _capacity(history) or len(steps) < 2:
-            return None
-        new = np.diff(steps, prepend=0)
-        share = np.diff(updates, prepend=0) * float(dqn.get("batch", 0)) / np.where(new, new, 1)
-        data = _line(history.x(history.train), share, "drawn per row added", BLUE)
-    if not data:
-        return None
-    return _figure("reuse", "Reuse", data, _axes(history, "draws", low=0))
-
-
-def turnover(history: History) -> Figure | None:
-    """How often a ring was written over, and which share of it had never been drawn."""
-    capacity = _capacity(history)
-    if not capacity:
-        return None
-    x = history.x(history.train)
-    data = _line(x, history.train.of("steps") / capacity, "times the ring was written", BLUE)
-    layout = _axes(history, "times", low=0)
-    if len(history.health):
-        lost, gone = history.health.of("overwritten_unsampled"), history.health.of("overwritten")
-        share = np.divide(lost, gone, out=np.full(len(gone), np.nan), where=gone > 0)
-        second = _line(history.x(history.health), share, "overwritten, never drawn", RED)
-        data += [one | {"yaxis": "y2"} for one in second]
-        if second:
-            about = dict(overlaying="y", side="right", rangemode="tozero", showgrid=False)
-            layout["yaxis2"] = about | dict(title=dict(text="share"))
-    return _figure("turnover", "Turnover", data, layout)
-
-
-def fill(history: History) -> Figure | None:
-    """How full Ponds, Lake and BigPond were."""
-    train, x = history.train, history.x(history.train)
-    data = _line(x, train.of("pond_fill"), "Ponds", BLUE)
-    data += _line(x, train.of("lake_fill"), "Lake", GREEN)
-    data += _line(x, train.of("big_pond_fill"), "BigPond", ORANGE)
-    data += _rare(history, "fill", "big_pond_fill", "BigPond", ORANGE)
-    if not data:
-        return None
-    return _figure("fill", "Water levels", data, _axes(history, "share", low=0, high=1))
+    layout = axes_of(history, "share", low=0, high=1)
+    return make_figure("measures", "Agents before each reset", data, layout)
 
 
 # --- time ----------------------------------------------------------------------------------------
@@ -251,7 +176,7 @@ def speed(history: History) -> Figure | None:
     """Env steps per second; of a mixture frames per second between its lines."""
     found = history.speed
     if "steps_per_second" in found:
-        data = _line(history.x(found), found.of("steps_per_second"), "env steps/s", GREEN)
+        data = line_of(history.x(found), found.of("steps_per_second"), "env steps/s", GREEN)
         text = "env steps per second"
     else:
         x, seconds = history.x(found), found.of("seconds")
@@ -260,10 +185,10 @@ def speed(history: History) -> Figure | None:
         rate = np.divide(
             moved, took, out=np.full(len(took), np.nan), where=(took > 0) & (moved > 0)
         )
-        data, text = _line(x[1:], rate, "frames/s", GREEN), "frames per second"
+        data, text = line_of(x[1:], rate, "frames/s", GREEN), "frames per second"
     if not data:
         return None
-    return _figure("speed", "Speed", data, _axes(history, text, low=0))
+    return make_figure("speed", "Speed", data, axes_of(history, text, low=0))
 
 
 def shares(history: History) -> Figure | None:
@@ -281,13 +206,13 @@ def shares(history: History) -> Figure | None:
     for number, name in enumerate(names):
         share = [float(row.get(name, 0)) for row in rows.values()]
         look = dict(marker=dict(color=COLOURS[number % len(COLOURS)]), orientation="h")
-        who = [_words(row) for row in rows]
-        data.append(dict(type="bar", name=_words(name), y=who, x=_plain(share), **look))
-    layout = _layout("share of time", "")
+        who = [words(row) for row in rows]
+        data.append(dict(type="bar", name=words(name), y=who, x=plain(share), **look))
+    layout = layout_of("share of time", "")
     layout["barmode"] = "stack"
     layout["xaxis"]["range"] = [0, 1]
     layout["yaxis"] |= dict(type="category", automargin=True)
-    return _figure("shares", "Where the time goes", data, layout)
+    return make_figure("shares", "Where the time goes", data, layout)
 
 
 # --- several runs --------------------------------------------------------------------------------
@@ -309,11 +234,11 @@ def compared(runs: Sequence[tuple[str, History]]) -> list[Figure]:
             columns: Columns = getattr(history, kind)
             colour, dash = colour_of(number)
             x, y, marks = history.x(columns), columns.of(key), kind == "eval"
-            data += _line(x, y, _words(run), colour, marks, dash=dash, points=points)
+            data += line_of(x, y, words(run), colour, marks, dash=dash, points=points)
         if data:
             low = 0 if kind == "speed" else None
             unit = runs[0][1]
-            found.append(_figure(name, title, data, _axes(unit, "", low=low)))
+            found.append(make_figure(name, title, data, axes_of(unit, "", low=low)))
     return found
 
 
@@ -340,92 +265,6 @@ FIGURES: tuple[Callable[[History], Figure | None], ...] = (
 )
 
 
-# --- parts ---------------------------------------------------------------------------------------
-
-
-def _figure(name: str, title: str, data: list[Any], layout: Any, note: str = "") -> Figure:
-    return {"name": name, "title": title, "note": note, "data": data, "layout": layout}
-
-
-def _words(name: str) -> str:
-    """A name from a run's files as text: Plotly would read tags in it, a link among them."""
-    return html.escape(str(name), quote=False)
-
-
-def _layout(x: str, y: str) -> dict[str, Any]:
-    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}
-
-
-def _axes(
-    history: History, y: str, low: float | None = None, high: float | None = None
-) -> dict[str, Any]:
-    layout = _layout(history.unit, y)
-    if low is not None and high is not None:
-        layout["yaxis"]["range"] = [low, high]
-    elif low == 0:
-        layout["yaxis"]["rangemode"] = "tozero"
-    return layout
-
-
-def _plain(values: Any) -> list[float | None]:
-    """Six digits are more than a screen shows."""
-    array = np.asarray(values, np.float64).tolist()
-    return [float(f"{value:.6g}") if value == value else None for value in array]
-
-
-def _line(
-    x: Any,
-    y: Any,
-    name: str,
-    colour: str,
-    marks: bool = False,
-    width: float = 2,
-    dash: str = "solid",
-    points: int = POINTS,
-) -> list[Any]:
-    """One curve, or none if there is nothing to show."""
-    x, y = thin(x, y, points)
-    if not len(x):
-        return []
-    few = len(x) <= 60
-    mode = "lines+markers" if (marks and few) or len(x) == 1 else "lines"
-    trace: dict[str, Any] = dict(type="scatter", mode=mode, name=name)
-    trace |= dict(x=np.round(x).astype(np.int64).tolist(), y=_plain(y))
-    trace["line"] = dict(color=colour, width=width, dash=dash)
-    trace["marker"] = dict(color=colour, size=5)
-    return [trace]
-
-
-def _band(x: Any, low: Any, high: Any, colour: str) -> list[Any]:
-    x, low, high = thin_band(x, low, high)
-    if not len(x):
-        return []
-    around = [*x.tolist(), *x[::-1].tolist()]
-    border = [*_plain(high), *_plain(low[::-1])]
-    look = dict(fill="toself", fillcolor=colour, opacity=0.18, line=dict(width=0, color=colour))
-    quiet = dict(mode="lines", hoverinfo="skip", showlegend=False, name="band")
-    return [dict(type="scatter", x=around, y=border, **look, **quiet)]
-
-
-def _rare(history: History, kind: str, key: str, name: str, colour: str) -> list[Any]:
-    """Points of lines that come now and then, such as one per cycle."""
-    lines = [(history.at(line), _mean(line.get(key))) for line in history.rare.get(kind, [])]
-    there = [(x, y) for x, y in lines if y is not None]
-    if not there:
-        return []
-    return _line([x for x, _ in there], [y for _, y in there], name, colour, True, dash="dot")
-
-
-def _mean(value: Any) -> float | None:
-    """Of a number, or of a list of them, however deep."""
-    try:
-        found = np.asarray(value, np.float64).ravel()
-    except (TypeError, ValueError):
-        return None
-    found = found[np.isfinite(found)]
-    return float(found.mean()) if found.size else None
-
-
 def _resets(history: History) -> tuple[list[Any], list[Any]]:
     shapes: list[Any] = []
     texts: list[Any] = []
@@ -436,29 +275,3 @@ def _resets(history: History) -> tuple[list[Any], list[Any]]:
         place = dict(x=x, y=1, yref="paper", yanchor="top", xanchor="left", showarrow=False)
         texts.append(dict(text=f"reset {reset.get('cycle')}", font=dict(size=10), **place))
     return shapes, texts
-
-
-def _level(y: float) -> dict[str, Any]:
-    look = dict(color=GREY, width=1, dash="dot")
-    return dict(type="line", x0=0, x1=1, xref="paper", y0=y, y1=y, line=look)
-
-
-def _lag_names() -> list[str]:
-    """0, 1, 2–3, 4–7, ..., 512+."""
-    names = ["0"]
-    for low, after in zip(LAG_EDGES, LAG_EDGES[1:], strict=False):
-        names.append(f"{low}" if after == low + 1 else f"{low}–{after - 1}")
-    return [*names, f"{LAG_EDGES[-1]}+"]
-
-
-def _capacity(history: History) -> float:
-    """Rows of a DQN's ring, per policy; 0 where there is none."""
-    settings = history.settings
-    if history.mixture or history.offline or settings.get("agent") != "dqn":
-        return 0.0
-    return float((settings.get("dqn") or {}).get("capacity") or 0)
-
-
-def _frames_per_step(history: History) -> float:
-    steps, frames = history.train.last("steps"), history.train.last("frames")
-    return frames / steps if steps and frames else 0.0
