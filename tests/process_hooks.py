@@ -92,7 +92,7 @@ def learner_raises(worker) -> None:
     def cycle(rows):
         raise ValueError("the learner lost its mind")
 
-    worker.learners[0].cycle = cycle
+    worker.learner.cycle = cycle
 
 
 def slow_actor(worker) -> None:
@@ -100,7 +100,7 @@ def slow_actor(worker) -> None:
 
 
 def slow_learner(worker) -> None:
-    _slow(worker.learners[0])
+    _slow(worker.learner)
 
 
 def _slow(part) -> None:
