@@ -20,41 +20,39 @@ from pathlib import Path
 from typing import Any
 
 from millpond.cli.train import parse_train
+from millpond.train.limiter import Limiter
 from millpond.train.presets import settings_for
 from millpond.train.settings import Settings
 
-# Acting and learning take about as long as each other: samples per inserted transition in brackets.
+ATARI = (
+    "--agent dqn --replay host --network.width 128 --dqn.capacity 16000 --dqn.min-fill 640 "
+    "--dqn.updates 1 "
+)
+# Acting and learning take about as long as each other. Options, cycles before and while measuring.
 CASES = {
-    "treasurehunt-small": (
-        "--dqn.batch 64 --dqn.updates 1 --dqn.update-every 2",  # 0.25
-        dict(warm=60, cycles=1500),
-    ),
-    "atari/gravitar": (
-        "--agent dqn --replay host --envs 16 --dqn.batch 32 --dqn.updates 1 --dqn.update-every 8 "
-        "--dqn.capacity 16000 --dqn.min-fill 640 --network.width 128",  # 0.25
-        dict(warm=8, cycles=60),
-    ),
+    "treasurehunt-small": ("--dqn.batch 64 --dqn.updates 1 --dqn.update-every 2", 60, 1500),
+    "atari/gravitar": (ATARI + "--envs 16 --dqn.batch 32 --dqn.update-every 8", 8, 60),
+    "atari/gravitar, 8 envs": (ATARI + "--envs 8 --dqn.batch 16 --dqn.update-every 8", 12, 120),
 }
 MODES = ("sequential", "processes", "fused")
 TARGET = 1.5
 
 
-def case_settings(env: str, mode: str, actors: int) -> tuple[Settings, int, int]:
-    options, size = CASES[env]
-    settings = parse_train(settings_for(env), options.split())
+def case_settings(case: str, mode: str, actors: int) -> tuple[Settings, int, int]:
+    options, warm, cycles = CASES[case]
+    settings = parse_train(settings_for(case.partition(",")[0]), options.split())
     per_cycle = settings.envs * settings.dqn.update_every
-    steps = per_cycle * (size["warm"] + size["cycles"] + 50)
-    changes: dict[str, Any] = dict(mode=mode, steps=steps)
+    changes: dict[str, Any] = dict(mode=mode, steps=per_cycle * (warm + cycles + 50))
     if mode != "fused":
         changes["actors"] = actors
-    return dataclasses.replace(settings, **changes), size["warm"], size["cycles"]
+    return dataclasses.replace(settings, **changes), warm, cycles
 
 
-def one(env: str, mode: str, actors: int) -> dict[str, Any]:
+def one(case: str, mode: str, actors: int) -> dict[str, Any]:
     """Run one mode in this process."""
     from millpond.train.loop import open_loop
 
-    settings, warm, cycles = case_settings(env, mode, actors)
+    settings, warm, cycles = case_settings(case, mode, actors)
     rows = settings.envs * settings.dqn.update_every
     with tempfile.TemporaryDirectory() as folder, open_loop(settings, Path(folder)) as loop:
         state = loop.init()
@@ -73,8 +71,8 @@ def one(env: str, mode: str, actors: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--one", nargs=2, metavar=("ENV", "MODE"), help=argparse.SUPPRESS)
-    parser.add_argument("--envs", nargs="+", default=list(CASES))
+    parser.add_argument("--one", nargs=2, metavar=("CASE", "MODE"), help=argparse.SUPPRESS)
+    parser.add_argument("--cases", nargs="+", default=list(CASES))
     parser.add_argument("--modes", nargs="+", default=list(MODES))
     parser.add_argument("--actors", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
@@ -83,25 +81,26 @@ def main() -> None:
         print(json.dumps(one(*options.one, options.actors)))
         return
     results: dict[str, Any] = {}
-    for env in options.envs:
-        modes = [m for m in options.modes if m != "fused" or not env.startswith("atari")]
+    for case in options.cases:
+        modes = [m for m in options.modes if m != "fused" or not case.startswith("atari")]
         found: dict[str, list[dict]] = {mode: [] for mode in modes}
         for _ in range(options.rounds):
             for mode in modes:
-                found[mode].append(measure(env, mode, options.actors))
-                print(f"  {env:20} {mode:11} {found[mode][-1]['steps_per_second']:>11,.0f} steps/s")
-        results[env] = {mode: summary(runs) for mode, runs in found.items()}
-        show(env, results[env])
+                found[mode].append(measure(case, mode, options.actors))
+                pace = found[mode][-1]["steps_per_second"]
+                print(f"  {case:22} {mode:11} {pace:>11,.0f} steps/s", flush=True)
+        results[case] = {mode: summary(runs) for mode, runs in found.items()}
+        show(case, results[case])
     out = Path("bench/out")
     out.mkdir(parents=True, exist_ok=True)
     (out / "processes.json").write_text(json.dumps(results, indent=2))
 
 
-def measure(env: str, mode: str, actors: int) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", env, mode, "--actors", str(actors)]
+def measure(case: str, mode: str, actors: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one", case, mode, "--actors", str(actors)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
-        sys.exit(f"{env} {mode} failed:\n{done.stderr}")
+        sys.exit(f"{case} {mode} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -110,9 +109,12 @@ def summary(runs: list[dict]) -> dict[str, Any]:
     return {"steps_per_second": pace, "runs": runs}
 
 
-def show(env: str, modes: dict[str, Any]) -> None:
+def show(case: str, modes: dict[str, Any]) -> None:
     base = modes["sequential"]["steps_per_second"] if "sequential" in modes else None
-    print(f"\n{env}: env steps/s per policy, median of {len(next(iter(modes.values()))['runs'])}")
+    rounds = len(next(iter(modes.values()))["runs"])
+    print(f"\n{case}: env steps/s per policy, median of {rounds}; {CASES[case][0]}")
+    per_row = Limiter.of(case_settings(case, "sequential", 1)[0]).samples_per_insert
+    print(f"  {per_row:g} samples per inserted transition")
     for mode, found in modes.items():
         ratio = f"{found['steps_per_second'] / base:5.2f} x sequential" if base else ""
         updates = statistics.mean(run["updates"] for run in found["runs"])

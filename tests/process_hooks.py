@@ -44,9 +44,16 @@ def gauntlet(worker) -> None:
         _damage_put(worker, 0, 3)
 
 
-def _before_push(worker, policy: int, number: int, act) -> None:
-    """Call `act()` before push `number` to one policy."""
-    writer, count = worker.writers[policy], iter(range(10**9))
+def damage_two(worker) -> None:
+    """Damage what goes to two learners in one cycle."""
+    if worker.incarnation == 0:
+        _damage_put(worker, 0, 3)
+        _damage_put(worker, 1, 3)
+
+
+def _before_push(worker, learner: int, number: int, act) -> None:
+    """Call `act()` before push `number` to one learner."""
+    writer, count = worker.writers[learner], iter(range(10**9))
     inner = writer.push
 
     def push(rows, **more):
@@ -57,9 +64,9 @@ def _before_push(worker, policy: int, number: int, act) -> None:
     writer.push = push
 
 
-def _damage_put(worker, policy: int, number: int) -> None:
+def _damage_put(worker, learner: int, number: int) -> None:
     """Flip a bit in every slot after push `number` was written, before it is published."""
-    slots, channel = worker.writers[policy]._slots, worker.channels[policy]
+    slots, channel = worker.writers[learner]._slots, worker.channels[learner]
     inner = slots.put
 
     def put(at, *args):
