@@ -2,8 +2,9 @@
 
 Equal env steps and equal updates. Each mode runs in a process of its own, one after the other, in
 several rounds, and medians are compared; `sequential` may use every core, the processes have one
-thread each. The fused loop (one jitted program) stands beside them where the env runs in JAX.
-Measured is the time from one cycle to a later one, after everything is compiled.
+thread each and keep to a core (`--crew.pin`). The fused loop (one jitted program) stands beside
+them where the env runs in JAX. Measured is the time from one cycle to a later one, after everything
+is compiled. What other programs used meanwhile is told: beside them no number means much.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -18,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from millpond.cli.train import parse_train
 from millpond.train.limiter import Limiter
@@ -45,6 +50,7 @@ def case_settings(case: str, mode: str, actors: int) -> tuple[Settings, int, int
     changes: dict[str, Any] = dict(mode=mode, steps=per_cycle * (warm + cycles + 50))
     if mode != "fused":
         changes["actors"] = actors
+        changes["crew"] = dataclasses.replace(settings.crew, pin=True)
     return dataclasses.replace(settings, **changes), warm, cycles
 
 
@@ -57,16 +63,27 @@ def one(case: str, mode: str, actors: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, open_loop(settings, Path(folder)) as loop:
         state = loop.init()
         state, _ = loop.round(state, warm)
-        began, updates = time.perf_counter(), int(state.agent.updates[0])
+        began, updates, before = time.perf_counter(), int(state.agent.updates[0]), spent(loop)
         first = state.cycle if mode != "fused" else warm
         state, _ = loop.round(state, cycles)
         took = time.perf_counter() - began
+        shares = {name: (now - before[name]) / took / 1e9 for name, now in spent(loop).items()}
         last = state.cycle if mode != "fused" else warm + cycles
         return {
             "steps_per_second": (last - first) * rows / took,
             "updates": (int(state.agent.updates[0]) - updates) / (last - first),
-            **loop.pace(),
+            "shares": {name: share.round(3).tolist() for name, share in shares.items()},
         }
+
+
+def spent(loop: Any) -> dict[str, np.ndarray]:
+    """Nanoseconds of each process so far: working, waiting, moving data."""
+    supervisor = getattr(getattr(loop, "crew", None), "supervisor", None)
+    children = supervisor.children if supervisor else {}
+    return {
+        f"{role} {index}": np.array(supervisor.board.line(child.line).spent_ns)
+        for (role, index), child in children.items()
+    }
 
 
 def main() -> None:
@@ -88,7 +105,9 @@ def main() -> None:
             for mode in modes:
                 found[mode].append(measure(case, mode, options.actors))
                 pace = found[mode][-1]["steps_per_second"]
-                print(f"  {case:22} {mode:11} {pace:>11,.0f} steps/s", flush=True)
+                others = found[mode][-1]["cores_busy_elsewhere"]
+                line = f"  {case:22} {mode:11} {pace:>11,.0f} steps/s"
+                print(f"{line}  (other programs: {others:.2f} cores)", flush=True)
         results[case] = {mode: summary(runs) for mode, runs in found.items()}
         show(case, results[case])
     out = Path("bench/out")
@@ -98,10 +117,19 @@ def main() -> None:
 
 def measure(case: str, mode: str, actors: int) -> dict[str, Any]:
     command = [sys.executable, __file__, "--one", case, mode, "--actors", str(actors)]
+    began, before = time.perf_counter(), busy_elsewhere()
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         sys.exit(f"{case} {mode} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    elsewhere = (busy_elsewhere() - before) / (time.perf_counter() - began)
+    return {**json.loads(done.stdout.splitlines()[-1]), "cores_busy_elsewhere": elsewhere}
+
+
+def busy_elsewhere() -> float:
+    """CPU seconds that other programs have used; what they use, neither mode can have."""
+    user, nice, system, *_ = (int(n) for n in Path("/proc/stat").read_text().split()[1:4])
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK") - used.ru_utime - used.ru_stime
 
 
 def summary(runs: list[dict]) -> dict[str, Any]:
@@ -124,8 +152,9 @@ def show(case: str, modes: dict[str, Any]) -> None:
             verdict = f"target {TARGET}: {'met' if met else 'MISSED'}"
         line = f"  {mode:11} {found['steps_per_second']:>11,.0f} {ratio}  {verdict}"
         print(f"{line}  ({updates:.2f} updates per cycle)")
-    shares = modes.get("processes", {}).get("runs", [{}])[-1].get("shares", {})
-    for name, (working, waiting, moving) in shares.items():
+    runs = [run["shares"] for run in modes.get("processes", {}).get("runs", [])]
+    for name in runs[0] if runs else ():
+        working, waiting, moving = np.median([run[name] for run in runs], 0)
         what = "acting" if name.startswith("actor") else "learning"
         print(f"    {name:11} {what} {working:.0%}, waiting {waiting:.0%}, moving {moving:.0%}")
 

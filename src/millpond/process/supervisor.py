@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import sys
 import time
@@ -139,6 +140,8 @@ class Supervisor:
         self.board.wipe(line)
         crew = self.settings.crew
         plain = {**values, "settings": self.settings.to_json(), "line": line}
+        if crew.pin:
+            plain["cores"] = cores_for(line, crew.threads)
         if hook := self.hook.get(f"{role} {index}", self.hook.get(role)):
             plain["hook"] = hook
         compiled = self.folder / "compiled"
@@ -335,6 +338,12 @@ class Supervisor:
         line |= {"incarnation": child.incarnation, **more}
         with open(self.events, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def cores_for(line: int, threads: int) -> list[int]:
+    """The cores of one process, in turn; the processes beyond the last core begin anew."""
+    cores = sorted(os.sched_getaffinity(0))
+    return sorted({cores[(line * threads + i) % len(cores)] for i in range(threads)})
 
 
 def _traceback(child: Child) -> str:

@@ -27,6 +27,7 @@ class CrewSettings:
     failures: int = 3  # of an actor, one after another, until the run stops
     restarts: int = 1000  # of actors and learners in all, until the run stops
     threads: int = 1  # of each process
+    pin: bool = False  # keep each process on cores of its own: for a machine of one run alone
 
     def __post_init__(self) -> None:
         if self.learners < 0:
