@@ -126,10 +126,10 @@ def measure(case: str, mode: str, actors: int) -> dict[str, Any]:
 
 
 def busy_elsewhere() -> float:
-    """CPU seconds that other programs have used; what they use, neither mode can have."""
-    user, nice, system, *_ = (int(n) for n in Path("/proc/stat").read_text().split()[1:4])
+    """CPU seconds that other programs have used, but for those that are nice and stand back."""
+    user, _, system = (int(n) for n in Path("/proc/stat").read_text().split()[1:4])
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK") - used.ru_utime - used.ru_stime
+    return (user + system) / os.sysconf("SC_CLK_TCK") - used.ru_utime - used.ru_stime
 
 
 def summary(runs: list[dict]) -> dict[str, Any]:
