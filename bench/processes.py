@@ -1,11 +1,11 @@
 """Actors and learners in processes against the same in turn: `make bench ONLY=processes`.
 
 Equal env steps and equal updates. Each mode runs in a process of its own, one after the other, in
-several rounds, and medians are compared; `sequential` may use every core, or keep to one (`one-core`)
-where it is faster so: the better of the two counts. The processes have one thread each and keep
-to a core (`--crew.pin`). The fused loop (one jitted program) stands beside them where the env runs in
-JAX. Measured is the time from one cycle to a later one, after everything is compiled. What other
-programs used meanwhile is told: beside them no number means much.
+several rounds, and medians are compared; `sequential` may use every core, or keep to one
+(`one-core`) where it is faster so: the better of the two counts. The processes have one thread
+each and keep to a core (`--crew.pin`). The fused loop (one jitted program) stands beside them where
+the env runs in JAX. Measured is the time from one cycle to a later one, after everything is
+compiled. What other programs used meanwhile is told: beside them no number means much.
 """
 
 from __future__ import annotations
