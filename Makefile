@@ -9,7 +9,7 @@ PAGES := docs/tutorial.md docs/seed-analysis.md $(wildcard docs/how-to/*.md)
 .PHONY: help setup demo demo-pqn test test-full check bench bench-gpu docs docs-pages docs-code lock clean
 help:
 	@echo "make setup      set up .venv: everything else does it by itself"
-	@echo "make demo       set up and train a small mixture on MinAtar Breakout, with report and curve"
+	@echo "make demo       set up and train a small mixture on MinAtar Breakout, with a live page, report and curve"
 	@echo "make demo-pqn   the same for a single PQN agent (one to two minutes)"
 	@echo "make test       set up and run the tests"
 	@echo "make check      ruff and pyright"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench ONLY=processes   actors and learners at the same time against in turn"
 	@echo "make bench ONLY=patches     a convolution as one matmul against lax.conv"
 	@echo "make bench ONLY=pqn         PQN against a bare single-file one"
+	@echo "make bench ONLY=watch       the live page: answers, updates, and what it costs a run"
 	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it; ONLY=mixture"
 
 .venv/ready: requirements.lock pyproject.toml
@@ -34,7 +35,7 @@ setup: .venv/ready
 
 # Three cycles of four agents with a quarter of the usual batch, so that they end within minutes.
 demo: .venv/ready
-	$(BIN)/millpond mix minatar/breakout --frames 3e5 --envs 32 --updates 24 --pond 16384 \
+	$(BIN)/millpond mix minatar/breakout --watch --frames 3e5 --envs 32 --updates 24 --pond 16384 \
 	    --big.steps 8 --big.capacity 131072 --eval-updates 12 --eval-episodes 32 --eval-turns 500
 
 # The preset is made for 10M steps; so short a run learns more from each rollout, and faster.

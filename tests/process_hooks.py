@@ -44,9 +44,16 @@ def gauntlet(worker) -> None:
         _damage_put(worker, 0, 3)
 
 
-def _before_push(worker, policy: int, number: int, act) -> None:
-    """Call `act()` before push `number` to one policy."""
-    writer, count = worker.writers[policy], iter(range(10**9))
+def damage_two(worker) -> None:
+    """Damage what goes to two learners in one cycle."""
+    if worker.incarnation == 0:
+        _damage_put(worker, 0, 3)
+        _damage_put(worker, 1, 3)
+
+
+def _before_push(worker, learner: int, number: int, act) -> None:
+    """Call `act()` before push `number` to one learner."""
+    writer, count = worker.writers[learner], iter(range(10**9))
     inner = writer.push
 
     def push(rows, **more):
@@ -57,9 +64,9 @@ def _before_push(worker, policy: int, number: int, act) -> None:
     writer.push = push
 
 
-def _damage_put(worker, policy: int, number: int) -> None:
+def _damage_put(worker, learner: int, number: int) -> None:
     """Flip a bit in every slot after push `number` was written, before it is published."""
-    slots, channel = worker.writers[policy]._slots, worker.channels[policy]
+    slots, channel = worker.writers[learner]._slots, worker.channels[learner]
     inner = slots.put
 
     def put(at, *args):
@@ -92,7 +99,7 @@ def learner_raises(worker) -> None:
     def cycle(rows):
         raise ValueError("the learner lost its mind")
 
-    worker.learners[0].cycle = cycle
+    worker.learner.cycle = cycle
 
 
 def slow_actor(worker) -> None:
@@ -100,7 +107,7 @@ def slow_actor(worker) -> None:
 
 
 def slow_learner(worker) -> None:
-    _slow(worker.learners[0])
+    _slow(worker.learner)
 
 
 def _slow(part) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond import Field, HostPond, Rows, Spec
-from millpond.errors import BadConfig, ChannelClosed, ChannelFull, SpecMismatch
+from millpond.errors import BadConfig, ChannelBroken, ChannelClosed, ChannelFull, SpecMismatch
 from millpond.process import Channel, bell
 
 
@@ -224,6 +224,22 @@ def test_a_waiting_end_is_woken_at_once(who, monkeypatch):
         assert not thread.is_alive()
         reader.pop()
     assert channel.counters().torn == 0
+
+
+def test_what_a_writer_left_behind_is_counted_up_to_the_first_damage():
+    channel, writer, reader = ends(slots=4)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        writer.push(random_rows(PLAIN, (3, 2), rng))
+    assert reader.pop() is not None
+    assert channel.whole() == 4
+    slots, layout = writer._slots, writer._slots.layout
+    slots._raw[slots._base + 2 * layout.stride + layout.sections["record"].offset] ^= 1  # of push 2
+    assert channel.whole() == 2
+    assert reader.pop() is not None
+    with pytest.raises(ChannelBroken):
+        reader.pop()
+    assert channel.whole() == channel.counters().popped == 2
 
 
 def test_closing_either_end():

@@ -37,7 +37,9 @@ LAYERS = [
     {"train"},
     {"process", "cluster", "mixture"},
     {"compare"},
-    {"doctor", "view", "cli", "__main__"},
+    {"doctor"},
+    {"view"},
+    {"cli", "__main__"},
 ]
 
 

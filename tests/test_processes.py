@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from tiny_runs import WORLD, Crash, dqn, settings
@@ -22,6 +23,7 @@ from millpond.metrics import read_metrics
 from millpond.process import free
 from millpond.process.twin import compare
 from millpond.train import Run, checkpoint, train
+from millpond.train.loop import open_loop
 from millpond.train.session import resume_point
 from millpond.train.settings import CrewSettings
 from millpond.train.witness import LAG_EDGES
@@ -97,11 +99,15 @@ def quiet(run: Run) -> bool:
 
 
 TWICE = replace(CREW, world=WORLD)
+APART = replace(TWICE, crew=replace(CREW.crew, learners=2))
+LAKE = dqn(replace(ALONE, replay="lake"), capacity=8_192)  # two segments, the least
 CASES = [
     pytest.param(dqn(CREW, sampler="prioritized"), id="2 actors, prioritised pond"),
     pytest.param(TWICE, id="2 actors, 2 policies", marks=pytest.mark.full),
+    pytest.param(APART, id="2 actors, 2 learners", marks=pytest.mark.full),
+    pytest.param(replace(TWICE, replay="host"), id="2 host ponds", marks=pytest.mark.full),
     pytest.param(replace(ALONE, replay="host"), id="host pond", marks=pytest.mark.full),
-    pytest.param(replace(ALONE, replay="lake"), id="lake", marks=pytest.mark.full),
+    pytest.param(LAKE, id="lake", marks=pytest.mark.full),
 ]
 
 
@@ -209,8 +215,8 @@ def test_a_hundred_kills_in_one_run(tmp_path):
 @pytest.mark.full
 def test_an_actor_goes_through_every_fault(tmp_path):
     """Each incarnation meets another one; the run ends well, and says what happened."""
-    crew = replace(CREW.crew, hang_s=3.0)
-    base = replace(TWICE, actors=1, crew=crew, steps=1_600, resume_every=1_600)
+    crew = replace(APART.crew, hang_s=3.0)
+    base = replace(APART, actors=1, crew=crew, steps=1_600, resume_every=1_600)
     run = Run.create(tmp_path / "run", base)
     train(run, opener=with_hook(actor="gauntlet"))
     why = [e["why"] for e in events(run) if e["event"] == "lost"]
@@ -225,6 +231,33 @@ def test_an_actor_goes_through_every_fault(tmp_path):
     rows = [sum(evidence(run, "rows")[policy::2]) for policy in range(2)]
     assert rows[0] == rows[1]  # no policy lost any
     assert run.status()["state"] == "finished"
+
+
+@pytest.mark.full
+def test_rows_for_two_learners_are_damaged_at_once(tmp_path):
+    """Each learner may be the first to find it; the actor is replaced once, and no row is lost."""
+    run = Run.create(tmp_path / "run", replace(APART, actors=1))
+    train(run, opener=with_hook(actor="damage_two"))
+    assert [e["event"] for e in events(run)].count("broken channel") == 2
+    assert lost(run) == [("actor", 0)]
+    assert [max(evidence(run, "torn")[policy::2]) for policy in range(2)] == [1, 1]
+    rows = [sum(evidence(run, "rows")[policy::2]) for policy in range(2)]
+    assert rows[0] == rows[1]
+    assert run.status()["state"] == "finished"
+
+
+def test_policies_of_one_learner_learn_as_they_would_apart(tmp_path):
+    """One program for two policies draws what two draw, and learns the same but for rounding."""
+    params = []
+    for name, base in (("together", TWICE), ("apart", APART)):
+        run = Run.create(tmp_path / name, replace(base, mode="sequential", actors=1, steps=160))
+        with open_loop(run.settings, run.path) as loop:
+            state, _ = loop.round(loop.init(), 12)
+        params.append(state.agent)
+    assert (params[0].updates == params[1].updates).all()
+    assert params[0].updates.min() > 0
+    for one, two in zip(*(jax.tree.leaves(p.params) for p in params), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -308,8 +341,10 @@ def gone(parent: int) -> None:
 
 
 def test_nothing_outlives_a_killed_parent(tmp_path):
-    process = started(tmp_path / "run")
-    assert len(workers(process.pid)) == 2
+    process = started(tmp_path / "run", "--crew.pin")
+    cores = [os.sched_getaffinity(pid) for pid in workers(process.pid)]
+    assert [len(some) for some in cores] == [1, 1]
+    assert cores[0] != cores[1] or len(os.sched_getaffinity(0)) == 1
     process.kill()
     process.communicate(timeout=30)
     gone(process.pid)

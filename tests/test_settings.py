@@ -20,7 +20,7 @@ from millpond.errors import BadConfig
 from millpond.samplers import prioritized, recent, stratified, uniform
 from millpond.train import Settings
 from millpond.train.presets import preset_for, preset_names, preset_text, settings_for
-from millpond.train.settings import tiny
+from millpond.train.settings import CrewSettings, tiny
 
 ENVS = {
     "minatar/breakout": "minatar",
@@ -263,6 +263,20 @@ def test_any_json_is_taken_or_refused_by_name(plain):
     for inner in (taken.inner, taken.free):
         assert type(inner) is Inner
         assert type(inner.ratio) is float
+
+
+@pytest.mark.parametrize(
+    ("learners", "groups"),
+    [
+        (1, [range(5)]),
+        (2, [range(2), range(2, 5)]),
+        (0, [range(i, i + 1) for i in range(5)]),
+        (9, [range(i, i + 1) for i in range(5)]),
+    ],
+)
+def test_policies_are_shared_out_among_learners(learners, groups):
+    crew = CrewSettings(learners=learners)
+    assert settings(world=dataclasses.replace(WORLD, agents=5), crew=crew).groups == groups
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console
 
 from ..errors import BadConfig
-from ..mixture import MixRun, is_mixture
+from ..mixture.params import load_params, open_everyone
 from ..train import Referee, Run, Scores
-from ..train.checkpoint import load_tree
-from ..train.device_loop import make_agent
 from ..train.film import film
 from ._print import empty_table, print_table
 
@@ -44,7 +41,7 @@ def main(args: Sequence[str]) -> int:
         raise BadConfig(
             f"--episodes must be at least 2, got {options.episodes}; a standard error needs two"
         )
-    run = MixRun.open(options.run).everyone if is_mixture(options.run) else Run.open(options.run)
+    run = open_everyone(options.run)
     kept = run.checkpoint(options.checkpoint)
     params = load_params(run, kept.path)
     pictures = film(run.settings, params, options.video) if options.video else 0
@@ -57,28 +54,6 @@ def main(args: Sequence[str]) -> int:
         if options.video:
             print(f"{pictures} pictures in {options.video}")
     return 0
-
-
-def load_params(run: Run, path: Path) -> Any:
-    """The parameters in a checkpoint: [policies]. A mixture's agents come before its BigAgents."""
-    blank = blank_params(run)
-    if not is_mixture(run.path):
-        return load_tree(path, blank)[0]
-    agents = MixRun.open(run.path).settings.policies
-    parts = {"agents": slice(0, agents), "big": slice(agents, None)}
-
-    def part(which: slice) -> Any:
-        return jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[which], tree), blank)
-
-    both, _ = load_tree(path, {name: part(which) for name, which in parts.items()})
-    return jax.tree.map(lambda a, b: np.concatenate([a, b]), both["agents"], both["big"])
-
-
-def blank_params(run: Run) -> Any:
-    """Shapes and dtypes of the run's parameters."""
-    settings = run.settings
-    keys = jax.random.split(jax.random.key(0), settings.policies)
-    return jax.eval_shape(jax.vmap(make_agent(settings).init), keys).params
 
 
 def compare(run: Run, params: Any, episodes: int) -> dict[str, Any]:

@@ -59,15 +59,30 @@ def find_commands() -> dict[str, str]:
     return commands
 
 
+# What belongs together in the help; a command that no group names comes last.
+_GROUPS = {
+    "train": ("train", "mix", "resume", "compare", "presets"),
+    "see": ("watch", "report", "runs", "eval", "doctor"),
+    "store": ("plan", "lake"),
+}
+
+
 def _help(commands: dict[str, str]) -> str:
     width = max(len(name) for name in commands)
+    grouped = {name for names in _GROUPS.values() for name in names}
+    groups = {**_GROUPS, "more": tuple(name for name in commands if name not in grouped)}
+    lines: list[str] = []
+    for title, names in groups.items():
+        there = [name for name in names if name in commands]
+        if there:
+            lines += ["", f"{title}:"]
+            lines += [f"  {name:{width}}  {commands[name]}" for name in there]
     return "\n".join(
         [
             "usage: millpond COMMAND [options]",
             "",
             "Experience replay that flows from device memory to disk, and can prove it.",
-            "",
-            *(f"  {name:{width}}  {text}" for name, text in commands.items()),
+            *lines,
             "",
             "millpond COMMAND --help explains a command's options; --version prints the version.",
         ]

@@ -21,6 +21,7 @@ from ..mixture import MixRun, mix_from, tiny_mix, with_frames
 from ..train.presets import settings_for
 from ._mix_text import mix_and_show
 from ._options import free_folder, parse_settings, whole
+from ._watching import watching
 
 
 def main(args: Sequence[str]) -> int:
@@ -37,6 +38,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--run", type=Path, help="a new folder for the run")
     parser.add_argument("--preset", type=Path, help="a TOML file, or a preset's name")
     parser.add_argument("--frames", type=whole, help="such as 2e6; of each member, all its agents")
+    parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     if known.env is None or known.env.startswith("-"):
         print(parser.format_help())
@@ -50,4 +52,6 @@ def main(args: Sequence[str]) -> int:
     if settings.track:
         import_tracker(settings.track)
     folder = known.run or free_folder(settings.env, "mix", settings.seed)
-    return mix_and_show(MixRun.create(folder, settings))
+    run = MixRun.create(folder, settings)
+    with watching(folder, known.watch):
+        return mix_and_show(run)

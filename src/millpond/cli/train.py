@@ -24,6 +24,7 @@ from ..train.presets import settings_for
 from ..train.settings import tiny
 from ._options import free_folder, parse_settings
 from ._train_text import train_and_show
+from ._watching import watching
 
 
 def main(args: Sequence[str]) -> int:
@@ -46,9 +47,11 @@ def main(args: Sequence[str]) -> int:
         action="store_true",
         help="with --mode lockstep: run the sequential twin too and compare the two bit by bit",
     )
+    parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     first = args[0].partition("=")[0] if args else ""
-    if first.startswith("-") and first not in ("--run", "--preset", "--check", "-h", "--help"):
+    own = ("--run", "--preset", "--check", "--watch", "-h", "--help")
+    if first.startswith("-") and first not in own:
         # Only the env knows which of its options take a value, so it has to be known first.
         raise BadConfig(f"name the env before its options: millpond train ENV {first} ...")
     if known.env is None:
@@ -69,7 +72,8 @@ def main(args: Sequence[str]) -> int:
         import_tracker(settings.track)
     folder = known.run or free_folder(settings.env, settings.agent, settings.seed)
     run = Run.create(folder, settings)
-    return train_and_show(run) or (check_twin(run) if known.check else 0)
+    with watching(run.path, known.watch):
+        return train_and_show(run) or (check_twin(run) if known.check else 0)
 
 
 def check_twin(run: Run) -> int:

@@ -62,10 +62,12 @@ def _saved(run: Run, stack: contextlib.ExitStack) -> Iterator[tuple[Pond, Any, A
         begin = f"['learners'][{policy}]["
         names = [name for name in file.keys() if name.startswith(begin)]  # noqa: SIM118
         arrays = {ast.literal_eval(name[len(begin) : -1]): file.get_tensor(name) for name in names}
-        learner = stack.enter_context(Learner.opened(settings, policy, folder))
-        learner.restore(arrays)
+        alone = range(policy, policy + 1)
+        learner = stack.enter_context(Learner.opened(settings, alone, folder))
+        learner.restore([arrays])
         assert isinstance(learner.study, PondStudy)
-        yield pond, learner.state, learner.study.state
+        state = jax.tree.map(lambda leaf: leaf[0], learner.state)
+        yield pond, state, learner.study.of(0)
 
 
 def _measure(settings: Settings) -> Callable[[Pond, Any, Any], float | None]:

@@ -243,7 +243,7 @@ def _damage_push(part: ActorWorker, damage: Callable[[SlotMemory, slice, bytes],
 
 def damage_parameters(part: LearnerWorker) -> None:
     """Change one bit of every tree that is published, after its hash was taken."""
-    slots: Any = part.writers[0]._slots
+    slots: Any = part.writer._slots
     put_head = slots.put_head
 
     def planted(number: int, head: bytes) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Rollout
-from ..envs import EnvState, spec_of
+from ..envs import Env, EnvState, spec_of
 from ..rows import Array, Rows
 from ..schedule import Schedule
 from ..train.device_loop import make_agent
@@ -26,7 +26,7 @@ from ..window import History, Stacker
 class ActingState(NamedTuple):
     """What policies know between two turns, and where their epsilon began anew."""
 
-    envs: EnvState
+    envs: EnvState | None  # None: on the host
     history: History
     tally: Tally
     turn: Array  # uint32: turns since the run began
@@ -49,16 +49,21 @@ class Acting:
         self.spec = spec_of(settings.world)
         self.agent = make_agent(settings)
         self.population = Population(settings.members, 1, settings.envs)
-        player = Player(self.agent, Stacker(self.spec, settings.window), self.population)
-        self.stage = Stage(settings.world, player)
+        self.player = Player(self.agent, Stacker(self.spec, settings.window), self.population)
+
+    @functools.cached_property
+    def stage(self) -> Stage:
+        """The envs, where they run in JAX."""
+        return Stage(self.settings.world, self.player)
 
     def init(self) -> ActingState:
         """All envs at the first row of an episode."""
         policies = self.population.policies
-        envs = self.stage.envs.reset(self.key(Role.RESET, 0))
+        in_jax = isinstance(self.settings.world, Env)
+        envs = self.stage.envs.reset(self.key(Role.RESET, 0)) if in_jax else None
         tally = new_tally(policies, self.settings.envs)
         never = np.zeros(policies, np.uint32)
-        state = ActingState(envs, self.stage.player.init(), tally, np.uint32(0), never, np.int32(0))
+        state = ActingState(envs, self.player.init(), tally, np.uint32(0), never, np.int32(0))
         return jax.tree.map(jnp.asarray, state)
 
     def key(self, role: Role, turn: Array) -> jax.Array:
@@ -89,11 +94,13 @@ class Acting:
         self, params: Any, state: ActingState, fate: Fate, epsilon: Array
     ) -> tuple[ActingState, Rows]:
         """One turn. Whoever has all the turns' rows counts them."""
+        assert state.envs is not None
         envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, epsilon)
         return state._replace(envs=envs, history=move.history, turn=state.turn + 1), rows
 
     def rollout(self, params: Any, state: ActingState, turns: int) -> tuple[ActingState, Rollout]:
         """So many turns under one epsilon; the rollout is [time, policies, envs]."""
+        assert state.envs is not None
         fates, epsilon = self.fates(state, turns), self.epsilon(state)
         envs, history, rollout = self.stage.rollout(
             params, state.envs, state.history, fates, epsilon

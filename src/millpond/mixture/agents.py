@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..agents import PQN, AgentState
+from ..agents import PQN, AgentState, Rollout
 from ..replay import Pond
 from ..rows import Array, Rows
 from ..train.keys import Role
@@ -42,6 +42,15 @@ class Agents:
         self.pond = Pond(self.acting.spec, settings.pond, settings.envs, playing.window)
         self._round = jax.jit(self._run, donate_argnums=0)
 
+    repeats = True  # what was played after a save is played again, the same, after a crash
+
+    def begin(self, state: AgentsState, resumed: bool) -> AgentsState:
+        """The state to go on from in this sitting."""
+        return state
+
+    def close(self) -> None:
+        """The sitting is over."""
+
     def init(self, ponds: bool = True) -> AgentsState:
         """Fresh agents, envs and, unless rows go elsewhere, Ponds."""
         keys = jax.random.split(self.acting.key(Role.PARAMETERS, 0), self.settings.policies)
@@ -60,24 +69,36 @@ class Agents:
 
     def update(self, state: AgentsState, sums: Sums) -> tuple[AgentsState, Sums, Rows]:
         """One rollout of every agent and what it learns from it; rows are [time, policies, env]."""
-        acting = self.acting
-        now, rollout = acting.rollout(state.agent.params, state.acting, self.settings.pqn.rollout)
-        rows = Rows(rollout.obs[:, :, :, -1], *rollout[1:6])  # the newest frame of every stack
-        tally, sums = count(now.tally, sums, rows)
-        now = now._replace(tally=tally)
-        keys = jax.random.split(acting.key(Role.LEARN, now.turn), self.settings.policies)
-        state = state._replace(acting=now)
+        turns = self.settings.pqn.rollout
+        now, rollout = self.acting.rollout(state.agent.params, state.acting, turns)
+        state, sums = self.learn(state._replace(acting=now), sums, rollout)
+        return state, sums, Rows(newest(rollout), *rollout[1:6])
+
+    def learn(self, state: AgentsState, sums: Sums, rollout: Rollout) -> tuple[AgentsState, Sums]:
+        """Count what was just played, and learn from it."""
+        now = state.acting
+        tally, sums = count(now.tally, sums, rollout)
+        state = state._replace(acting=now._replace(tally=tally))
+        keys = jax.random.split(self.acting.key(Role.LEARN, now.turn), self.settings.policies)
         learn = jax.vmap(self.agent.learn, in_axes=(0, 1, 0, 0))
         agent, found, _ = learn(state.agent, rollout, self.rate(state), keys)
         found = found._replace(error=jnp.zeros(()))
-        return state._replace(agent=agent), learned(sums, found, self.settings.minibatches), rows
+        return state._replace(agent=agent), learned(sums, found, self.settings.minibatches)
+
+    def pour(self, state: AgentsState, rows: Rows) -> AgentsState:
+        """Rows [time, policies, env] into every agent's own Pond."""
+        axes = self.pond.axes
+        add = jax.vmap(self.pond.add, in_axes=(axes, 1), out_axes=axes)
+        return state._replace(ponds=add(state.ponds, rows))
 
     def _run(self, state: AgentsState, sums: Sums, updates: Array) -> tuple[AgentsState, Sums]:
-        axes = self.pond.axes
-        pour = jax.vmap(self.pond.add, in_axes=(axes, 1), out_axes=axes)
-
         def body(_: Array, carry: tuple[AgentsState, Sums]) -> tuple[AgentsState, Sums]:
             state, sums, rows = self.update(*carry)
-            return state._replace(ponds=pour(state.ponds, rows)), sums
+            return self.pour(state, rows), sums
 
         return jax.lax.fori_loop(0, updates, body, (state, sums))
+
+
+def newest(rollout: Rollout) -> Array:
+    """The newest frame of every stack: [time, policies, env, ...]."""
+    return rollout.obs[:, :, :, -1]

@@ -47,12 +47,20 @@ class Pour:
         with Pour(settings, pond, lakes, done) as pour:
             pour(ponds)        # takes what is new and returns; writing goes on behind
 
-    `done` rows of every stream were taken before. Leaving the block closes the writers, so that
+    `done` rows of every stream were taken before; with `repeats` rows that the Lakes hold beyond
+    them are played again now. Leaving the block closes the writers, so that
     all is committed, sealed and evicted: what the Lakes then hold does not depend on the clock.
     """
 
-    def __init__(self, settings: MixSettings, pond: Pond, lakes: list[Lake], done: int) -> None:
-        self.pond, self.lakes, self.done = pond, lakes, done
+    def __init__(
+        self,
+        settings: MixSettings,
+        pond: Pond,
+        lakes: list[Lake],
+        done: int,
+        repeats: bool = True,
+    ) -> None:
+        self.pond, self.lakes, self.done, self.repeats = pond, lakes, done, repeats
         self.envs = settings.lake.envs or settings.envs
         self.agents = settings.agents
         self._copy = functools.partial(_copy, pond, self.envs)
@@ -96,6 +104,11 @@ class Pour:
             for agent, worker in enumerate(workers):
                 worker.put(lambda m=member, i=agent: self._write(m, i, landed(), begin, added))
 
+    def cut(self) -> None:
+        """What comes next does not follow what the Lakes hold."""
+        for writer in itertools.chain.from_iterable(self._writers):
+            writer.cut()
+
     def finish(self, sync: bool = False) -> None:
         """Return when everything taken so far is committed."""
         if sync:
@@ -132,7 +145,7 @@ class Pour:
         writer, length = self._writers[member][agent], self.pond.length
         mine = jax.tree.map(lambda leaf: leaf[member * self.agents + agent], rows)
         # The copy holds a whole ring, the newest row last.
-        there = int(np.clip(writer.next_row.max(), begin, end))
+        there = int(np.clip(writer.next_row.max(), begin, end)) if self.repeats else begin
         if there > begin:
             self._compare(member, writer, agent, mine, there, end)
         if there < end:

@@ -13,6 +13,7 @@ from ..replay import Pond
 from ..train.evaluate import Referee
 from .agents import Agents, AgentsState
 from .big import BigAgent, BigState
+from .host_agents import HostAgents
 from .live import Live
 from .measure import Measures
 from .reset import clone, of_each_agent
@@ -36,7 +37,8 @@ class Programs:
     def __init__(self, settings: MixSettings) -> None:
         self.settings = settings
         self.live = settings.transfer == "live"
-        self.agents, self.big = Agents(settings), BigAgent(settings)
+        self.agents = HostAgents(settings) if settings.hosted else Agents(settings)
+        self.big = BigAgent(settings)
         self.together = Live(settings, self.agents, self.big) if self.live else None
         source: Pond = self.big.pond if self.live else self.agents.pond
         self.measures = Measures(settings, source, self.agents.agent)

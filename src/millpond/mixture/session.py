@@ -85,7 +85,10 @@ class _Session(Sitting):
     def _agents(self) -> None:
         agents = self.programs.agents
         done = int(agents.pond.added(self.state.agents.ponds)[0])
-        with Pour(self.settings, agents.pond, self.lakes, done) as pour:
+        with Pour(self.settings, agents.pond, self.lakes, done, agents.repeats) as pour:
+            if self.anew:
+                pour.cut()
+                self.anew = False
             while not self._cycle_over():
                 before = self.at.updates
                 some = self._some_updates(agents.pond.length // self.settings.pqn.rollout)

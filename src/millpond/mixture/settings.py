@@ -99,10 +99,15 @@ class MixSettings:
         for name, value in values.items():
             if value < 1:
                 raise BadConfig(f"{name} must be at least 1, got {value}")
-        if not isinstance(self.world, Env) or self.world.num_agents != 1:
+        if self.world.num_agents != 1:
             raise BadConfig(
-                f"mixture: needs an env that runs in JAX and has one agent, such as "
-                f"minatar/breakout; {self.env} is another"
+                f"mixture: needs an env with one agent, such as minatar/breakout; {self.env} has "
+                f"{self.world.num_agents}"
+            )
+        if self.hosted and (self.transfer == "live" or self.own_fraction):
+            raise BadConfig(
+                f"mixture: {self.env} is stepped on the host, where agents and BigAgent cannot "
+                "play in one program; leave transfer at file and big.own_fraction at 0"
             )
         self._check_values()
         self._check_rings()
@@ -156,6 +161,11 @@ class MixSettings:
                 f"mixture: big.capacity {self.big.capacity} is no multiple of its {streams} "
                 f"streams; use {near}"
             )
+
+    @property
+    def hosted(self) -> bool:
+        """Whether the envs are stepped on the host."""
+        return not isinstance(self.world, Env)
 
     @property
     def policies(self) -> int:
@@ -254,6 +264,7 @@ class MixSettings:
     def _plain(self, **changes: Any) -> Settings:
         names = ("env", "world", "envs", "seed", "stack", "network", "dqn", "pqn")
         names = (*names, "eval_episodes", "eval_turns", "debug")
+        changes |= {"replay": "host"} if self.hosted else {}
         return Settings(**{name: getattr(self, name) for name in names} | changes)
 
     def to_json(self) -> dict[str, Any]:

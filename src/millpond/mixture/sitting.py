@@ -50,9 +50,10 @@ class Sitting:
         self.clock = Clock()
 
     def close(self) -> None:
-        """Close the metrics."""
+        """Close metrics and envs."""
         self.metrics.close()
         self.speed.close()
+        self.programs.agents.close()
 
     def _begin(self) -> tuple[MixState, Position, int]:
         """The state to go on from, where that is, and how long the metrics were then."""
@@ -65,7 +66,10 @@ class Sitting:
         for checkpoint in self.folder.checkpoints():
             if checkpoint.steps > about["frames"]:
                 checkpoint.path.unlink()  # it will be written again, the same
-        return state or self.programs.init(), at, about["metrics"]
+        resumed, state = state is not None, state or self.programs.init()
+        agents = self.programs.agents.begin(state.agents, resumed)
+        self.anew = resumed and not self.programs.agents.repeats  # the envs, for the Lakes to know
+        return state._replace(agents=agents), at, about["metrics"]
 
     # --- how far it is --------------------------------------------------------------------------
 

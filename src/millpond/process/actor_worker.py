@@ -11,8 +11,8 @@ from ..errors import ChannelFull
 from ..rows import Rows
 from ..train.actor import make_actor
 from ..train.provenance import traced_spec
-from ..train.sequential import policy_rows
 from ..train.trace import digest
+from .blocks import to_block
 from .board import STARTING, WAITING, WORKING
 from .channel import Channel
 from .part import SLICE_S, Part, params_template
@@ -21,7 +21,7 @@ from .wire import Message, Wire
 
 
 class ActorWorker(Part):
-    """Its rows go to one channel per policy; each policy's parameters come by its Weights."""
+    """Its rows go to one channel per learner; each learner's parameters come by its Weights."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
         super().__init__(wire, begin)
@@ -30,10 +30,14 @@ class ActorWorker(Part):
         self.channels = [Channel.attach(plain, self.take_fds(3)) for plain in values["channels"]]
         weights = [Weights.attach(plain, self.take_fds(1)) for plain in values["weights"]]
         self.writers = [channel.writer(self.spec) for channel in self.channels]
-        template = params_template(settings)
-        self.readers = [one.reader(template) for one in weights]
-        self.params: list[Any] = [None] * settings.policies
-        self.versions = np.full(settings.policies, -1, np.int64)
+        self.groups = settings.groups
+        self.readers = [
+            one.reader(params_template(settings, group))
+            for one, group in zip(weights, self.groups, strict=True)
+        ]
+        self.params: list[Any] = [None] * len(self.groups)
+        self.versions = np.full(len(self.groups), -1, np.int64)
+        self._sizes = [len(group) for group in self.groups]
         steps = np.full(settings.policies, int(values["steps"]), np.uint32)
         self.actor = make_actor(settings, self.index, self.incarnation, steps)
         self.begun = [int(cycle) for cycle in values["begun"]]
@@ -46,23 +50,23 @@ class ActorWorker(Part):
         self.pencil.now(STARTING if self.first else WORKING, "moving")
         self._pull()
         self.pencil.now(STARTING if self.first else WORKING, "working")
-        rows = self.actor.cycle(tuple(self.params), self.versions)
+        rows = self.actor.cycle(tuple(self.params), np.repeat(self.versions, self._sizes))
         if self.settings.crew.trace:
             self.rows = digest(rows)
         self.pencil.now(WORKING, "moving")
-        for policy, writer in enumerate(self.writers):
-            if self.cycle >= self.begun[policy]:  # else the incarnation before has pushed these
-                self._push(writer, policy_rows(rows, policy))
+        for learner, writer in enumerate(self.writers):
+            if self.cycle >= self.begun[learner]:  # else the incarnation before has pushed these
+                self._push(writer, to_block(rows, self.groups[learner]))
         self.first = False
 
     def _pull(self) -> None:
-        for policy, reader in enumerate(self.readers):
-            while (found := reader.pull_if_newer(int(self.versions[policy]))) is None:
-                if self.versions[policy] >= 0:
+        for learner, reader in enumerate(self.readers):
+            while (found := reader.pull_if_newer(int(self.versions[learner]))) is None:
+                if self.versions[learner] >= 0:
                     break
                 self.listen(SLICE_S)  # the learner has not begun yet
             if found is not None:
-                self.params[policy], self.versions[policy] = found
+                self.params[learner], self.versions[learner] = found
 
     def _push(self, writer: Any, rows: Rows) -> None:
         try:

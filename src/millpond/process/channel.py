@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import SpecMismatch
+from ..errors import ChannelBroken, SpecMismatch
 from ..spec import Spec
 from .bell import Bell
 from .channel_reader import ChannelReader
@@ -97,6 +97,19 @@ class Channel:
     def counters(self) -> Counters:
         """What went through so far, from any process."""
         return Counters(*Header(self._memory).counts())
+
+    def whole(self) -> int:
+        """Pushes up to the first that is damaged; to be asked when the writer is gone."""
+        counts = self.counters()
+        if not 0 <= counts.in_flight <= self.slots:
+            return counts.popped  # the header itself is damaged
+        slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
+        for number in range(counts.popped, counts.pushed):
+            try:
+                slots.get([slots.head(number)])
+            except ChannelBroken:
+                return number
+        return counts.pushed
 
     def share(self) -> tuple[dict[str, Any], list[int]]:
         """What another process needs to attach: plain values, and descriptors to send it."""

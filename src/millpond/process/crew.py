@@ -31,17 +31,8 @@ class ProcessCrew(abc.ABC):
             Sums(*(m.arrays[f"sums/{name}"] for name in Sums._fields))
             for m in self.supervisor.ask("actor", "report")
         ]
-        found = [m.values["learners"] for m in self.supervisor.ask("learner", "report")]
-        return actors, [Progress(**values) for values in self.by_policy(found)]
-
-    def by_policy(self, groups: Sequence[Sequence[Any]]) -> list[Any]:
-        """What the learner processes say of their policies, in the order of the policies."""
-        known = {
-            policy: one
-            for group, said in zip(self.supervisor.groups, groups, strict=True)
-            for policy, one in zip(group, said, strict=True)
-        }
-        return [known[policy] for policy in range(self.settings.policies)]
+        said = self.supervisor.ask("learner", "report")
+        return actors, [Progress(**values) for m in said for values in m.values["policies"]]
 
     def params(self) -> list[Any]:
         found = [reader.pull_if_newer() for reader in self.supervisor.readers]
@@ -73,7 +64,7 @@ class ProcessCrew(abc.ABC):
                 for policy in group
                 for name, array in learners[policy].items()
             }
-            for group in self.supervisor.groups
+            for group in self.settings.groups
         ]
         self.supervisor.ask("learner", "restore", cycle, grouped)
         for index, message in enumerate(self.supervisor.ask("actor", "restore", cycle, actors)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from ..train.checkpoint import named_leaves
 from ..train.learner import Learner
 from ..train.provenance import traced_spec
 from ..train.sequential import join
+from .blocks import from_block
 from .board import STARTING, WAITING, WORKING
 from .channel import Channel
 from .channel_reader import ChannelReader
@@ -25,77 +26,73 @@ from .wire import Message, Wire
 
 
 class LearnerWorker(Part):
-    """It alone owns its policies' replay. It takes a cycle's rows from every actor, then learns.
-
-    Usually one policy; several where there are more policies than cores.
-    """
+    """It alone owns its policies' replay. It takes a cycle's rows from every actor, then learns."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
         super().__init__(wire, begin)
         values, settings = begin.values, self.settings
         self.spec = traced_spec(settings.world)
-        self.policies = [int(policy) for policy in values["policies"]]
-        # For each of our policies and each actor the channels of its incarnations, oldest first.
+        self.policies = settings.groups[self.index]
+        # For each actor the channels of its incarnations, oldest first.
         self.sources = [
-            [[self._reader(plain, self.take_fds(3))] for plain in channels]
-            for channels in values["channels"]
+            [Source(0, self._reader(plain, self.take_fds(3)))] for plain in values["channels"]
         ]
-        self.torn, self.damaged = [0] * len(self.policies), None
-        template = params_template(settings)
-        weights = [Weights.attach(plain, self.take_fds(1)) for plain in values["weights"]]
-        self.writers = [one.writer(template) for one in weights]
+        self.torn = 0
+        weights = Weights.attach(values["weights"], self.take_fds(1))
+        self.writer = weights.writer(params_template(settings, self.policies))
         self._stack = contextlib.ExitStack()
-        folder = Path(values["folder"])
-        self.learners = [
-            self._stack.enter_context(Learner.opened(settings, policy, folder))
-            for policy in self.policies
-        ]
-        self.published = [-1] * len(self.policies)
+        self.learner = self._stack.enter_context(
+            Learner.opened(settings, self.policies, Path(values["folder"]))
+        )
+        self.published = -1
         self.first = True  # until the first update here, which is compiled before it is taken
         self.publish()
-        ends = [source[0] for sources in self.sources for source in sources]
-        canaries = [list(end.canary) for end in (*ends, *self.writers)]
+        ends = [source[0].reader for source in self.sources]
+        canaries = [list(end.canary) for end in (*ends, self.writer)]
         wire.send("ready", {"canaries": canaries, "spec": self.spec.fingerprint()})
 
     def _reader(self, plain: Mapping[str, Any], fds: list[int]) -> ChannelReader:
         return Channel.attach(plain, fds).reader(self.spec)
 
     def publish(self) -> bool:
-        """Give parameters to the actors, where they are new and good; whether any were."""
-        new = False
-        for which, learner in enumerate(self.learners):
-            if learner.updates > self.published[which] and not learner.bad:
-                self.published[which], new = learner.updates, True
-                self.writers[which].publish(jax.device_get(learner.params), learner.updates)
-        return new
+        """Give parameters to the actors, if they are new; whether they were.
+
+        An update that is not finite changes none: what is published is what stood before it.
+        """
+        version = self.learner.version
+        if version == self.published:
+            return False
+        self.writer.publish(jax.device_get(self.learner.params), version)
+        self.published = version
+        return True
 
     def advance(self) -> None:
         starting = STARTING if self.first else WORKING
-        for which, learner in enumerate(self.learners):
-            self.pencil.now(starting, "moving")
-            rows = join([self._pop(which, actor) for actor in range(self.settings.actors)])
-            self.pencil.now(starting, "working")
-            learner.cycle(rows)
+        self.pencil.now(starting, "moving")
+        blocks = [self._pop(actor) for actor in range(self.settings.actors)]
+        rows = join([from_block(block, self.policies) for block in blocks])
+        self.pencil.now(starting, "working")
+        self.learner.cycle(rows)
         self.pencil.now(WORKING, "moving")
         if self.publish():
             self.first = False
-        if any(learner.bad for learner in self.learners):
+        if self.learner.bad:
             self.goal = self.cycle + 1  # nothing more is learned; the parent is told by the report
             self.wire.send("bad", {})
 
-    def _pop(self, which: int, actor: int) -> Rows:
+    def _pop(self, actor: int) -> Rows:
         """The next rows of an actor, whichever of its incarnations they come from."""
-        source, waited = self.sources[which][actor], False
+        source, waited = self.sources[actor], False
         while True:
-            rows, over = self._try(which, actor, SLICE_S if waited else 0.0)
+            rows, over = self._try(actor, SLICE_S if waited else 0.0)
             if rows is not None:
                 if waited:
                     self.pencil.now(WORKING, "moving")
                 return rows
-            if len(source) > 1 and (over or not source[0].ready):
+            if len(source) > 1 and (over or not source[0].reader.ready):
                 # What a dead incarnation had pushed is taken: go on with the next, after a cut.
                 del source[0]
-                self.learners[which].cut(actor)
+                self.learner.cut(actor)
                 continue
             if not waited:
                 waited = True
@@ -104,65 +101,72 @@ class LearnerWorker(Part):
             if self.cycle >= self.goal:
                 raise NotYet  # the actors stop here too: nothing of the next cycle is on its way
 
-    def _try(self, which: int, actor: int, timeout: float) -> tuple[Rows | None, bool]:
+    def _try(self, actor: int, timeout: float) -> tuple[Rows | None, bool]:
         """Rows if there are any, and whether none will ever come from this incarnation."""
-        reader = self.sources[which][actor][0]
+        source = self.sources[actor][0]
         try:
-            return reader.pop(timeout), False
+            return source.reader.pop(timeout), False
         except ChannelClosed:
             return None, True  # it has failed; the parent sends the next one's channel
         except ChannelBroken as error:
             # Nothing more is taken from a damaged channel: the parent replaces its actor.
-            if reader is not self.damaged:
-                self.damaged = reader
-                self.torn[which] += 1
-                where = {"actor": actor, "policy": self.policies[which]}
+            if not source.damaged:
+                self.sources[actor][0] = source._replace(damaged=True)
+                self.torn += 1
+                where = {"actor": actor, "incarnation": source.incarnation}
                 self.wire.send("broken", {**where, "error": str(error)})
             return None, True
 
     def take(self, message: Message) -> None:
-        if message.kind == "channels":
-            actor, fds = int(message.values["actor"]), list(message.fds)
-            for sources, plain in zip(self.sources, message.values["channels"], strict=True):
-                sources[actor].append(self._reader(plain, fds[:3]))
-                fds = fds[3:]
+        values = message.values
+        if message.kind == "channel":
+            reader = self._reader(values["channel"], list(message.fds))
+            self.sources[int(values["actor"])].append(Source(int(values["incarnation"]), reader))
         elif message.kind == "cut":
-            for learner in self.learners:
-                learner.cut(int(message.values["actor"]))
+            self.learner.cut(int(values["actor"]))
         elif message.kind == "batch":
-            batch = next((one.batch for one in self.learners if one.bad), None)
-            arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(batch)}
-            self.wire.send("batch", {}, arrays)
+            batch = named_leaves(self.learner.batch)
+            self.wire.send("batch", {}, {name: np.asarray(leaf) for name, leaf in batch})
         else:
             super().take(message)
 
     def where(self) -> dict[str, Any]:
         trace = self.settings.crew.trace
-        return {"cycle": self.cycle, "traced": [one.traced() for one in self.learners if trace]}
+        return {"cycle": self.cycle, "traced": self.learner.traced() if trace else []}
 
     def report(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        found = [learner.report()._asdict() for learner in self.learners]
-        for progress, torn in zip(found, self.torn, strict=True):
-            progress["evidence"]["torn"] = torn
-        return {"learners": found}, {}
+        found = [progress._asdict() for progress in self.learner.report()]
+        for progress in found:
+            progress["evidence"]["torn"] = self.torn
+        return {"policies": found}, {}
 
     def export(self) -> dict[str, np.ndarray]:
         return {
-            f"{learner.policy}/{name}": array
-            for learner in self.learners
-            for name, array in learner.export().items()
+            f"{policy}/{name}": array
+            for policy, arrays in zip(self.policies, self.learner.export(), strict=True)
+            for name, array in arrays.items()
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        for learner in self.learners:
-            begin = f"{learner.policy}/"
-            mine = {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}
-            learner.restore(mine)
+        mine: list[dict[str, np.ndarray]] = []
+        for policy in self.policies:
+            begin = f"{policy}/"
+            mine.append(
+                {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}
+            )
+        self.learner.restore(mine)
         self.publish()
         return {}
 
     def close(self) -> None:
         for source in (one for sources in self.sources for one in sources):
-            for reader in source:
-                reader.close()
+            source.reader.close()
         self._stack.close()
+
+
+class Source(NamedTuple):
+    """Where the rows of one incarnation of an actor come from."""
+
+    incarnation: int
+    reader: ChannelReader
+    damaged: bool = False  # and the parent was told

@@ -33,7 +33,7 @@ class LockstepCrew(ProcessCrew):
             learned = supervisor.ask("learner", "goal", goal, reply="at")
             if self.trace:
                 rows = [message.values["rows"] for message in acted]
-                learners = self.by_policy([message.values["traced"] for message in learned])
+                learners = [one for message in learned for one in message.values["traced"]]
                 self.trace.write(goal["cycle"], rows, learners)
             if any(message.kind == "bad" for _, message in supervisor.replies):
                 return

@@ -118,7 +118,8 @@ class Part(abc.ABC):
         """Let go of what is held."""
 
 
-def params_template(settings: Settings) -> Any:
-    """Shapes of one policy's parameters, without computing any."""
+def params_template(settings: Settings, policies: range) -> Any:
+    """Shapes of the parameters of some policies, without computing any."""
     shapes = jax.eval_shape(make_agent(settings).init, jax.random.key(0)).params
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    lead = len(policies)
+    return jax.tree.map(lambda leaf: np.zeros((lead, *leaf.shape), leaf.dtype), shapes)

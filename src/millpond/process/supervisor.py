@@ -46,27 +46,30 @@ class Supervisor:
         self.settings, self.folder, self.hook = settings, folder, hook
         self.events = folder / "events.jsonl"
         spec = traced_spec(settings.world)
-        self._template = params_template(settings)
-        actors, learners = settings.actors, settings.policies
-        self.weights = [Weights.create(self._template) for _ in range(learners)]
-        self.readers = [one.reader(self._template) for one in self.weights]
-        self._new_channel: Callable[[], Channel] = lambda: Channel.create(
-            spec,
-            settings.envs // actors,
-            settings.dqn.update_every,
-            settings.crew.credits,
-        )
-        self.channels = [[self._new_channel() for _ in range(learners)] for _ in range(actors)]
-        # The cycle at which each channel begins, [actor][policy]; where all shall run to, if known.
-        self._begun = [[0] * learners for _ in range(actors)]
+        self.groups, actors = settings.groups, settings.actors
+        templates = [params_template(settings, group) for group in self.groups]
+        self.weights = [Weights.create(template) for template in templates]
+        self.readers = [
+            one.reader(template) for one, template in zip(self.weights, templates, strict=True)
+        ]
+        self._new_channels: Callable[[], list[Channel]] = lambda: [
+            Channel.create(
+                spec,
+                len(group) * (settings.envs // actors),
+                settings.dqn.update_every,
+                settings.crew.credits,
+            )
+            for group in self.groups
+        ]
+        self.channels = [self._new_channels() for _ in range(actors)]
+        # The cycle at which each channel begins, [actor][learner]; where all run to, if known.
+        self._begun = [[0] * len(self.groups) for _ in range(actors)]
         self.goal = 0
-        self.groups = share_out(learners, settings.crew.learners)
         self.board = Board.create(actors + len(self.groups))
         self.children: dict[tuple[str, int], Child] = {}
         self.replies: list[tuple[Child, Message]] = []
         self.restarts = 0
         self._failures = [0] * actors
-        self._damaged: set[tuple[int, int]] = set()  # channels, as (actor, policy)
         self._looked = time.monotonic()
 
     def __enter__(self) -> Supervisor:
@@ -103,21 +106,17 @@ class Supervisor:
     # --- starting --------------------------------------------------------------------------------
 
     def _start_learner(self, index: int) -> None:
-        group, line = self.groups[index], self.settings.actors + index
-        board = self.board.share()
-        channels = [[row[policy].share() for row in self.channels] for policy in group]
-        weights = [self.weights[policy].share() for policy in group]
-        shared = [board, *(one for some in channels for one in some), *weights]
+        board, weights = self.board.share(), self.weights[index].share()
+        channels = [row[index].share() for row in self.channels]
         values = {
-            "policies": group,
-            "channels": [[plain for plain, _ in some] for some in channels],
-            "weights": [plain for plain, _ in weights],
+            "channels": [plain for plain, _ in channels],
+            "weights": weights[0],
             "folder": str(self.folder),
             "board": board[0],
             "cycle": 0,
         }
-        fds = [fd for _, some in shared for fd in some]
-        self._start("learner", index, 0, line, values, fds)
+        fds = [fd for _, some in (board, *channels, weights) for fd in some]
+        self._start("learner", index, 0, self.settings.actors + index, values, fds)
 
     def _start_actor(self, index: int, incarnation: int, steps: int = 0) -> None:
         shared = [self.board.share(), *(channel.share() for channel in self.channels[index])]
@@ -141,6 +140,8 @@ class Supervisor:
         self.board.wipe(line)
         crew = self.settings.crew
         plain = {**values, "settings": self.settings.to_json(), "line": line}
+        if crew.pin:
+            plain["cores"] = cores_for(line, crew.threads)
         if hook := self.hook.get(f"{role} {index}", self.hook.get(role)):
             plain["hook"] = hook
         compiled = self.folder / "compiled"
@@ -203,7 +204,7 @@ class Supervisor:
 
     def began(self, cycle: int) -> None:
         """All processes were restored to a cycle; nothing has been pushed since."""
-        self._begun = [[cycle] * len(self.weights) for _ in self._begun]
+        self._begun = [[cycle] * len(self.groups) for _ in self._begun]
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Until `done()`, seeing to the processes meanwhile."""
@@ -255,8 +256,8 @@ class Supervisor:
         elif message.kind == "broken":
             actor = self.children["actor", int(message.values["actor"])]
             self._note("broken channel", actor, why=message.values["error"])
-            self._damaged.add((actor.index, int(message.values["policy"])))
-            if not actor.ended:
+            # Another learner may have found the same actor's rows damaged before: replace it once.
+            if message.values["incarnation"] == actor.incarnation and not actor.ended:
                 actor.kill()
         else:
             self.replies.append((child, message))
@@ -273,9 +274,7 @@ class Supervisor:
         if child.role == "actor":
             shared: list[Any] = [*self.channels[child.index], *self.weights]
         else:
-            group = self.groups[child.index]
-            shared = [row[policy] for policy in group for row in self.channels]
-            shared += [self.weights[policy] for policy in group]
+            shared = [*(row[child.index] for row in self.channels), self.weights[child.index]]
         try:
             for one, canary in zip(shared, canaries, strict=True):
                 one.confirm(canary)
@@ -311,14 +310,9 @@ class Supervisor:
 
     def _bring_back(self, child: Child, how: str) -> None:
         index, line = child.index, self.board.line(child.line)
-        # It may have died between two pushes of one cycle: each policy goes on where it stands.
-        # From a damaged channel nothing was taken after the damage.
-        counts = [channel.counters() for channel in self.channels[index]]
-        pushed = [
-            count.popped if (index, policy) in self._damaged else count.pushed
-            for policy, count in enumerate(counts)
-        ]
-        self._damaged -= {(index, policy) for policy in range(len(counts))}
+        # It may have died between two pushes of one cycle: each learner goes on where it stands.
+        # From a damaged channel nothing is taken after the damage.
+        pushed = [channel.whole() for channel in self.channels[index]]
         self._failures[index] = 0 if any(pushed) else self._failures[index] + 1
         if self._failures[index] >= self.settings.crew.failures:
             raise RunFailed(
@@ -329,14 +323,14 @@ class Supervisor:
         child.forget()
         for channel in self.channels[index]:
             channel.close()
-        self.channels[index] = [self._new_channel() for _ in self.weights]
-        for learner, group in enumerate(self.groups):
-            shared = [self.channels[index][policy].share() for policy in group]
-            values = {"actor": index, "channels": [plain for plain, _ in shared]}
+        self.channels[index] = self._new_channels()
+        incarnation = child.incarnation + 1
+        for learner, channel in enumerate(self.channels[index]):
+            plain, fds = channel.share()
+            values = {"actor": index, "incarnation": incarnation, "channel": plain}
             with contextlib.suppress(ChannelClosed):  # the learner's end will be seen
-                wire = self.children["learner", learner].wire
-                wire.send("channels", values, fds=[fd for _, some in shared for fd in some])
-        self._start_actor(index, child.incarnation + 1, line.steps)
+                self.children["learner", learner].wire.send("channel", values, fds=fds)
+        self._start_actor(index, incarnation, line.steps)
 
     def _note(self, what: str, child: Child, **more: Any) -> None:
         """One line in events.jsonl: it is not wound back when a run resumes."""
@@ -346,10 +340,10 @@ class Supervisor:
             file.write(json.dumps(line) + "\n")
 
 
-def share_out(policies: int, processes: int) -> list[list[int]]:
-    """Policies of each learner process; 0: one each, but no more processes than cores."""
-    number = min(policies, processes or len(os.sched_getaffinity(0)))
-    return [list(range(policies))[i::number] for i in range(number)]
+def cores_for(line: int, threads: int) -> list[int]:
+    """The cores of one process, in turn; the processes beyond the last core begin anew."""
+    cores = sorted(os.sched_getaffinity(0))
+    return sorted({cores[(line * threads + i) % len(cores)] for i in range(threads)})
 
 
 def _traceback(child: Child) -> str:

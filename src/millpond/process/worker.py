@@ -53,6 +53,8 @@ def main() -> int:
 def play(wire: Wire, begin: Message) -> None:
     """Become an actor or a learner."""
     # JAX is imported only now: the environment that the parent chose is in place.
+    if cores := begin.values.get("cores"):
+        os.sched_setaffinity(0, cores)
     from .actor_worker import ActorWorker
     from .learner_worker import LearnerWorker
 

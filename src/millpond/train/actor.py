@@ -23,7 +23,7 @@ from .settings import Settings
 from .stage import Fate, Stage
 from .tally import Sums, Tally, count, new_tally, no_sums
 
-Params = tuple[Any, ...]  # one tree per policy
+Params = tuple[Any, ...]  # of every learner one tree, [its policies]
 
 
 class Actor(Protocol):
@@ -93,6 +93,11 @@ class Acting:
             "epsilon": jnp.broadcast_to(epsilon[:, None], shape).astype(np.float32),
             "stack_hash": stack_hash(stacks, 2),
         }
+
+
+def all_policies(params: Params) -> Any:
+    """One tree [policies]. Inside jit."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *params)
 
 
 def actor_key(settings: Settings, role: Role, index: int, incarnation: int) -> jax.Array:
@@ -174,7 +179,7 @@ class _Program(Acting):
     def _cycle(
         self, state: ActorState, params: Params, versions: Array, keys: Sequence[jax.Array]
     ) -> tuple[ActorState, Rows]:
-        together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+        together = all_policies(params)
         fates = self.stage.fate(
             state.turn, self.turns, *(functools.partial(jax.random.fold_in, key) for key in keys)
         )

@@ -44,7 +44,7 @@ class Crew(Protocol):
         ...
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:
-        """Of every actor its sums, of every learner its progress."""
+        """Of every actor its sums, of every policy its progress."""
         ...
 
     def pace(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Crew(Protocol):
         ...
 
     def params(self) -> list[Any]:
-        """Every policy's parameters."""
+        """Every learner's parameters, [its policies]."""
         ...
 
     def batch(self) -> Any:
@@ -60,7 +60,7 @@ class Crew(Protocol):
         ...
 
     def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
-        """The whole state of actors and learners, at one cycle."""
+        """The whole state of every actor and every policy, at one cycle."""
         ...
 
     def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
@@ -99,7 +99,7 @@ class CrewLoop:
         self.evidence = [{**progress.evidence, **_learning(progress)} for progress in learners]
         agent = AgentView(
             jax.tree.map(
-                lambda *leaves: np.stack(leaves), *map(jax.device_get, self.crew.params())
+                lambda *leaves: np.concatenate(leaves), *map(jax.device_get, self.crew.params())
             ),
             np.asarray([p.updates for p in learners], np.uint32),
             np.asarray([p.synced for p in learners], np.uint32),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..envs import HostEnv
 from ..rows import Array, Rows
 from ..window import History
-from .actor import Acting, Params, actor_key
+from .actor import Acting, Params, actor_key, all_policies
 from .keys import Role
 from .settings import Settings
 from .tally import Sums, count, new_tally, no_sums
@@ -67,9 +66,8 @@ class HostActor:
         epsilon: Array,
         versions: Array,
     ) -> tuple[History, Array, dict[str, Array]]:
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
         player = self._acting.player
-        move = player.move(stacked, history, obs, flags, player.chance(key), epsilon)
+        move = player.move(all_policies(params), history, obs, flags, player.chance(key), epsilon)
         return move.history, move.action, self._acting.provenance(versions, epsilon, move.stacks)
 
     def report(self) -> Sums:

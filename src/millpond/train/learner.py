@@ -1,9 +1,9 @@
-"""`Learner`: one policy's replay and agent. It takes rows, cycle by cycle, and gives parameters."""
+"""`Learner`: replay and agents of some policies: rows in, cycle by cycle, and parameters out."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from .witness import Witness
 
 
 class Progress(NamedTuple):
-    """What a learner tells of itself: sums since the last report, and where it stands."""
+    """What a learner tells of a policy: sums since the last report, and where it stands."""
 
     updates: int  # since the run began, as the next one
     synced: int
@@ -38,68 +38,85 @@ class Progress(NamedTuple):
 
 
 class Learner:
-    """One of as many as there are policies.
+    """One of `Settings.groups`: its policies learn together, in one program.
 
-    with Learner.opened(settings, policy, folder) as learner: learner.cycle(rows)
+    with Learner.opened(settings, policies, folder) as learner: learner.cycle(rows)
     """
 
-    def __init__(self, settings: Settings, policy: int, study: Study, agent: DQN) -> None:
-        self.settings, self.policy, self.study, self.agent = settings, policy, study, agent
+    def __init__(self, settings: Settings, policies: range, study: Study, agent: DQN) -> None:
+        self.settings, self.policies, self.study, self.agent = settings, policies, study, agent
         self.limiter = Limiter.of(settings)
-        self.witness = Witness(settings, policy)
+        self.witness = Witness(settings, policies)
         self.cycles = 0
         self.batch: Any = None  # of the first update that was not finite
         keys = jax.random.split(key_of(settings.seed, Role.PARAMETERS), settings.policies)
-        self.state = jax.jit(agent.init)(keys[policy])
-        self.updates = 0
-        self._sums = _no_sums()
+        self.state = jax.jit(jax.vmap(agent.init))(keys[np.asarray(policies)])  # [policies]
+        self.updates = np.zeros(len(policies), np.int64)
+        self._clear()
         self._lesson: Any = None  # the newest, if the run keeps a trace
+
+    def _clear(self) -> None:
+        """Sums over the updates since the last report."""
+        self._taken, self._found = 0, np.zeros((len(self.policies), len(FOUND)))
 
     @staticmethod
     @contextlib.contextmanager
-    def opened(settings: Settings, policy: int, folder: Path) -> Generator[Learner]:
-        """Open the policy's replay, and close it at the end."""
+    def opened(settings: Settings, policies: range, folder: Path) -> Generator[Learner]:
+        """Open the policies' replay, and close it at the end."""
         spec, agent = traced_spec(settings.world), make_agent(settings)
         assert isinstance(agent, DQN)
         if settings.replay == "pond":
-            yield Learner(settings, policy, PondStudy(settings, policy), agent)
+            yield Learner(settings, policies, PondStudy(settings, policies), agent)
             return
-        with make_replay(settings, spec, folder / "lake", (policy,)) as replay:
-            yield Learner(settings, policy, HostStudy(settings, replay, agent), agent)
+        with contextlib.ExitStack() as stack:
+            replays = [
+                stack.enter_context(make_replay(settings, spec, folder / "lake", (policy,)))
+                for policy in policies
+            ]
+            yield Learner(settings, policies, HostStudy(settings, replays, agent), agent)
 
     @property
     def params(self) -> Any:
-        """The parameters to act with; their version is `updates`."""
+        """The parameters to act with, [policies]."""
         return self.state.params
 
+    @property
+    def version(self) -> int:
+        """Of the parameters: updates taken so far, by those that took most."""
+        return int(self.updates.max())
+
     def cycle(self, rows: Rows) -> None:
-        """Take one cycle's rows [time, env] of all actors, and the updates that are due."""
+        """Take one cycle's rows [time, policies, env] of all actors; the updates that are due."""
         self.witness.took(rows, self.updates)
         self.cycles += 1
-        settings, dqn = self.settings, self.settings.dqn
         due = 0 if self.bad else self.limiter.due(self.cycles)
-        steps = self.witness.steps.sum().astype(np.uint32)
-        rate = np.asarray(dqn.optimizer.rate.at(steps, settings.steps), np.float32)
-        beta = np.asarray(dqn.beta.at(steps, settings.steps), np.float32)
-        self.state, lesson, batch = self.study.learn(self.state, rows, self.cycles, due, rate, beta)
+        steps = self.witness.steps.sum(1).astype(np.uint32)
+        self.state, lesson, batch = self.study.learn(self.state, rows, self.cycles, due, steps)
         self._lesson = lesson
         if lesson is None:
             return
         self.witness.learned(lesson)
-        self.updates += len(lesson.mask) if batch is None else 0
-        if batch is not None:
-            self.batch, self.updates = batch, int(self.state.updates)
-        self._sums["updates"] += len(lesson.mask)
-        for name, total in zip(FOUND, lesson.found.sum(0).tolist(), strict=True):
-            self._sums[name] += total
+        if batch is None:
+            self.updates += lesson.mask.shape[1]
+        else:
+            self.batch, self.updates = batch, self._updates_of_agents()
+        self._taken += lesson.mask.shape[1]
+        self._found += lesson.found.sum(1)
 
-    def traced(self) -> dict[str, int]:
-        """Hashes of what the last cycle drew and found, and of the agent after it."""
-        return {"draws": digest(self._lesson), "agent": digest(self.state)}
+    def _updates_of_agents(self) -> np.ndarray:
+        return np.asarray(self.state.updates).astype(np.int64)
+
+    def traced(self) -> list[dict[str, int]]:
+        """Of each policy: hashes of what the last cycle drew and found, of the agent after it."""
+        state = jax.device_get(self.state)
+        return [
+            {"draws": digest(_of(self._lesson, i)), "agent": digest(_of(state, i))}
+            for i in range(len(self.policies))
+        ]
 
     @property
     def bad(self) -> bool:
-        """Whether an update was not finite; nothing is learned any more."""
+        """Whether an update of a policy was not finite; nothing is learned here any more."""
         return self.batch is not None
 
     def cut(self, actor: int) -> None:
@@ -110,33 +127,48 @@ class Learner:
         self.study.cut(envs)
         self.witness.cut(envs)
 
-    def report(self) -> Progress:
-        """What happened since the last report."""
-        sums, self._sums = self._sums, _no_sums()
-        steps, synced = int(self.witness.steps.sum()), int(self.state.synced)
-        where = (self.updates, synced, self.bad, self.cycles, steps)
-        return Progress(*where, sums, self.witness.report())
+    def report(self) -> list[Progress]:
+        """Of each policy what happened since the last report."""
+        taken, found = self._taken, self._found.tolist()
+        self._clear()
+        synced, bad = np.asarray(self.state.synced).tolist(), np.asarray(self.state.bad).tolist()
+        steps, evidence = self.witness.steps.sum(1).tolist(), self.witness.report()
+        progress: list[Progress] = []
+        for i, updates in enumerate(self.updates.tolist()):
+            learned = {"updates": taken, **dict(zip(FOUND, found[i], strict=True))}
+            where = (updates, synced[i], bad[i], self.cycles, steps[i])
+            progress.append(Progress(*where, learned, evidence[i]))
+        return progress
 
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state, right after a report."""
-        agent = {f"agent/{name}": np.asarray(leaf) for name, leaf in named_leaves(self.state)}
-        replay = {f"replay/{name}": array for name, array in self.study.export().items()}
-        witness = {f"witness/{name}": array for name, array in self.witness.export().items()}
-        return {"cycles": np.array(self.cycles, np.int64), **agent, **replay, **witness}
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """The whole state of each policy, right after a report."""
+        state = jax.device_get(self.state)
+        found: list[dict[str, np.ndarray]] = []
+        parts = zip(self.study.export(), self.witness.export(), strict=True)
+        for i, (replay, witness) in enumerate(parts):
+            agent = {f"agent/{name}": leaf for name, leaf in named_leaves(_of(state, i))}
+            replay = {f"replay/{name}": array for name, array in replay.items()}
+            witness = {f"witness/{name}": array for name, array in witness.items()}
+            cycles = np.array(self.cycles, np.int64)
+            found.append({"cycles": cycles, **agent, **replay, **witness})
+        return found
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from an exported state."""
-        self.cycles = int(arrays["cycles"])
-        leaves = [jnp.array(arrays[f"agent/{name}"]) for name, _ in named_leaves(self.state)]
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from an exported state of each policy."""
+        self.cycles = int(arrays[0]["cycles"])
+        leaves = [
+            jnp.array([one[f"agent/{name}"] for one in arrays])
+            for name, _ in named_leaves(self.state)
+        ]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
-        self.updates = int(self.state.updates)
-        self.study.restore(_part(arrays, "replay/"))
-        self.witness.restore(_part(arrays, "witness/"))
+        self.updates = self._updates_of_agents()
+        self.study.restore([_part(one, "replay/") for one in arrays])
+        self.witness.restore([_part(one, "witness/") for one in arrays])
+
+
+def _of(tree: Any, policy: int) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf[policy]), tree)
 
 
 def _part(arrays: Mapping[str, np.ndarray], begin: str) -> dict[str, np.ndarray]:
     return {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}
-
-
-def _no_sums() -> dict[str, float]:
-    return {"updates": 0, "loss": 0.0, "q": 0.0, "gradient": 0.0, "change": 0.0}

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from .checkpoint import write_whole
 from .settings import Settings
 
 VERSION = 1
+_INSTANT_S = 0.5
 
 
 class Checkpoint(NamedTuple):
@@ -108,15 +110,7 @@ class Run:
 
     def status(self) -> dict[str, Any]:
         """What the run said last of itself."""
-        try:
-            status = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
-            state, steps = str(status["state"]), int(status["steps"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return {"state": "new", "steps": 0}
-        if state == "running" and not self._in_use():
-            state = "killed"
-        why = {"why": str(status["why"])} if "why" in status else {}
-        return {"state": state, "steps": steps, **why}
+        return read_status(self.path)
 
     def say(self, state: str, steps: int, why: str = "") -> None:
         """Tell others how the run stands; `why` it stopped, if it had to."""
@@ -132,21 +126,47 @@ class Run:
     def lock(self) -> int:
         """Keep other processes out until the descriptor is closed or this process ends."""
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise RunRefused(
-                f"{self.path} is in use by another process; wait for it or stop it"
-            ) from error
-        return lock
+        # Who looks whether the run is in use holds the lock for an instant: that is no refusal.
+        until = time.monotonic() + _INSTANT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            except BlockingIOError as error:
+                if time.monotonic() > until:
+                    os.close(lock)
+                    raise RunRefused(
+                        f"{self.path} is in use by another process; wait for it or stop it"
+                    ) from error
+                time.sleep(0.005)
 
-    def _in_use(self) -> bool:
-        try:
-            os.close(self.lock())
-        except RunRefused:
-            return True
+
+def read_status(path: Path) -> dict[str, Any]:
+    """What the run in a folder said last of itself; `killed` if it said no more. Writes nothing."""
+    try:
+        status = json.loads((path / "status.json").read_text(encoding="utf-8"))
+        state, steps = str(status["state"]), int(status["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"state": "new", "steps": 0}
+    if state == "running" and not in_use(path):
+        state = "killed"
+    why = {"why": str(status["why"])} if "why" in status else {}
+    return {"state": state, "steps": steps, **why}
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process trains the run in a folder at this moment."""
+    try:
+        lock = os.open(path / "lock", os.O_RDONLY)
+    except OSError:
         return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def refuse_used(path: Path) -> None:

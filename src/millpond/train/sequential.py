@@ -32,8 +32,8 @@ class LocalCrew:
         """Make them all, and close them at the end."""
         with contextlib.ExitStack() as stack:
             learners = [
-                stack.enter_context(Learner.opened(settings, policy, folder))
-                for policy in range(settings.policies)
+                stack.enter_context(Learner.opened(settings, policies, folder))
+                for policies in settings.groups
             ]
             actors = [make_actor(settings, index) for index in range(settings.actors)]
             for actor in actors:
@@ -48,22 +48,22 @@ class LocalCrew:
     def run(self, cycle: int) -> None:
         while self.cycle < cycle:
             params = tuple(learner.params for learner in self.learners)
-            versions = np.asarray([learner.updates for learner in self.learners], np.uint32)
+            versions = np.concatenate([learner.updates for learner in self.learners])
             blocks = [actor.cycle(params, versions) for actor in self.actors]
             for learner in self.learners:
-                learner.cycle(join([policy_rows(block, learner.policy) for block in blocks]))
+                learner.cycle(join([rows_of(block, learner.policies) for block in blocks]))
             if self.trace:
                 self.trace.write(
                     self.cycle,
                     [digest(block) for block in blocks],
-                    [learner.traced() for learner in self.learners],
+                    [traced for learner in self.learners for traced in learner.traced()],
                 )
             if any(learner.bad for learner in self.learners):
                 return
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:
         actors = [actor.report() for actor in self.actors]
-        return actors, [learner.report() for learner in self.learners]
+        return actors, [progress for learner in self.learners for progress in learner.report()]
 
     def pace(self) -> dict[str, Any]:
         return {}
@@ -75,11 +75,12 @@ class LocalCrew:
         return next((learner.batch for learner in self.learners if learner.bad), None)
 
     def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
-        return [a.export() for a in self.actors], [learner.export() for learner in self.learners]
+        learners = [policy for learner in self.learners for policy in learner.export()]
+        return [actor.export() for actor in self.actors], learners
 
     def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
-        for learner, arrays in zip(self.learners, learners, strict=True):
-            learner.restore(arrays)
+        for learner in self.learners:
+            learner.restore([learners[policy] for policy in learner.policies])
         for index, (actor, arrays) in enumerate(zip(self.actors, actors, strict=True)):
             if not actor.restore(arrays):
                 for learner in self.learners:
@@ -88,13 +89,15 @@ class LocalCrew:
             self.trace.cut(self.cycle)
 
 
-def policy_rows(rows: Rows, policy: int) -> Rows:
-    """Rows [time, env] of one policy, out of [time, policies, env]."""
-    return jax.tree.map(lambda leaf: leaf[:, policy], rows)
+def rows_of(rows: Rows, policies: range) -> Rows:
+    """Rows [time, policies, env] of some policies, out of those of all."""
+    if rows.reward.shape[1] == len(policies):
+        return rows
+    return jax.tree.map(lambda leaf: leaf[:, policies.start : policies.stop], rows)
 
 
 def join(blocks: Sequence[Rows]) -> Rows:
-    """Rows [time, env] of all actors side by side."""
+    """Rows [time, policies, env] of all actors side by side."""
     if len(blocks) == 1:
         return blocks[0]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *blocks)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, 2), *blocks)

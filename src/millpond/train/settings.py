@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from ..window import Window
 class CrewSettings:
     """How actors and learners work together, in modes other than `fused`."""
 
-    learners: int = 0  # processes; 0: one for each policy, as far as there are cores
+    learners: int = 1  # among which the policies are shared out; 0: one for each policy
     credits: int = 4  # cycles that an actor may be ahead of a learner
     trace: bool = False  # keep a hash of every cycle, to compare two runs
     hang_s: float = 60.0  # a process that works and does not get on for so long is killed
@@ -26,6 +27,7 @@ class CrewSettings:
     failures: int = 3  # of an actor, one after another, until the run stops
     restarts: int = 1000  # of actors and learners in all, until the run stops
     threads: int = 1  # of each process
+    pin: bool = False  # keep each process on cores of its own: for a machine of one run alone
 
     def __post_init__(self) -> None:
         if self.learners < 0:
@@ -141,6 +143,13 @@ class Settings:
     def policies(self) -> int:
         """Policies that learn: members x agents of the env."""
         return self.members * self.world.num_agents
+
+    @property
+    def groups(self) -> list[range]:
+        """The policies of each learner. They learn in one program: fewer learners cost less."""
+        number = min(self.policies, self.crew.learners or self.policies)
+        edges = [self.policies * i // number for i in range(number + 1)]
+        return [range(*pair) for pair in itertools.pairwise(edges)]
 
     @property
     def on_device(self) -> bool:

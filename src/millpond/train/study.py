@@ -1,13 +1,13 @@
-"""`Study`: a learner's replay and the gradients taken from it: rows in, an agent a little wiser.
+"""`Study`: a learner's replay and the gradients taken from it: rows in, agents a little wiser.
 
-`PondStudy` is one jitted program per cycle, for a ring in device memory; `HostStudy` draws from
-any replay on the host. Both say what they drew, so that it can be checked.
+`PondStudy` is one jitted program per cycle for all its policies, for rings in device memory;
+`HostStudy` draws from any replay on the host. Both say what they drew, so that it can be checked.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -27,94 +27,118 @@ FOUND = ("loss", "q", "gradient", "change")
 
 
 class Lesson(NamedTuple):
-    """What one cycle's updates found and drew; every field [updates, ...]."""
+    """What one cycle's updates found and drew; every field [policies, updates, ...]."""
 
-    found: Array  # float32[updates, 4]: FOUND
-    stream: Array  # int32[updates, batch]
+    found: Array  # float32[policies, updates, 4]: FOUND
+    stream: Array  # int32[policies, updates, batch]
     row: Array  # ids, as in Draw
     reward: Array
     discount: Array
     mask: Array
-    strange: Array  # int32[updates]: stacks that are not those acted on
+    strange: Array  # int32[policies, updates]: stacks that are not those acted on
 
 
 class Study(Protocol):
-    """One policy's replay: `agent, lesson, evidence = study.learn(agent, rows, ...)`."""
+    """The replay of some policies: `agent, lesson, evidence = study.learn(agent, rows, ...)`."""
 
     def learn(
-        self, agent: AgentState, rows: Rows, cycle: int, updates: int, rate: Array, beta: Array
+        self, agent: AgentState, rows: Rows, cycle: int, updates: int, steps: np.ndarray
     ) -> tuple[AgentState, Lesson | None, Any]:
-        """Store rows [time, env], take the updates; the batch of the first bad one, or None."""
+        """Store rows [time, policies, env] and take so many updates of agent [policies].
+
+        `steps` uint32[policies] decide rate and beta. Also the batch of the first bad update, or
+        None.
+        """
         ...
 
     def cut(self, envs: np.ndarray) -> None:
         """Continuity is lost after the newest rows of envs bool[env]."""
         ...
 
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole replay."""
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """The whole replay of each policy."""
         ...
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from an exported replay."""
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from exported replays."""
         ...
 
 
 class PondStudy:
-    """A Pond, and the cycle as one program."""
+    """A Pond for each policy, written together, and the cycle of all as one program."""
 
-    def __init__(self, settings: Settings, policy: int) -> None:
-        self._program = _program(settings)
+    def __init__(self, settings: Settings, policies: Sequence[int]) -> None:
+        self._program = _program(settings, len(policies))
         self.state = self._program.init()
-        self._key = jax.random.fold_in(key_of(settings.seed, Role.DRAW), policy)
+        draw = key_of(settings.seed, Role.DRAW)
+        self._keys = jax.vmap(lambda policy: jax.random.fold_in(draw, policy))(
+            np.asarray(policies, np.uint32)
+        )
 
     def learn(
-        self, agent: AgentState, rows: Rows, cycle: int, updates: int, rate: Array, beta: Array
+        self, agent: AgentState, rows: Rows, cycle: int, updates: int, steps: np.ndarray
     ) -> tuple[AgentState, Lesson | None, Any]:
         program = self._program
         if not updates:
             self.state = program.add(self.state, rows)
             return agent, None, None
-        number = np.uint32(cycle)
         agent, self.state, lesson = program.learn(
-            agent, self.state, rows, self._key, number, rate, beta
+            agent, self.state, rows, self._keys, np.uint32(cycle), steps
         )
-        lesson = jax.device_get(lesson)
+        lesson = Lesson(*map(np.asarray, lesson))
         return agent, lesson, self._evidence(lesson)
 
     def _evidence(self, lesson: Lesson) -> Batch | None:
         """The batch of the first update that was not finite: its rows are still where they were."""
-        bad = ~np.isfinite(lesson.found).all(1)
+        bad = ~np.isfinite(lesson.found).all(-1)
         if not bad.any():
             return None
-        first = int(bad.argmax())
+        policy = int(bad.any(1).argmax())
+        first = policy, int(bad[policy].argmax())
         pond = self._program.pond
         row = Draw(lesson.stream, lesson.row, None).ids()[first] % pond.length
-        batch = pond.take(self.state, lesson.stream[first], row.astype(np.int32))
+        batch = pond.take(self.of(policy), lesson.stream[first], row.astype(np.int32))
         return jax.device_get(batch)
+
+    def of(self, policy: int) -> Any:
+        """The Pond's state of one policy, counted from our first."""
+
+        def pick(axis: int | None, leaf: Array) -> Array:
+            return leaf if axis is None else leaf[policy]
+
+        return jax.tree.map(pick, self._program.pond.axes, self.state, is_leaf=_is_none)
 
     def cut(self, envs: np.ndarray) -> None:
         self.state = self._program.cut(self.state, envs)
 
-    def export(self) -> dict[str, np.ndarray]:
-        return self._program.pond.export(self.state)
+    def export(self) -> list[dict[str, np.ndarray]]:
+        pond = self._program.pond
+        return [pond.export(self.of(policy)) for policy in range(len(self._keys))]
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        self.state = self._program.pond.restore(arrays)
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        pond = self._program.pond
+
+        def together(axis: int | None, *leaves: Array) -> Array:
+            return leaves[0] if axis is None else jnp.stack(leaves)
+
+        states = [pond.restore(one) for one in arrays]
+        self.state = jax.tree.map(together, pond.axes, *states, is_leaf=_is_none)
 
 
 class _PondProgram:
-    """What learners of one run share in a process, so that it is compiled once."""
+    """What learners of as many policies share in a process, so that it is compiled once."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, policies: int) -> None:
         dqn = settings.dqn
         self.settings, self.agent = settings, make_agent(settings)
         spec = traced_spec(settings.world)
         self.pond = Pond(spec, dqn.capacity, settings.envs, settings.window, settings.sampler)
-        self.init = jax.jit(self.pond.init)
-        self.add = jax.jit(self.pond.add, donate_argnums=0)
-        self.cut = jax.jit(self.pond.cut, donate_argnums=0)
-        self.learn = jax.jit(self._cycle, donate_argnums=(0, 1))
+        axes = self.pond.axes
+        self.init = jax.jit(lambda: self.pond.init_many(policies))
+        self.add = jax.jit(jax.vmap(self.pond.add, (axes, 1), axes), donate_argnums=0)
+        self.cut = jax.jit(jax.vmap(self.pond.cut, (axes, None), axes), donate_argnums=0)
+        cycle = jax.vmap(self._cycle, (0, axes, 1, 0, None, 0), (0, axes, 0))
+        self.learn = jax.jit(cycle, donate_argnums=(0, 1))
 
     def _cycle(
         self,
@@ -123,13 +147,13 @@ class _PondProgram:
         rows: Rows,
         key: jax.Array,
         cycle: Array,
-        rate: Array,
-        beta: Array,
+        steps: Array,
     ) -> tuple[AgentState, Any, Lesson]:
+        """Of one policy: rows [time, env]."""
         pond = self.pond.add(pond, rows)
         dqn = self.settings.dqn
         assert isinstance(self.agent, DQN)
-        improve = self.agent.update
+        improve, (rate, beta) = self.agent.update, _rate_and_beta(self.settings, steps)
         keys = jax.random.split(jax.random.fold_in(key, cycle), dqn.updates)
 
         def update(carry: Any, key: jax.Array) -> tuple[Any, Lesson]:
@@ -150,44 +174,54 @@ _program = functools.lru_cache(maxsize=4)(_PondProgram)
 
 
 class HostStudy:
-    """Any `HostReplay` of one policy."""
+    """Any `HostReplay`, one for each policy."""
 
-    def __init__(self, settings: Settings, replay: HostReplay, agent: DQN) -> None:
-        self.settings, self.replay = settings, replay
-        self._update = jax.jit(jax.vmap(agent.update), donate_argnums=0)
-        self._lesson = jax.jit(jax.vmap(lesson_of))
+    def __init__(self, settings: Settings, replays: Sequence[HostReplay], agent: DQN) -> None:
+        self.settings, self.replays, self._agent = settings, replays, agent
+        self._update = jax.jit(jax.vmap(self._improve), donate_argnums=0)
+
+    def _improve(
+        self, agent: AgentState, batch: Batch, steps: Array
+    ) -> tuple[AgentState, Array, Lesson]:
+        agent, found = self._agent.update(agent, batch, *_rate_and_beta(self.settings, steps))
+        return agent, found.error, lesson_of(found, batch)
 
     def learn(
-        self, agent: AgentState, rows: Rows, cycle: int, updates: int, rate: Array, beta: Array
+        self, agent: AgentState, rows: Rows, cycle: int, updates: int, steps: np.ndarray
     ) -> tuple[AgentState, Lesson | None, Any]:
         dqn = self.settings.dqn
-        for turn in range(len(rows.reward)):
-            self.replay.add(jax.tree.map(lambda leaf, t=turn: leaf[t][None], rows))
+        for policy, replay in enumerate(self.replays):
+            for turn in range(len(rows.reward)):
+                replay.add(jax.tree.map(lambda leaf, t=turn, p=policy: leaf[t, p][None], rows))
         lessons: list[Lesson] = []
         evidence = None
-        agent = _one(agent)
         for number in range(updates):
-            batch = self.replay.sample(cycle * dqn.updates + number)
-            agent, found = self._update(agent, batch, rate[None], beta[None])
+            batches = [replay.sample(cycle * dqn.updates + number) for replay in self.replays]
+            batch = _joined(batches)
+            agent, errors, lesson = self._update(agent, batch, steps)
             if dqn.sampler == "prioritized":
-                self.replay.rank(batch.draw, np.asarray(found.error) + np.float32(1e-6))
-            lesson = jax.device_get(self._lesson(found, batch))
+                for policy, (replay, one) in enumerate(zip(self.replays, batches, strict=True)):
+                    replay.rank(one.draw, np.asarray(errors)[policy][None] + np.float32(1e-6))
             # Row ids of the host are 64-bit numbers, which JAX would cut.
-            lessons.append(lesson._replace(row=np.asarray(batch.draw.row)))
-            if np.asarray(agent.bad).any():
-                evidence = jax.tree.map(lambda leaf: leaf[0], batch)
+            lesson = jax.device_get(lesson)._replace(row=np.asarray(batch.draw.row))
+            lessons.append(jax.tree.map(lambda leaf: leaf[:, None], lesson))
+            bad = np.flatnonzero(np.asarray(agent.bad))
+            if bad.size:
+                evidence = jax.tree.map(lambda leaf, p=bad[0]: leaf[p], batch)
                 break
-        lesson = jax.tree.map(lambda *leaves: np.concatenate(leaves), *lessons) if lessons else None
-        return jax.tree.map(lambda leaf: leaf[0], agent), lesson, evidence
+        lesson = jax.tree.map(lambda *some: np.concatenate(some, 1), *lessons) if lessons else None
+        return agent, lesson, evidence
 
     def cut(self, envs: np.ndarray) -> None:
-        self.replay.cut(envs)
+        for replay in self.replays:
+            replay.cut(envs)
 
-    def export(self) -> dict[str, np.ndarray]:
-        return self.replay.export()
+    def export(self) -> list[dict[str, np.ndarray]]:
+        return [replay.export() for replay in self.replays]
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        self.replay.restore(arrays)
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        for replay, one in zip(self.replays, arrays, strict=True):
+            replay.restore(one)
 
 
 def lesson_of(found: Learned, batch: Batch) -> Lesson:
@@ -206,5 +240,18 @@ def lesson_of(found: Learned, batch: Batch) -> Lesson:
     )
 
 
-def _one(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
+def _rate_and_beta(settings: Settings, steps: Array) -> tuple[Array, Array]:
+    """By the env steps of a policy. Inside jit: outside it would cost as much as an update."""
+    dqn = settings.dqn
+    rate = dqn.optimizer.rate.at(steps, settings.steps, xp=jnp)
+    return rate, dqn.beta.at(steps, settings.steps, xp=jnp)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
+
+
+def _is_none(axis: Any) -> bool:
+    return axis is None

@@ -6,7 +6,7 @@ apart from the code that is watched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,64 +30,74 @@ _CHECKED = 16  # returns recomputed per report
 
 
 class Witness:
-    """Evidence of one learner: `took(rows)`, `learned(lesson)`, then `report()`."""
+    """Evidence of one learner: `took(rows)`, `learned(lesson)`, then `report()` of each policy."""
 
-    def __init__(self, settings: Settings, policy: int) -> None:
-        self.settings, self.policy = settings, policy
+    def __init__(self, settings: Settings, policies: Sequence[int]) -> None:
+        self.settings, self.policies = settings, np.asarray(policies, np.int64)
         self.envs, self.actors = settings.envs, settings.actors
         self.length = settings.dqn.capacity // settings.envs
         self.limiter = Limiter.of(settings)
         self.turn = self.known = 0  # turns taken; the first whose rows are remembered
-        self.steps = np.zeros(self.actors, np.int64)
+        self.steps = np.zeros((len(policies), self.actors), np.int64)
         # What was stored, as it was pushed: independent of the replay.
-        self._reward = np.zeros((self.length, self.envs), np.float32)
-        self._byte = np.zeros((self.length, self.envs), np.uint8)
-        self._drawn = np.zeros((self.length, self.envs), bool)
+        shape = (self.length, len(policies), self.envs)
+        self._reward = np.zeros(shape, np.float32)
+        self._byte = np.zeros(shape, np.uint8)
+        self._drawn = np.zeros(shape, bool)
         self._last: Lesson | None = None
         self._clear()
 
     def _clear(self) -> None:
-        self._lag = np.zeros(len(LAG_EDGES) + 1, np.int64)
-        self._count = dict.fromkeys(_COUNTED, 0)
-        self._epsilon_off = self._reward_top = self._reward_sum = self._target_top = 0.0
-        self._lag_top = 0
+        policies = len(self.policies)
+        self._lag = np.zeros((policies, len(LAG_EDGES) + 1), np.int64)
+        self._lag_top = np.zeros(policies, np.int64)
+        self._count = {name: np.zeros(policies, np.int64) for name in _COUNTED}
+        self._epsilon_off, self._reward_top, self._target_top = np.zeros((3, policies), np.float32)
+        self._reward_sum = np.zeros(policies)
 
-    def took(self, rows: Rows, updates: int) -> None:
-        """Rows [time, env] as they were popped, by a learner that has made so many updates."""
+    def took(self, rows: Rows, updates: np.ndarray) -> None:
+        """Rows [time, policies, env] as they were popped, after so many updates[policies]."""
         byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
         step = (byte & BORDER) == 0
         count = self._count
-        count["rows"] += byte.size
-        lag = np.maximum(updates - rows.extras["policy_version"].astype(np.int64), 0)
-        self._lag += np.bincount(np.searchsorted(LAG_EDGES, lag.ravel(), "right"), None, 11)
-        self._lag_top = max(self._lag_top, int(lag.max()))
+        count["rows"] += byte[:, 0].size
+        self._see_lag(rows.extras["policy_version"], updates)
         self._see_epsilon(rows, step)
         size = np.abs(rows.reward)
-        self._reward_top = max(self._reward_top, float(size.max()))
-        self._reward_sum += float(size.sum())
-        count["rewards_nonzero"] += int(np.count_nonzero(size))
+        self._reward_top = np.maximum(self._reward_top, size.max((0, 2)))
+        self._reward_sum += size.sum((0, 2))
+        count["rewards_nonzero"] += np.count_nonzero(size, (0, 2))
         for turn in range(len(byte)):
             at = self.turn % self.length
             if self.turn > self.known:
                 before = self._byte[(self.turn - 1) % self.length]
-                count["border_breaks"] += int(breaks(before, byte[turn]).sum())
+                count["border_breaks"] += breaks(before, byte[turn]).sum(1)
             if self.turn - self.known >= self.length:
                 real = (self._byte[at] & BORDER) == 0
-                count["overwritten"] += int(real.sum())
-                count["overwritten_unsampled"] += int((real & ~self._drawn[at]).sum())
+                count["overwritten"] += real.sum(1)
+                count["overwritten_unsampled"] += (real & ~self._drawn[at]).sum(1)
             self._byte[at], self._reward[at], self._drawn[at] = byte[turn], rows.reward[turn], False
             self.turn += 1
+
+    def _see_lag(self, versions: np.ndarray, updates: np.ndarray) -> None:
+        lag = np.maximum(updates[:, None] - versions.astype(np.int64), 0)
+        bins = self._lag.shape[1]
+        # Of each policy its own bins, counted in one pass.
+        places = np.searchsorted(LAG_EDGES, lag, "right") + bins * np.arange(len(updates))[:, None]
+        self._lag += np.bincount(places.ravel(), None, self._lag.size).reshape(-1, bins)
+        self._lag_top = np.maximum(self._lag_top, lag.max((0, 2)))
 
     def _see_epsilon(self, rows: Rows, step: np.ndarray) -> None:
         """Compare what was applied with the schedule at the steps counted here, per actor."""
         settings, before = self.settings, self.steps * self.actors  # at the cycle's first turn
         wanted = settings.dqn.epsilon.at(
-            before.astype(np.uint32), settings.steps, np.int64(self.policy)
+            before.astype(np.uint32), settings.steps, self.policies[:, None]
         )
-        self.steps += step.reshape(len(step), self.actors, -1).sum((0, 2))
-        applied = rows.extras["epsilon"].reshape(len(step), self.actors, -1)
-        off = float(np.abs(applied - np.asarray(wanted)[:, None]).max())
-        self._epsilon_off = max(self._epsilon_off, off)
+        lead = (*step.shape[:2], self.actors, -1)
+        self.steps += step.reshape(lead).sum((0, 3))
+        applied = rows.extras["epsilon"].reshape(lead)
+        off = np.abs(applied - np.asarray(wanted)[..., None]).max((0, 2, 3))
+        self._epsilon_off = np.maximum(self._epsilon_off, off)
 
     def cut(self, envs: np.ndarray) -> None:
         """Continuity is lost after the newest rows of envs bool[env]."""
@@ -97,64 +107,65 @@ class Witness:
     def learned(self, lesson: Lesson) -> None:
         """The updates of one cycle."""
         mask = np.asarray(lesson.mask)
-        self._count["sampled"] += int(mask.sum())
-        self._count["stack_mismatches"] += int(np.sum(lesson.strange))
-        reward = np.abs(np.where(mask, lesson.reward, 0)).max(initial=0)
-        self._target_top = max(self._target_top, float(reward) * self.settings.dqn.reward_scale)
+        self._count["sampled"] += mask.sum((1, 2))
+        self._count["stack_mismatches"] += lesson.strange.sum(1)
+        reward = np.abs(np.where(mask, lesson.reward, 0)).max((1, 2), initial=0)
+        scale = np.float32(self.settings.dqn.reward_scale)
+        self._target_top = np.maximum(self._target_top, reward * scale)
         if self.settings.replay == "lake":
             return  # a Lake outlives the run, so its row ids are not our turns
-        ids, stream = (
-            Draw(lesson.stream, lesson.row, None).ids()[mask],
-            np.asarray(lesson.stream)[mask],
-        )
-        known = ids >= self.known
-        self._drawn[ids[known] % self.length, stream[known]] = True
+        ids = Draw(lesson.stream, lesson.row, None).ids()
+        known = mask & (ids >= self.known)
+        policy = np.nonzero(known)[0]
+        self._drawn[ids[known] % self.length, policy, lesson.stream[known]] = True
         self._last = lesson
 
-    def report(self) -> dict[str, Any]:
-        """The evidence since the last report, as plain values."""
-        checked, wrong = self._check_returns()
-        rows = max(1, self._count["rows"])
-        evidence = {
-            **self._count,
-            "lag": self._lag.tolist(),
-            "lag_max": self._lag_top,
-            "epsilon_off": self._epsilon_off,
-            "reward_mean": self._reward_sum / rows,
-            "reward_max": self._reward_top,
-            "target_reward_max": self._target_top,
+    def report(self) -> list[dict[str, Any]]:
+        """Of each policy the evidence since the last report, as plain values."""
+        lesson, self._last = self._last, None
+        evidence = [self._of(policy, lesson) for policy in range(len(self.policies))]
+        self._clear()
+        return evidence
+
+    def _of(self, policy: int, lesson: Lesson | None) -> dict[str, Any]:
+        counts = {name: int(count[policy]) for name, count in self._count.items()}
+        checked, wrong = self._check_returns(policy, lesson) if lesson else (0, 0)
+        return {
+            **counts,
+            "lag": self._lag[policy].tolist(),
+            "lag_max": int(self._lag_top[policy]),
+            "epsilon_off": float(self._epsilon_off[policy]),
+            "reward_mean": float(self._reward_sum[policy]) / max(1, counts["rows"]),
+            "reward_max": float(self._reward_top[policy]),
+            "target_reward_max": float(self._target_top[policy]),
             "returns_checked": checked,
             "returns_wrong": wrong,
             "stored": min(self.turn, self.length) * self.envs,
             "min_fill": self.settings.dqn.min_fill,
             "samples_per_insert": self.limiter.samples_per_insert,
         }
-        self._clear()
-        return evidence
 
-    def _check_returns(self) -> tuple[int, int]:
+    def _check_returns(self, policy: int, lesson: Lesson) -> tuple[int, int]:
         """Recompute some n-step returns of the newest batch from the rows as they were pushed."""
-        lesson, self._last = self._last, None
-        if lesson is None:
-            return 0, 0
         checked = wrong = 0
-        ids, stream = Draw(lesson.stream, lesson.row, None).ids()[-1], lesson.stream[-1]
+        last = Lesson(*(leaf[policy, -1] for leaf in lesson))
+        ids = Draw(last.stream, last.row, None).ids()
         oldest = max(self.known, self.turn - self.length)
-        for i in np.flatnonzero(lesson.mask[-1] & (ids >= oldest))[:_CHECKED]:
-            reward, discount = self._return_from(int(ids[i]), int(stream[i]))
+        for i in np.flatnonzero(last.mask & (ids >= oldest))[:_CHECKED]:
+            reward, discount = self._return_from(policy, int(ids[i]), int(last.stream[i]))
             checked += 1
             wrong += not (
-                np.isclose(lesson.reward[-1][i], reward, rtol=1e-4, atol=1e-5)
-                and np.isclose(lesson.discount[-1][i], discount, rtol=1e-5, atol=1e-6)
+                np.isclose(last.reward[i], reward, rtol=1e-4, atol=1e-5)
+                and np.isclose(last.discount[i], discount, rtol=1e-5, atol=1e-6)
             )
         return checked, wrong
 
-    def _return_from(self, row: int, stream: int) -> tuple[float, float]:
+    def _return_from(self, policy: int, row: int, stream: int) -> tuple[float, float]:
         dqn = self.settings.dqn
         total, discount = 0.0, 1.0
         for ahead in range(dqn.n_step):
-            at = (row + ahead) % self.length
-            reward, byte = float(self._reward[at, stream]), int(self._byte[at, stream])
+            where = (row + ahead) % self.length, policy, stream
+            reward, byte = float(self._reward[where]), int(self._byte[where])
             if dqn.reward_clip:
                 reward = min(max(reward, -dqn.reward_clip), dqn.reward_clip)
             total += discount * reward
@@ -165,18 +176,23 @@ class Witness:
                 break
         return total, discount
 
-    def export(self) -> dict[str, np.ndarray]:
-        """All that must be known to go on, right after a report."""
-        return {
-            "turns": np.array([self.turn, self.known], np.int64),
-            "steps": self.steps.copy(),
-            "reward": self._reward.copy(),
-            "byte": self._byte.copy(),
-            "drawn": self._drawn.copy(),
-        }
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """Of each policy all that must be known to go on, right after a report."""
+        return [
+            {
+                "turns": np.array([self.turn, self.known], np.int64),
+                "steps": self.steps[policy].copy(),
+                "reward": self._reward[:, policy].copy(),
+                "byte": self._byte[:, policy].copy(),
+                "drawn": self._drawn[:, policy].copy(),
+            }
+            for policy in range(len(self.policies))
+        ]
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from an exported state."""
-        self.turn, self.known = (int(number) for number in arrays["turns"])
-        self.steps, self._reward = arrays["steps"].copy(), arrays["reward"].copy()
-        self._byte, self._drawn = arrays["byte"].copy(), arrays["drawn"].copy()
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from an exported state of each policy."""
+        self.turn, self.known = (int(number) for number in arrays[0]["turns"])
+        self.steps = np.stack([one["steps"] for one in arrays])
+        self._reward, self._byte, self._drawn = (
+            np.stack([one[name] for one in arrays], 1) for name in ("reward", "byte", "drawn")
+        )

@@ -1,0 +1,62 @@
+"""`--watch`: the live page beside a run, from its beginning to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+from ..errors import MillpondError
+from ..view.address import address, listen
+
+_STOP_S = 3.0
+
+
+@contextlib.contextmanager
+def watching(run: Path, wanted: bool) -> Generator[None]:
+    """Print the page's address and serve it by a child meanwhile. It never fails or delays a run.
+
+    The socket listens before the child is there, so that the address works from the start.
+    """
+    child = _start(run.parent) if wanted else None
+    try:
+        yield
+    finally:
+        if child is not None:
+            _stop(child)
+            print(f"the page has ended with the run; millpond watch {run.parent} shows it again")
+
+
+def _start(root: Path) -> subprocess.Popen[bytes] | None:
+    token = secrets.token_urlsafe(24)
+    try:
+        with listen() as listener:
+            command = [sys.executable, "-m", "millpond", "watch", str(root), "--inherit"]
+            child = subprocess.Popen(
+                [*command, str(listener.fileno()), str(os.getpid())],
+                pass_fds=[listener.fileno()],
+                stdin=subprocess.PIPE,
+                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+                start_new_session=True,  # Ctrl-C is for the run; the page ends after it
+            )
+            assert child.stdin is not None
+            child.stdin.write(f"{token}\n".encode())  # not in the command: others can read that
+            child.stdin.close()
+            print(f"live page: {address(listener, token)}", file=sys.stderr, flush=True)
+            return child
+    except (OSError, MillpondError) as error:
+        print(f"no live page: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(timeout=_STOP_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait(timeout=30)

@@ -1,0 +1,36 @@
+"""`millpond report`: one or several runs as a single HTML file that works offline, and PNGs
+
+millpond report runs/treasure
+millpond report runs/breakout-0 runs/breakout-1 -o breakout.html --no-film
+
+The pictures lie in a folder beside the file. Runs may be going on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import BadConfig
+from ..view.run_report import read_runs, save_run_report
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="millpond report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
+    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"))
+    parser.add_argument("--no-film", action="store_true", help="do not play an episode")
+    options = parser.parse_args(args)
+    if options.out.suffix.lower() not in (".html", ".htm"):
+        raise BadConfig(f"report: -o names an .html file, got '{options.out}'; name it so")
+    runs = read_runs(options.runs)
+    page, *pictures = save_run_report(options.out, runs, not options.no_film)
+    print(f"report: {page}")
+    print(f"{len(pictures)} figures as PNGs in {pictures[0].parent}")
+    return 0

@@ -1,0 +1,81 @@
+"""`millpond watch`: a live page of all runs in a folder, in your browser
+
+    millpond watch
+    millpond watch elsewhere --port 9000
+    millpond train ENV --watch               # the same beside a run, until it ends
+
+It only reads what runs write, needs no network, and listens to this machine alone. The address
+that it prints opens the page once; each time it is used the next one is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import BadConfig, RunRefused
+from ..process.worker import die_with
+from ..view.address import address, listen
+from ..view.guard import Tokens, is_loopback, own_names
+from ..view.runs import Runs
+from ..view.server import serve
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="millpond watch",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="default: runs")
+    parser.add_argument("--port", type=int, help="default 8787, or a free one if that is taken")
+    parser.add_argument("--host", default="127.0.0.1", help="to listen to other machines: 0.0.0.0")
+    parser.add_argument("--token", default="", help="a token of your own, needed with --host")
+    parser.add_argument(
+        "--name", action="append", default=[], help="a name by which browsers know this machine"
+    )
+    # Of `--watch`: a socket that listens already, and the process to end with.
+    parser.add_argument("--inherit", type=int, nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(args)
+    if options.inherit:
+        return _beside(options.root, *options.inherit)
+    if options.port is not None and not 0 <= options.port <= 65535:
+        raise BadConfig(f"watch: --port must lie in 0 to 65535, got {options.port}")
+    runs = Runs(options.root)
+    listener = listen(options.host, options.port, options.token)
+    tokens = Tokens(options.token)
+    elsewhere = not is_loopback(options.host)
+    hosts = {*options.name, *(own_names() if elsewhere else ())}
+    print(f"watching {runs.root}; Ctrl-C ends it")
+    print(f"open {address(listener, tokens.token)}", flush=True)
+    return _serve(runs, listener, tokens, hosts)
+
+
+def _serve(runs: Runs, listener: socket.socket, tokens: Tokens, hosts: set[str]) -> int:
+    def traded() -> None:
+        if not tokens.chosen:
+            print(f"opened; to open it again: {address(listener, tokens.token)}", flush=True)
+
+    os.nice(10)  # a run that is watched comes first
+    with contextlib.suppress(KeyboardInterrupt):  # the usual end
+        serve(runs, listener, tokens, hosts, traded)
+    return 0
+
+
+def _beside(root: Path, descriptor: int, parent: int) -> int:
+    """Serve on the parent's socket with the parent's token, and end when it ends."""
+    die_with(parent)
+    listener = socket.socket(fileno=descriptor)
+    tokens = Tokens(first=sys.stdin.readline().strip())
+    try:
+        runs = Runs(root)
+    except RunRefused as error:
+        print(error, file=sys.stderr)
+        return 1
+    return _serve(runs, listener, tokens, set())

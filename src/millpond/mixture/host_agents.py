@@ -1,0 +1,113 @@
+"""`HostAgents`: the mixture's agents in envs that are stepped on the host, such as Atari's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import Rollout
+from ..envs import HostEnv, HostVector
+from ..rows import Array, Rows
+from ..train.keys import Role
+from ..train.tally import Sums, no_sums
+from ..window import History
+from .agents import Agents, AgentsState, newest
+from .settings import MixSettings
+
+
+class HostAgents(Agents):
+    """The same rounds as `Agents`, one turn at a time.
+
+    The envs live in one sitting: their state is not saved. After a resume they begin anew, behind a
+    cut, so what was played since the save is not played again but goes on in another way.
+    """
+
+    repeats = False
+
+    def __init__(self, settings: MixSettings) -> None:
+        super().__init__(settings)
+        player = self.acting.player
+        self._chance = jax.jit(lambda turn: player.chance(self.acting.key(Role.ACT, turn)))
+        self._move = jax.jit(player.move)
+        self._values = jax.jit(self._bootstrap)
+        self._learned = jax.jit(self._learn_and_pour, donate_argnums=0)
+        self._vector: HostVector | None = None
+
+    def begin(self, state: AgentsState, resumed: bool) -> AgentsState:
+        """Open the envs; where others were open before, they begin anew behind a cut."""
+        world, turn = self.settings.world, int(state.acting.turn)
+        assert isinstance(world, HostEnv)
+        seed = (self.settings.seed << 32) + turn  # not the same first frames in every sitting
+        self._vector = world.vector(self.acting.population.all_envs, seed)
+        if not resumed:
+            return state
+        now = state.acting
+        tally = now.tally._replace(
+            reward=jnp.zeros_like(now.tally.reward), length=jnp.zeros_like(now.tally.length)
+        )
+        history = jax.tree.map(jnp.asarray, self.acting.player.init())
+        axes = self.pond.axes
+        ponds = jax.vmap(self.pond.cut, in_axes=(axes,), out_axes=axes)(state.ponds)
+        return state._replace(acting=now._replace(tally=tally, history=history), ponds=ponds)
+
+    def close(self) -> None:
+        """Close the envs."""
+        if self._vector is not None:
+            self._vector.close()
+        self._vector = None
+
+    def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
+        """So many updates of every agent, their rows poured; `state` is used up."""
+        sums = no_sums(self.settings.policies)
+        for _ in range(updates):
+            state, sums = self._update(state, sums)
+        return state, jax.device_get(sums)
+
+    def _update(self, state: AgentsState, sums: Sums) -> tuple[AgentsState, Sums]:
+        """A rollout, then PQN's passes over it. Frames stay on the device, where they are stacked
+        for acting."""
+        assert self._vector is not None
+        params, now, population = state.agent.params, state.acting, self.acting.population
+        epsilon = self.acting.epsilon(now)
+        stacks: list[Array] = []
+        values: list[Array] = []
+        played: list[Rows] = []
+        for _ in range(self.settings.pqn.rollout):
+            chance = self._chance(now.turn)
+            move = self._move(params, now.history, *self._seen(), chance, epsilon)
+            rows = self._vector.step(np.asarray(population.by_env(move.action)))
+            now = now._replace(history=move.history, turn=np.uint32(now.turn + 1))
+            stacks.append(move.stacks)
+            values.append(move.values)
+            played.append(population.by_policy(rows._replace(obs=None)))
+        values.append(self._values(params, now.history, *self._seen()))
+        rows = jax.tree.map(lambda *leaves: np.stack(leaves), *played)
+        return self._learned(state._replace(acting=now), sums, stacks, values, rows)
+
+    def _learn_and_pour(
+        self,
+        state: AgentsState,
+        sums: Sums,
+        stacks: list[Array],
+        values: list[Array],
+        rows: Rows,
+    ) -> tuple[AgentsState, Sums]:
+        value = jnp.stack([each.max(-1) for each in values])
+        facts = (rows.action, rows.reward, rows.terminated, rows.truncated, rows.flags)
+        rollout = Rollout(jnp.stack(stacks), *facts, value)
+        state, sums = self.learn(state, sums, rollout)
+        return self.pour(state, rows._replace(obs=newest(rollout))), sums
+
+    def _seen(self) -> tuple[np.ndarray, np.ndarray]:
+        """obs and flags of the rows to come, [policies, envs]."""
+        assert self._vector is not None
+        obs = self._vector.obs
+        flags = np.broadcast_to(self._vector.flags, obs.shape[:2])
+        return self.acting.population.by_policy((obs, flags))
+
+    def _bootstrap(self, params: Any, history: History, obs: Array, flags: Array) -> Array:
+        _, stacks = self.acting.player.look(history, obs, flags)
+        return self.acting.player.values(params, stacks)

@@ -1,0 +1,94 @@
+"""`card(folder, ...)`: how a run stands, from the ends of its files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..train.run import read_status
+from .tail import Line, last_lines
+
+_RECENT = 30  # lines of speed from which the pace is taken
+
+
+def card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
+    """State, phase, progress, pace and time left; cheap, however long the run is.
+
+    A run whose files hold what no run writes is `unreadable`; the others are shown all the same.
+    """
+    try:
+        return _card(path, mixture, settings)
+    except (TypeError, ValueError, AttributeError) as error:
+        plain = _card(path / "nowhere", mixture, {})
+        why = f"its files hold what no run writes: {error}"
+        return plain | {"state": "unreadable", "why": why}
+
+
+def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
+    metrics, speed = last_lines(path / "metrics.jsonl"), last_lines(path / "speed.jsonl")
+    status = read_status(path)
+    offline = bool(settings.get("from_lake"))
+    at = "frames" if mixture else "steps"
+    last = metrics[-1] if metrics else {}
+    done = max(float(last.get(at, 0)), float(status["steps"]))
+    total = float(settings.get(at) or 0)
+    progress = min(1.0, done / total) if total else 0.0
+    if status["state"] == "finished":
+        progress = 1.0
+    evals = [line for line in metrics if line.get("kind") == "eval"]
+    frames = float(last.get("steps" if offline else "frames", 0) or 0)
+    running = status["state"] == "running"
+    pace = pace_of(speed, at)
+    left = (total - done) / pace if running and pace and total > done else None
+    return {
+        "env": str(settings.get("env", "")),
+        "agent": "mixture" if mixture else str(settings.get("agent", "")),
+        "mode": "mixture" if mixture else str(settings.get("mode", "fused")),
+        "seed": settings.get("seed"),
+        "state": status["state"],
+        "why": status.get("why", ""),
+        "phase": phase_of(last, mixture) if running else "",
+        "progress": progress,
+        "x": frames,
+        "unit": "updates" if offline else "frames",
+        "pace": pace * frames / done if pace and done else None,  # in the same unit
+        "left_s": left,
+        "greedy": evals[-1].get("return") if evals else None,
+        "big": evals[-1].get("big_return") if evals else None,
+        "cycle": last.get("cycle"),
+    }
+
+
+def pace_of(speed: list[Line], at: str) -> float | None:
+    """Steps, or frames of a mixture, per second of late; None if it cannot be told yet.
+
+    A mixture's frames stand still in some phases, so there it is the mean of this sitting.
+    """
+    ends = [(float(x.get("seconds") or 0), float(x.get(at) or 0)) for x in speed]
+    begin = len(ends) - 1
+    while begin > 0 and ends[begin - 1][0] < ends[begin][0]:  # seconds begin anew when it resumes
+        begin -= 1
+    ends = ends[begin:]
+    if at != "frames":
+        ends = ends[-_RECENT:]
+    if not ends:
+        return None
+    (first_s, first), (last_s, last) = ends[0], ends[-1]
+    if last_s > first_s and last > first:
+        return (last - first) / (last_s - first_s)
+    return last / last_s if last_s > 0 and last > 0 and begin == 0 else None
+
+
+def phase_of(last: Line, mixture: bool) -> str:
+    """What a run is doing, by what it said last."""
+    kind = last.get("kind")
+    if kind is None:
+        return "compiling"
+    if not mixture:
+        return "learning" if last.get("updates") or kind != "train" else "filling replay"
+    if kind == "eval":
+        return {"before": "fill", "final": "done"}.get(str(last.get("when")), "agents")
+    if kind == "fill":
+        return "big"
+    after = {"recovery": "fill", "big": "clone", "big_eval": "big", "measure": "clone"}
+    return after.get(str(kind), "agents")

@@ -1,0 +1,68 @@
+"""`Checkup`: the doctor's verdicts of a run, looked up again when its files have changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ..doctor import Evidence, examine
+from ..doctor.chance import known_chance
+from ..errors import MillpondError
+from ..mixture import MixRun, is_mixture
+from ..train import Run
+
+_FILES = ("metrics.jsonl", "speed.jsonl", "events.jsonl", "status.json", "random.json")
+_REST = 20.0  # times as long as a checkup took, before the next one: at most 5% of one core
+
+
+class Checkup:
+    """`checkup(path)`: verdicts as plain values, worst first. It reads and never writes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[Path, tuple[Any, float, list[dict[str, Any]]]] = {}
+
+    def __call__(self, path: Path) -> list[dict[str, Any]]:
+        with self._lock:
+            stamp = tuple(_stamp(path / name) for name in _FILES)
+            before, again, verdicts = self._known.get(path, (None, 0.0, []))
+            began = time.monotonic()
+            if stamp == before or began < again:
+                return verdicts
+            verdicts = verdicts_of(path)
+            took = time.monotonic() - began
+            self._known[path] = stamp, began + _REST * took, verdicts
+            return verdicts
+
+
+def verdicts_of(path: Path) -> list[dict[str, Any]]:
+    """What every check says of a run; of a mixture those that fit one."""
+    try:
+        mixture = is_mixture(path)
+        run = MixRun.open(path).folder if mixture else Run.open(path)
+        evidence = Evidence.of(run)
+        evidence.chance = known_chance(run)
+        found = [verdict._asdict() for verdict in examine(evidence)]
+        return _fitting(found) if mixture else found
+    except (MillpondError, LookupError, TypeError, ValueError, OSError) as error:
+        # The page goes on without the doctor; why is told where its verdicts would be.
+        why = f"the doctor could not read this run: {type(error).__name__}: {error}"
+        return [dict(name="doctor", state="unknown", message=why, evidence={}, remedy="")]
+
+
+def _fitting(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A mixture is one program: most checks have nothing to look at, and one line says so."""
+    said = [one for one in verdicts if one["state"] != "unknown"]
+    names = [one["name"] for one in verdicts if one not in said]
+    why = f"a mixture is one program, in which these cannot be watched: {', '.join(names)}"
+    return [*said, dict(name="others", state="unknown", message=why, evidence={}, remedy="")]
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0)
+    return (found.st_size, found.st_mtime_ns)

@@ -1,0 +1,277 @@
+"""Figures: what a run told, as Plotly figures in plain dicts. Page, report and pictures share them.
+
+Every figure is `{"name", "title", "note", "data", "layout"}`; who shows it adds fonts and grounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .columns import Columns
+from .decimate import POINTS
+from .history import History
+from .replay_figures import age, fill, lag, reuse, turnover
+from .traces import (
+    BLUE,
+    COLOURS,
+    GOLD,
+    GREEN,
+    GREY,
+    ORANGE,
+    VIOLET,
+    Figure,
+    axes_of,
+    band_of,
+    layout_of,
+    level_at,
+    line_of,
+    make_figure,
+    mean_of,
+    plain,
+    rare_of,
+    words,
+)
+
+
+def figures_of(history: History) -> list[Figure]:
+    """All that can be shown of a run, in the order in which it is looked at."""
+    found = [make(history) for make in FIGURES]
+    return [figure for figure in found if figure is not None]
+
+
+# --- how well ------------------------------------------------------------------------------------
+
+
+def returns(history: History) -> Figure | None:
+    """Returns while training and greedy ones, with resets."""
+    train, judged = history.train, history.eval
+    if not len(train) and not len(judged):
+        return None
+    data: list[Any] = []
+    x = history.x(judged)
+    note = ""
+    if "interval" in judged:
+        middle, half = judged.of("return"), judged.of("interval")
+        data += band_of(x, middle - half, middle + half, BLUE)
+        note = "Band: 95% interval of the greedy mean."
+    elif "returns.low" in judged and not np.array_equal(
+        judged.of("returns.low"), judged.of("returns.high"), equal_nan=True
+    ):
+        data += band_of(x, judged.of("returns.low"), judged.of("returns.high"), BLUE)
+        note = "Band: lowest to highest agent."
+    if len(train):
+        data += line_of(history.x(train), train.of("return"), "while training", GREY, width=1)
+    data += line_of(x, judged.of("return"), "greedy", BLUE, marks=True)
+    if "big_return" in judged:
+        data += line_of(x, judged.of("big_return"), "BigAgent, greedy", ORANGE, True, dash="dot")
+    layout = axes_of(history, "return")
+    layout["shapes"], layout["annotations"] = _resets(history)
+    return make_figure("returns", "Return", data, layout, note)
+
+
+def recovery(history: History) -> Figure | None:
+    """Greedy return after every reset, less that before it."""
+    resets = history.rare.get("reset", [])
+    if not resets:
+        return None
+    x, y, after = history.x(history.eval), history.eval.of("return"), history.eval.of("after")
+    data: list[Any] = []
+    for number, reset in enumerate(resets, 1):
+        chosen = after == number
+        target = mean_of(reset.get("target"))
+        if target is None or not chosen.any():
+            continue
+        since, colour = x[chosen] - history.at(reset), COLOURS[(number - 1) % len(COLOURS)]
+        data += line_of(since, y[chosen] - target, f"reset {reset.get('cycle')}", colour, True)
+    layout = axes_of(history, "return less that before")
+    layout["xaxis"]["title"]["text"] = f"{history.unit} since the reset"
+    layout["shapes"] = [level_at(0)]
+    told = [mean_of(line.get("frames_to_recovery")) for line in history.rare.get("recovery", [])]
+    note = ", ".join(f"{took:,.0f}" if took is not None else "not reached" for took in told)
+    note = f"Frames until the return was back: {note}." if told else ""
+    return make_figure("recovery", "Resets and recovery", data, layout, note)
+
+
+# --- how it learns -------------------------------------------------------------------------------
+
+
+def epsilon(history: History) -> Figure | None:
+    """Epsilon as it was applied."""
+    train = history.train
+    if "epsilon.mean" not in train:
+        return None
+    x = history.x(train)
+    low, high = train.of("epsilon.low"), train.of("epsilon.high")
+    spread = not np.array_equal(low, high, equal_nan=True)
+    data = band_of(x, low, high, VIOLET) if spread else []
+    data += line_of(x, train.of("epsilon.mean"), "applied", VIOLET)
+    note = "Band: lowest to highest agent." if spread else ""
+    off = history.health.of("epsilon_off")
+    if len(off):
+        note += f" Rows differ from the schedule by at most {np.nanmax(off):.2g}."
+    layout = axes_of(history, "epsilon", low=0)
+    return make_figure("epsilon", "Epsilon applied", data, layout, note.strip())
+
+
+def q_values(history: History) -> Figure | None:
+    """Mean Q of what was learned from, and beside it what was really earned."""
+    train = history.train
+    data = line_of(history.x(train), train.of("q"), "mean Q", BLUE)
+    if "big_q.mean" in train:
+        data += line_of(history.x(train), train.of("big_q.mean"), "BigAgent", ORANGE)
+    for name, kind, key, colour in (
+        ("BigAgent", "big", "q", ORANGE),
+        ("max Q, before a reset", "measure", "max_q", GREEN),
+        ("BigAgent's max Q", "measure", "big_max_q", ORANGE),
+        ("really earned", "measure", "realised", GREY),
+    ):
+        data += rare_of(history, kind, key, name, colour)
+    if not data:
+        return None
+    return make_figure("q", "Q values", data, axes_of(history, "Q"))
+
+
+def loss(history: History) -> Figure | None:
+    """Loss, norm of the gradient and relative change of the parameters, on a logarithmic axis."""
+    train, x = history.train, history.x(history.train)
+    data: list[Any] = []
+    for name, text, colour in (
+        ("loss", "loss", BLUE),
+        ("gradient", "gradient norm", GREEN),
+        ("change", "relative change", GOLD),
+        ("big_loss.mean", "BigAgent's loss", ORANGE),
+    ):
+        y = train.of(name)
+        data += line_of(x, np.where(y > 0, y, np.nan), text, colour)
+    if not data:
+        return None
+    layout = axes_of(history, "")
+    layout["yaxis"]["type"] = "log"
+    return make_figure("loss", "Loss and gradient", data, layout)
+
+
+def measures(history: History) -> Figure | None:
+    """How different a mixture's agents are, and how much of their networks sleeps."""
+    data: list[Any] = []
+    for key, text, colour in (
+        ("disagreement", "agents disagree", BLUE),
+        ("agreement", "agree with the data", GREEN),
+        ("dormant", "dormant units", GREY),
+        ("big_dormant", "BigAgent's dormant units", ORANGE),
+    ):
+        data += rare_of(history, "measure", key, text, colour)
+    if not data:
+        return None
+    layout = axes_of(history, "share", low=0, high=1)
+    return make_figure("measures", "Agents before each reset", data, layout)
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+def speed(history: History) -> Figure | None:
+    """Env steps per second; of a mixture frames per second between its lines."""
+    found = history.speed
+    if "steps_per_second" in found:
+        data = line_of(history.x(found), found.of("steps_per_second"), "env steps/s", GREEN)
+        text = "env steps per second"
+    else:
+        x, seconds = history.x(found), found.of("seconds")
+        took = np.diff(seconds)
+        moved = np.diff(x)
+        rate = np.divide(
+            moved, took, out=np.full(len(took), np.nan), where=(took > 0) & (moved > 0)
+        )
+        data, text = line_of(x[1:], rate, "frames/s", GREEN), "frames per second"
+    if not data:
+        return None
+    return make_figure("speed", "Speed", data, axes_of(history, text, low=0))
+
+
+def shares(history: History) -> Figure | None:
+    """How the time was spent: by a mixture's phases, or by each process."""
+    last = history.last_speed
+    if isinstance(last.get("share"), dict):
+        rows = {"this sitting": last["share"]}
+        names = list(last["share"])
+    elif isinstance(last.get("shares"), dict):
+        names = list(last.get("share_names", []))
+        rows = {who: dict(zip(names, spent, strict=False)) for who, spent in last["shares"].items()}
+    else:
+        return None
+    data: list[Any] = []
+    for number, name in enumerate(names):
+        share = [float(row.get(name, 0)) for row in rows.values()]
+        look = dict(marker=dict(color=COLOURS[number % len(COLOURS)]), orientation="h")
+        who = [words(row) for row in rows]
+        data.append(dict(type="bar", name=words(name), y=who, x=plain(share), **look))
+    layout = layout_of("share of time", "")
+    layout["barmode"] = "stack"
+    layout["xaxis"]["range"] = [0, 1]
+    layout["yaxis"] |= dict(type="category", automargin=True)
+    return make_figure("shares", "Where the time goes", data, layout)
+
+
+# --- several runs --------------------------------------------------------------------------------
+
+
+def compared(runs: Sequence[tuple[str, History]]) -> list[Figure]:
+    """Greedy returns, returns while training and speed of several runs, each in its colour."""
+    points = max(60, min(POINTS, 8000 // max(1, len(runs))))
+    found: list[Figure] = []
+    wanted: tuple[tuple[str, str, str, str], ...] = (
+        ("compare-greedy", "Greedy return", "eval", "return"),
+        ("compare-return", "Return while training", "train", "return"),
+        ("compare-q", "Mean Q", "train", "q"),
+        ("compare-speed", "Env steps per second", "speed", "steps_per_second"),
+    )
+    for name, title, kind, key in wanted:
+        data: list[Any] = []
+        for number, (run, history) in enumerate(runs):
+            columns: Columns = getattr(history, kind)
+            colour, dash = colour_of(number)
+            x, y, marks = history.x(columns), columns.of(key), kind == "eval"
+            data += line_of(x, y, words(run), colour, marks, dash=dash, points=points)
+        if data:
+            low = 0 if kind == "speed" else None
+            unit = runs[0][1]
+            found.append(make_figure(name, title, data, axes_of(unit, "", low=low)))
+    return found
+
+
+def colour_of(number: int) -> tuple[str, str]:
+    """Colour and dash of the n-th of several runs: no two of the first 28 look the same."""
+    dashes = ("solid", "dash", "dot", "dashdot")
+    return COLOURS[number % len(COLOURS)], dashes[number // len(COLOURS) % len(dashes)]
+
+
+FIGURES: tuple[Callable[[History], Figure | None], ...] = (
+    returns,
+    recovery,
+    epsilon,
+    q_values,
+    loss,
+    fill,
+    lag,
+    age,
+    reuse,
+    turnover,
+    measures,
+    speed,
+    shares,
+)
+
+
+def _resets(history: History) -> tuple[list[Any], list[Any]]:
+    shapes: list[Any] = []
+    texts: list[Any] = []
+    for reset in history.rare.get("reset", []):
+        x = history.at(reset)
+        look = dict(color=GREY, width=1, dash="dot")
+        shapes.append(dict(type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line=look))
+        place = dict(x=x, y=1, yref="paper", yanchor="top", xanchor="left", showarrow=False)
+        texts.append(dict(text=f"reset {reset.get('cycle')}", font=dict(size=10), **place))
+    return shapes, texts

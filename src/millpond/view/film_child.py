@@ -1,0 +1,32 @@
+"""Makes one film: `python -m millpond.view.film_child PARENT RUN STEPS FILE`; see `Projector`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from ..process.worker import die_with
+
+_TURNS = 300  # of an episode, at most: what is shown in a corner of the page
+
+
+def main() -> int:
+    """The exit code; what went wrong is the last line of stderr."""
+    parent, folder, steps, target = sys.argv[1:5]
+    die_with(int(parent))
+    os.nice(19)
+    with contextlib.suppress(OSError):  # only when a core has nothing else to do
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    from ..mixture.params import load_params, open_everyone
+    from ..train.film import film
+
+    run = open_everyone(Path(folder))
+    kept = run.checkpoint(int(steps))
+    film(run.settings, load_params(run, kept.path), Path(target), turns=_TURNS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

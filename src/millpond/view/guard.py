@@ -1,0 +1,199 @@
+"""`Guard`: who may see the page. One door, in front of everything the server has.
+
+A request must name a host that is ours (a foreign page could lead a name of its own to this
+machine), must only read, and must bring the cookie that an address with a token was traded for.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Nothing from elsewhere, no script or style inside the page. Plotly draws pictures of its own
+# (cursors, exports) from data and blob addresses; nothing else may come from there.
+POLICY = "; ".join(
+    [
+        "default-src 'self'",
+        "img-src 'self' data: blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Tokens:
+    """Addresses that open the page. A token works once; a chosen one works for all who know it."""
+
+    def __init__(self, chosen: str = "", first: str = "") -> None:
+        self.chosen = chosen
+        self._token = chosen or first or secrets.token_urlsafe(24)
+        self._sessions: set[str] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def token(self) -> str:
+        """The one that works now."""
+        return self._token
+
+    def trade(self, token: str) -> str | None:
+        """A new session for a token, which is spent; None for a wrong one."""
+        with self._lock:
+            if not secrets.compare_digest(token.encode(), self._token.encode()):
+                return None
+            if not self.chosen:
+                self._token = secrets.token_urlsafe(24)
+            session = secrets.token_urlsafe(32)
+            self._sessions.add(session)
+            return session
+
+    def knows(self, session: str) -> bool:
+        """Whether a session was given out by us."""
+        said = session.encode()
+        found = [secrets.compare_digest(said, one.encode()) for one in tuple(self._sessions)]
+        return any(found)
+
+
+class Guard:
+    """ASGI middleware: `Guard(app, tokens, port, hosts, traded)`.
+
+    `traded()` is called when a token was spent, so that the next address can be told.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        tokens: Tokens,
+        port: int,
+        hosts: Iterable[str] = (),
+        traded: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.app, self.tokens, self.traded = app, tokens, traded
+        self.cookie = f"millpond_watch_{port}"  # cookies do not tell ports apart
+        self.hosts = {*LOOPBACK, *(host.lower() for host in hosts)}
+        self.open_elsewhere = bool(self.hosts - set(LOOPBACK))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] != "http":
+            return  # no websocket is spoken here
+        else:
+            refusal = self._refuse(scope)
+            if refusal is not None:
+                await _answer(send, *refusal)
+            else:
+                await self.app(scope, receive, _with_headers(send))
+
+    def _refuse(self, scope: Any) -> tuple[int, str, dict[str, str]] | None:
+        """Status, text and headers of a refusal or a redirection; None: go on."""
+        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        host = headers.get("host", b"").decode("latin-1")
+        if not self._ours(host):
+            text = f"watch: the address says host '{host[:80]}', which is not this server's name; "
+            return 421, f"{text}open the address that millpond watch printed\n", {}
+        if scope["method"] not in ("GET", "HEAD"):
+            return 405, "watch: this page is for reading only; use GET\n", {"allow": "GET, HEAD"}
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        if scope["path"] == "/" and "token" in query:
+            session = self.tokens.trade(query["token"][0])
+            if session is None:
+                return 403, _WRONG, {}
+            self.traded()
+            cookie = f"{self.cookie}={session}; Path=/; HttpOnly; SameSite=Strict"
+            return 303, "", {"location": "/", "set-cookie": cookie}
+        if not self.tokens.knows(self._session(headers.get("cookie", b""))):
+            return 403, _MISSING, {}
+        return None
+
+    def _session(self, cookie: bytes) -> str:
+        try:
+            found = SimpleCookie(cookie.decode("latin-1")).get(self.cookie)
+        except CookieError:
+            return ""
+        return found.value if found else ""
+
+    def _ours(self, host: str) -> bool:
+        """A loopback name, with any port (a tunnel may have its own), or one we were given.
+
+        Where we listen to other machines a bare IP address is ours too: only names can be led here
+        by somebody else.
+        """
+        name = _name_of(host)
+        if name in self.hosts:
+            return True
+        return self.open_elsewhere and _is_address(name)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach us there."""
+    if host == "localhost":
+        return True
+    return _is_address(host) and ipaddress.ip_address(host).is_loopback
+
+
+def own_names() -> set[str]:
+    """What this machine is called."""
+    name = socket.gethostname().lower()
+    return {name, name.partition(".")[0]}
+
+
+def _name_of(host: str) -> str:
+    """The host without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+_MISSING = (
+    "watch: this page opens with the address that millpond watch printed, with its token; "
+    "without it, or after the server was started anew, there is nothing to see here\n"
+)
+_WRONG = (
+    "watch: this token is wrong or was used already; each one works once: open the newest address "
+    "that millpond watch printed\n"
+)
+
+
+def _with_headers(send: Any) -> Any:
+    async def told(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            kept = [*message.get("headers", [])]
+            kept += [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            if not any(name == b"cache-control" for name, _ in kept):
+                kept.append((b"cache-control", b"no-store"))
+            message = {**message, "headers": kept}
+        await send(message)
+
+    return told
+
+
+async def _answer(send: Any, status: int, text: str, more: dict[str, str]) -> None:
+    told = _with_headers(send)
+    headers = {"content-type": "text/plain; charset=utf-8", **more}
+    plain = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    await told({"type": "http.response.start", "status": status, "headers": plain})
+    await told({"type": "http.response.body", "body": text.encode()})

@@ -1,0 +1,169 @@
+"""`History`: all that a run has told so far, as columns by frames, kept up to date by `look`."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import RunRefused
+from ..train.run import read_status
+from .columns import Columns
+from .tail import Line, Tail
+
+_MARKS = {"millpond_run": False, "millpond_mixture": True}  # of config.json: is it a mixture?
+_HEALTH = ("rows", "overwritten", "overwritten_unsampled", "sampled", "stored")
+_PLACE = ("steps", "frames")
+_FILLS = ("pond_fill", "lake_fill", "big_pond_fill")
+_LEARNED = ("q", "loss", "gradient", "change", "updates", "big_q", "big_loss")
+# What figures are made of; other numbers of a line are not kept.
+_TRAIN = (*_PLACE, "return", "epsilon", *_LEARNED, *_FILLS)
+_EVAL = (*_PLACE, "return", "returns", "big_return", "interval", "after")
+_WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
+_SPEED = (*_PLACE, "seconds", "steps_per_second")
+
+
+class History:
+    """`history = History(folder)`, then `history.look()` whenever there may be news.
+
+    Everything in it is read while `lock` is held: the page looks from several threads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lock = path, threading.Lock()
+        self.mixture, self.settings = read_config(path)
+        self.status: Line = {"state": "new", "steps": 0}
+        self._metrics, self._speed, self._events = (
+            Tail(path / f"{name}.jsonl") for name in ("metrics", "speed", "events")
+        )
+        self._forget_metrics()
+        self._forget_speed()
+        self.events: list[Line] = []
+
+    def _forget_metrics(self) -> None:
+        self.train, self.eval, self.health = Columns(_TRAIN), Columns(_EVAL), Columns(_WATCHED)
+        self.rare: dict[str, list[Line]] = {}  # resets, fills and so on: few, kept whole
+        self.lag: np.ndarray | None = None  # rows by how many updates the policy had missed
+        self.last_lag: np.ndarray | None = None
+        self.last_health: Line = {}
+        self.last: Line = {}
+
+    def _forget_speed(self) -> None:
+        self.speed = Columns(_SPEED)
+        self.last_speed: Line = {}
+
+    def look(self) -> None:
+        """Read what is new."""
+        while True:
+            news = self._metrics.read()
+            if news.anew:
+                self._forget_metrics()
+            self.train.extend([line for line in news.lines if line.get("kind") == "train"])
+            for line in news.lines:
+                self._take(line)
+            if not news.lines:
+                break
+        while True:
+            news = self._speed.read()
+            if news.anew:
+                self._forget_speed()
+            if not news.lines:
+                break
+            self.speed.extend(news.lines)
+            self.last_speed = news.lines[-1]
+        news = self._events.read()
+        self.events = news.lines if news.anew else self.events + news.lines
+        self.status = read_status(self.path)
+
+    def _take(self, line: Line) -> None:
+        kind = line.get("kind")
+        self.last = line
+        if kind == "train":
+            return  # many of these are taken at once
+        if kind == "eval":
+            self.eval.add({**line, "after": len(self.rare.get("reset", ())), **_interval(line)})
+        elif kind == "health":
+            self._take_health(line)
+        elif isinstance(kind, str):
+            self.rare.setdefault(kind, []).append(line)
+
+    def _take_health(self, line: Line) -> None:
+        learners = [one for one in line.get("learners", []) if isinstance(one, dict)]
+        total = {name: sum(one.get(name, 0) for one in learners) for name in _HEALTH}
+        worst = max((one.get("epsilon_off", 0.0) for one in learners), default=0.0)
+        place = {name: line.get(name, 0) for name in _PLACE}
+        self.health.add({**place, **total, "epsilon_off": worst, "learners": len(learners)})
+        counts = [one["lag"] for one in learners if one.get("lag")]
+        if counts:
+            self.last_lag = np.sum([np.asarray(one, np.int64) for one in counts], 0)
+            before = np.zeros_like(self.last_lag) if self.lag is None else self.lag
+            self.lag = before + self.last_lag
+        self.last_health = line
+
+    # --- by which x -----------------------------------------------------------------------------
+
+    @property
+    def offline(self) -> bool:
+        """Whether it learns from a Lake alone, so that there are no frames but updates."""
+        return bool(self.settings.get("from_lake"))
+
+    @property
+    def unit(self) -> str:
+        """What the x of every curve counts."""
+        return "updates" if self.offline else "frames"
+
+    def x(self, columns: Columns) -> np.ndarray:
+        """The x of every line."""
+        return columns.of("steps" if self.offline else "frames")
+
+    def at(self, line: Line) -> float:
+        """The x of one line."""
+        return float(line.get("steps" if self.offline else "frames") or 0)
+
+
+def _interval(line: Line) -> dict[str, float]:
+    """Half of the 95% interval of the mean over all policies, where their errors were told."""
+    errors = [error for error in line.get("errors", []) if error is not None]
+    if not errors or len(errors) < len(line["errors"]):
+        return {}
+    return {"interval": 1.96 * math.sqrt(sum(error**2 for error in errors)) / len(errors)}
+
+
+def read_config(path: Path) -> tuple[bool, Line]:
+    """Whether a run is a mixture, and its settings; RunRefused if it is neither."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunRefused(
+            f"{path} is no run: it has no config.json that can be read; "
+            "millpond runs lists the runs there are"
+        ) from error
+    for mark, mixture in _MARKS.items():
+        if isinstance(config, dict) and mark in config:
+            settings = config.get("settings")
+            return mixture, settings if isinstance(settings, dict) else {}
+    raise RunRefused(f"{path}/config.json was not written by millpond train or mix")
+
+
+def flat(settings: Any, where: str = "") -> dict[str, str]:
+    """Settings as one list: `{"pqn.gamma": "0.99"}`."""
+    found: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            found |= flat(value, f"{where}{name}.")
+        else:
+            found[f"{where}{name}"] = value if isinstance(value, str) else json.dumps(value)
+    return found
+
+
+def differences(settings: Sequence[Any]) -> list[tuple[str, list[str]]]:
+    """Names of the settings that are not the same in all runs, with every run's value."""
+    all_flat = [flat(one) for one in settings]
+    names = dict.fromkeys(name for one in all_flat for name in one)
+    rows = [(name, [one.get(name, "–") for one in all_flat]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]

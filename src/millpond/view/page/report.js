@@ -1,0 +1,19 @@
+// The report: figures and water from the data that lies in the page itself.
+"use strict";
+
+(() => {
+  const { Charts, drawWater } = window.millpond;
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const all = [];
+  for (const box of document.querySelectorAll("[data-charts]")) {
+    const charts = new Charts(box);
+    charts.show(data.figures[Number(box.dataset.charts)]);
+    all.push(charts);
+  }
+  const water = () => {
+    for (const box of document.querySelectorAll("[data-water]")) drawWater(box, data.water[Number(box.dataset.water)]);
+  };
+  water();
+  addEventListener("resize", water);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => all.forEach((charts) => charts.repaint()));
+})();

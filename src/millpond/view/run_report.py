@@ -1,0 +1,215 @@
+"""The report of one run or several: one HTML file that works offline, and its figures as PNGs.
+
+It shows what the live page shows, with the same figures and the same style.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import MillpondError, RunFailed, RunRefused
+from ..mixture.params import load_params, open_everyone
+from ..train.film import film
+from .checkup import verdicts_of
+from .figures import Figure, compared, figures_of
+from .history import History, differences, flat
+from .picture import save_figure
+from .processes import processes
+from .server import page_file, plotly_path
+from .summary import summary
+from .water import water
+
+_TURNS = 300  # of the film, at most
+
+
+def read_runs(folders: Sequence[Path]) -> list[tuple[str, History]]:
+    """Names and histories; a run that was never evaluated is refused."""
+    found: list[tuple[str, History]] = []
+    for folder in folders:
+        history = History(folder)
+        history.look()
+        if not len(history.eval):
+            raise RunRefused(
+                f"{folder} has no evaluation yet, so there is no curve to report; let it train "
+                "for longer (millpond watch shows it meanwhile), or resume it"
+            )
+        found.append((folder.resolve().name, history))
+    return found
+
+
+def save_run_report(path: Path, runs: Sequence[tuple[str, History]], with_film: bool) -> list[Path]:
+    """Write the page and, in a folder beside it, every figure as a picture; what was written."""
+    figures: list[list[Figure]] = []
+    waters: list[Any] = []
+    parts: list[str] = []
+    if len(runs) > 1:
+        parts.append(_compared(runs))
+        figures.append(compared(runs))
+    for name, history in runs:
+        parts.append(_one(name, history, len(figures), len(waters), with_film))
+        figures.append(figures_of(history))
+        waters.append(water(history))
+    title = " and ".join(name for name, _ in runs)
+    heads = ["compared"] if len(runs) > 1 else []
+    names = _unique([*heads, *(name for name, _ in runs)])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_page(title, parts, {"figures": figures, "water": waters}), "utf-8")
+        return [path, *_pictures(path, names, figures)]
+    except OSError as error:
+        raise RunFailed(
+            f"report: could not write {path}: {error.strerror}; choose another place with -o"
+        ) from error
+
+
+def _pictures(path: Path, names: list[str], figures: list[list[Figure]]) -> list[Path]:
+    folder = path.with_name(f"{path.stem}-figures")
+    folder.mkdir(exist_ok=True)
+    written: list[Path] = []
+    for name, some in zip(names, figures, strict=True):
+        for figure in some:
+            target = folder / f"{name}-{figure['name']}.png"
+            save_figure(target, figure)
+            written.append(target)
+    return written
+
+
+def _page(title: str, parts: Iterable[str], data: Any) -> str:
+    # `<` is written otherwise, so that no name in the data can end the script it lies in.
+    plain = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    scripts = [plotly_path().read_text(encoding="utf-8")]
+    scripts += [page_file(name) for name in ("charts.js", "water.js", "report.js")]
+    return "".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{_safe(title)}</title><style>{page_file('page.css')}</style></head>",
+            f'<body><main class="report"><h1>{_safe(title)}</h1>{"".join(parts)}</main>',
+            f'<script type="application/json" id="data">{plain}</script>',
+            *(f"<script>{script}</script>" for script in scripts),
+            "</body></html>\n",
+        ]
+    )
+
+
+def _compared(runs: Sequence[tuple[str, History]]) -> str:
+    sums = [dict(summary(history)) for _, history in runs]
+    keys = list(dict.fromkeys(key for one in sums for key in one if key != "why"))
+    rows = [
+        [name, *(one.get(key, "–") for key in keys)]
+        for (name, _), one in zip(runs, sums, strict=True)
+    ]
+    differ = differences([history.settings for _, history in runs])
+    lines = [[name, *values] for name, values in differ]
+    settings = (
+        _table(["setting", *(name for name, _ in runs)], lines)
+        if lines
+        else '<p class="note">All settings are the same.</p>'
+    )
+    return (
+        _panel(f"{len(runs)} runs compared", _table(["run", *keys], rows))
+        + '<div class="charts" data-charts="0"></div>'
+        + '<details class="panel config"><summary><h3>Settings that differ</h3></summary>'
+        + f'<div class="scroll">{settings}</div></details>'
+    )
+
+
+def _one(name: str, history: History, charts: int, water_at: int, with_film: bool) -> str:
+    facts = "".join(
+        f"<div><dt>{_safe(key)}</dt><dd>{_safe(value)}</dd></div>"
+        for key, value in summary(history)
+    )
+    about = f'<p class="note">{_safe(water(history)["about"])}</p>'
+    config = _table(["setting", "value"], [list(pair) for pair in flat(history.settings).items()])
+    film_box = _film(history.path) if with_film else ""
+    return "".join(
+        [
+            f"<h2>{_safe(name)}</h2>",
+            f'<section class="panel head"><dl class="facts">{facts}</dl></section>',
+            _panel("Water", f'<div class="water-box" data-water="{water_at}"></div>{about}'),
+            f'<div class="charts" data-charts="{charts}"></div>',
+            _panel("Doctor", _doctor(history.path), "doctor"),
+            film_box,
+            _panel("Processes", _processes(history)),
+            '<details class="panel config"><summary><h3>Settings</h3></summary>',
+            f'<div class="scroll">{config}</div></details>',
+        ]
+    )
+
+
+def _doctor(path: Path) -> str:
+    rows: list[str] = []
+    for one in verdicts_of(path):
+        numbers = ", ".join(f"{key} {value}" for key, value in one["evidence"].items())
+        remedy = (
+            f'<p class="remedy">What to do: {_safe(one["remedy"])}</p>' if one["remedy"] else ""
+        )
+        rows.append(
+            f'<div class="verdict" data-state="{_safe(one["state"])}">'
+            f'<span class="mark">{_safe(one["state"])}</span><div>'
+            f"<p><strong>{_safe(one['name'])}</strong> {_safe(one['message'])}</p>{remedy}"
+            f'<p class="note">{_safe(numbers)}</p></div></div>'
+        )
+    return f"<div>{''.join(rows)}</div>"
+
+
+def _processes(history: History) -> str:
+    rows: list[list[str]] = []
+    for row in processes(history):
+        shares = ", ".join(f"{key} {share:.0%}" for key, share in row["shares"].items())
+        rows.append([row["name"], row["health"], str(row["losses"]), shares or "–", row["why"]])
+    return _table(["process", "health", "lost", "time", "what it said last"], rows)
+
+
+def _film(path: Path) -> str:
+    """The newest checkpoint's film, inside the page; or why there is none."""
+    try:
+        run = open_everyone(path)
+        kept = run.checkpoint()
+        with tempfile.TemporaryDirectory(prefix="millpond-film-") as folder:
+            target = Path(folder) / "film.gif"
+            film(run.settings, load_params(run, kept.path), target, turns=_TURNS)
+            data = base64.b64encode(target.read_bytes()).decode()
+    except (MillpondError, OSError) as error:
+        return _panel("The agent playing", f'<p class="note">No film: {_safe(error)}</p>')
+    words = f"One greedy episode of the checkpoint at {kept.steps:,}"
+    picture = f'<img alt="{words}" src="data:image/gif;base64,{data}">'
+    inside = f'<div class="film">{picture}<p class="note">{words}.</p></div>'
+    return _panel("The agent playing", inside)
+
+
+def _panel(title: str, inside: str, kind: str = "") -> str:
+    scroll = "" if kind else f'<div class="scroll">{inside}</div>'
+    return f'<section class="panel {kind}"><h3>{_safe(title)}</h3>{scroll or inside}</section>'
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{_safe(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><thead>{line(heads, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+def _safe(text: Any) -> str:
+    return html.escape(str(text))
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Names that can be those of files, no two the same."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".") or "run"
+        number, one = 2, plain
+        while one in found:
+            one, number = f"{plain}-{number}", number + 1
+        found.append(one)
+    return found

@@ -1,0 +1,155 @@
+"""`Runs`: the runs under a folder, how each stands, and what has changed since when.
+
+A run's id is a hash that is looked up in a table; nothing that comes from outside becomes a path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunRefused
+from .card import card
+from .history import History, read_config
+
+_DEPTH = 4  # folders below the root that are searched; a comparison's runs lie two deep
+_SEARCH_S = 2.0  # how often new runs are looked for
+_STATUS_S = 2.0  # how often a run that says nothing is asked whether it still lives
+_FORGET_S = 300.0  # how long what nobody looks at is kept in memory
+_FILES = ("config.json", "status.json", "metrics.jsonl", "speed.jsonl", "events.jsonl")
+
+
+class Entry:
+    """One run of the table."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name, self.path = name, path
+        self.mixture, self.settings = read_config(path)
+        self.made = _stamp(path / "config.json")[2]
+        self.id = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+        self.card: dict[str, Any] = {}
+        self.version = 0  # of `Runs.version`, when it changed last
+        self.history: History | None = None
+        self.used = self._asked = 0.0
+        self._seen: tuple[Any, ...] = ()
+
+    def look(self, now: float) -> bool:
+        """Whether anything has changed."""
+        seen = tuple(_stamp(self.path / name) for name in _FILES)
+        alive = self.card.get("state") == "running" and now - self._asked > _STATUS_S
+        if seen == self._seen and not alive:
+            return False
+        changed = seen != self._seen
+        self._seen, self._asked = seen, now
+        before, self.card = self.card, card(self.path, self.mixture, self.settings)
+        return changed or before != self.card
+
+
+class Runs:
+    """`runs.look()` now and then; `runs.cards(since)`; `runs.history(run_id)`."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise RunRefused(
+                f"watch: there is no folder {root}; name the folder that holds your runs, or make "
+                "one with millpond train ENV"
+            )
+        self.root, self.shown = root.resolve(), str(root)
+        self.entries: dict[str, Entry] = {}
+        self.version = 0
+        self.name = secrets.token_hex(4)  # versions of another server mean nothing here
+        self._lock = threading.Lock()
+        self._searched = float("-inf")
+
+    def look(self) -> bool:
+        """Take in what has changed on disk; whether anything has."""
+        with self._lock:
+            now = time.monotonic()
+            changed = self._search(now)
+            for entry in self.entries.values():
+                if entry.look(now):
+                    changed = True
+                    entry.version = self.version + 1
+                if entry.history is not None and now - entry.used > _FORGET_S:
+                    entry.history = None
+            self.version += changed
+            return changed
+
+    def _search(self, now: float) -> bool:
+        if now - self._searched < _SEARCH_S:
+            return False
+        self._searched = now
+        found = dict(find_folders(self.root))
+        known = {entry.path: entry for entry in self.entries.values()}
+        changed = False
+        for path in known.keys() - found.keys():
+            del self.entries[known[path].id]
+            changed = True
+        for path in found.keys() - known.keys():
+            try:
+                entry = Entry(found[path], path)
+            except RunRefused:  # some other config.json, or one half written: later, perhaps
+                continue
+            self.entries[entry.id] = entry
+            changed = True
+        return changed
+
+    def cards(self, since: int = -1) -> dict[str, Any]:
+        """The cards that changed after a version, and the ids of all runs, newest first."""
+        with self._lock:
+            order = sorted(self.entries.values(), key=lambda entry: (-entry.made, entry.name))
+            wanted = [entry for entry in order if entry.version > since]
+            return {
+                "root": self.shown,
+                "version": self.version,
+                "order": [entry.id for entry in order],
+                "runs": [
+                    {"id": e.id, "name": e.name, "version": e.version, **e.card} for e in wanted
+                ],
+            }
+
+    def get(self, run_id: str) -> Entry | None:
+        """The run of an id, if there is one."""
+        return self.entries.get(run_id)
+
+    def history(self, entry: Entry) -> History:
+        """Everything a run told, up to now; kept as long as somebody looks at it."""
+        with self._lock:
+            entry.used = time.monotonic()
+            history = entry.history = entry.history or History(entry.path)
+        with history.lock:
+            history.look()
+        return history
+
+
+def find_folders(root: Path) -> Iterator[tuple[Path, str]]:
+    """Folders with a config.json, and their names below the root. Runs hold no runs."""
+
+    def search(folder: Path, depth: int) -> Iterator[Path]:
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            return
+        if any(entry.name == "config.json" for entry in entries):
+            yield folder
+        elif depth < _DEPTH:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                    yield from search(Path(entry.path), depth + 1)
+
+    for path in search(root, 0):
+        yield path, path.name if path == root else path.relative_to(root).as_posix()
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_ino, found.st_size, found.st_mtime_ns)

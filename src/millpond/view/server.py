@@ -1,0 +1,281 @@
+"""The live page: `serve(runs, listener, tokens)` until it is stopped. It reads, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import AsyncGenerator, Callable, Iterable
+from importlib.resources import files
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ..errors import MillpondError
+from .checkup import Checkup
+from .figures import compared, figures_of
+from .guard import Guard, Tokens
+from .history import History, differences, flat
+from .processes import processes
+from .projector import Projector
+from .runs import Entry, Runs
+from .summary import summary
+from .water import water
+
+LOOK_S = 0.5  # how often files are looked at while somebody watches
+_QUIET_S = 15.0  # after so long without news the page hears that we are still there
+_STREAMS = 32  # pages that may listen at the same time
+_PATIENCE_S = 1.0  # after so long a comparison is shown without the runs that are not read yet
+_COMPARED = 24  # runs that may be compared at the same time
+_PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
+    "/water.js": ("water.js", "text/javascript; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/favicon.ico": ("icon.svg", "image/svg+xml"),  # asked for where a page names none
+}
+
+
+class Watch:
+    """What the page asks for, as a Starlette app."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs, self.checkup, self.projector = runs, Checkup(), Projector()
+        self._streams = 0
+        self._news = asyncio.Condition()
+
+    def app(self) -> Starlette:
+        """All addresses there are."""
+        routes = [Route(path, self._file) for path in _PAGE]
+        routes += [
+            Route("/plotly.js", self._plotly),
+            Route("/api/events", self._events),
+            Route("/api/runs", self._runs),
+            Route("/api/runs/{run}", self._run),
+            Route("/api/runs/{run}/doctor", self._doctor),
+            Route("/api/runs/{run}/film", self._film),
+            Route("/api/runs/{run}/film.gif", self._pictures),
+            Route("/api/compare", self._compare),
+        ]
+        handlers: Any = {MillpondError: _refused}
+        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Any) -> AsyncGenerator[None]:
+        task = asyncio.create_task(self._look())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await run_in_threadpool(self.projector.close)
+
+    async def _look(self) -> None:
+        """Look at the files while somebody listens; nothing at all is done otherwise."""
+        told = -1
+        while True:
+            async with self._news:
+                await self._news.wait_for(lambda: self._streams > 0)
+            try:
+                await run_in_threadpool(self.runs.look)
+            except Exception:  # one bad file must not end the page: say what it was, and go on
+                traceback.print_exc()
+            if self.runs.version != told:
+                told = self.runs.version
+                async with self._news:
+                    self._news.notify_all()
+            await asyncio.sleep(LOOK_S)
+
+    # --- the page itself ------------------------------------------------------------------------
+
+    async def _file(self, request: Request) -> Response:
+        name, kind = _PAGE[request.url.path]
+        return Response(page_file(name), media_type=kind)
+
+    async def _plotly(self, _: Request) -> Response:
+        keep = {"cache-control": "private, max-age=86400"}
+        return FileResponse(plotly_path(), media_type="text/javascript", headers=keep)
+
+    # --- what it asks for -----------------------------------------------------------------------
+
+    async def _events(self, request: Request) -> Response:
+        """Server-sent events: cards of runs that changed after the one named by Last-Event-ID."""
+        if self._streams >= _STREAMS:
+            return _error(503, f"watch: {_STREAMS} pages listen already; close one of them")
+        name, _, version = request.headers.get("last-event-id", "").partition("-")
+        known = int(version) if name == self.runs.name and version.isdecimal() else -1
+        return StreamingResponse(self._stream(known), media_type="text/event-stream")
+
+    async def _stream(self, known: int) -> AsyncGenerator[str]:
+        self._streams += 1
+        try:
+            await run_in_threadpool(self.runs.look)
+            async with self._news:
+                self._news.notify_all()
+            yield "retry: 1000\n\n"
+            while True:
+                if self.runs.version != known:
+                    cards = self.runs.cards(known)
+                    known = cards["version"]
+                    yield f"id: {self.runs.name}-{known}\nevent: runs\ndata: {_text(cards)}\n\n"
+                if not await self._newer(known):
+                    yield ": still here\n\n"
+        finally:
+            self._streams -= 1
+
+    async def _newer(self, known: int) -> bool:
+        """Wait until there is more than that version; False if it takes long."""
+        try:
+            async with asyncio.timeout(_QUIET_S), self._news:
+                await self._news.wait_for(lambda: self.runs.version != known)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _runs(self, _: Request) -> Response:
+        await run_in_threadpool(self.runs.look)
+        return JSONResponse(self.runs.cards())
+
+    async def _run(self, request: Request) -> Response:
+        entry = self._entry(request.path_params["run"])
+        if entry is None:
+            return _no_run(request.path_params["run"])
+        return _json(await run_in_threadpool(self._detail, entry))
+
+    def _detail(self, entry: Entry) -> str:
+        history = self.runs.history(entry)
+        with history.lock:
+            found = {
+                "id": entry.id,
+                "name": entry.name,
+                "summary": summary(history),
+                "figures": figures_of(history),
+                "water": water(history),
+                "processes": processes(history),
+                "config": flat(history.settings),
+            }
+        return _text(found)
+
+    async def _doctor(self, request: Request) -> Response:
+        entry = self._entry(request.path_params["run"])
+        if entry is None:
+            return _no_run(request.path_params["run"])
+        verdicts = await run_in_threadpool(self.checkup, entry.path)
+        return _json(_text({"id": entry.id, "verdicts": verdicts}))
+
+    async def _film(self, request: Request) -> Response:
+        entry = self._entry(request.path_params["run"])
+        if entry is None:
+            return _no_run(request.path_params["run"])
+        found = await run_in_threadpool(self.projector.film, entry.id, entry.path)
+        return _json(_text(found))
+
+    async def _pictures(self, request: Request) -> Response:
+        entry = self._entry(request.path_params["run"])
+        data = self.projector.data(entry.id) if entry is not None else None
+        if data is None:
+            return _error(404, "watch: there is no film of this run yet; its page asks for one")
+        return Response(data, media_type="image/gif")
+
+    async def _compare(self, request: Request) -> Response:
+        wanted = list(dict.fromkeys(request.query_params.get("runs", "").split(",")))
+        found = [self._entry(run) for run in wanted[:_COMPARED]]
+        entries = [entry for entry in found if entry is not None]
+        if len(entries) < len(wanted) or not entries:
+            return _no_run(",".join(wanted)[:200])
+        return _json(await run_in_threadpool(self._compared, entries))
+
+    def _compared(self, entries: list[Entry]) -> str:
+        pairs: list[tuple[str, History]] = []
+        began = time.monotonic()
+        for entry in entries:  # long runs take a while at first: what is not read yet comes later
+            if not pairs or entry.history is not None or time.monotonic() - began < _PATIENCE_S:
+                pairs.append((entry.name, self.runs.history(entry)))
+        with contextlib.ExitStack() as stack:
+            for history in dict.fromkeys(history for _, history in pairs):
+                stack.enter_context(history.lock)
+            found = {
+                "names": [name for name, _ in pairs],
+                "unread": len(entries) - len(pairs),
+                "summaries": [summary(history) for _, history in pairs],
+                "figures": compared(pairs),
+                "differences": differences([history.settings for _, history in pairs]),
+            }
+        return _text(found)
+
+    def _entry(self, run: str) -> Entry | None:
+        return self.runs.get(run)
+
+
+def serve(
+    runs: Runs,
+    listener: socket,
+    tokens: Tokens,
+    hosts: Iterable[str] = (),
+    traded: Callable[[], None] = lambda: None,
+) -> None:
+    """Answer on a socket that listens already, until SIGINT or SIGTERM."""
+    make_server(runs, listener, tokens, hosts, traded).run(sockets=[listener])
+
+
+def make_server(
+    runs: Runs,
+    listener: socket,
+    tokens: Tokens,
+    hosts: Iterable[str] = (),
+    traded: Callable[[], None] = lambda: None,
+) -> Any:
+    """The same, not started: `server.run(sockets=[listener])`, `server.should_exit = True`."""
+    import uvicorn
+
+    port = listener.getsockname()[1]
+    app = Guard(Watch(runs).app(), tokens, port, hosts, traded)
+    settings = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=1,  # pages listen for ever; they are let go
+    )
+    return uvicorn.Server(settings)
+
+
+def page_file(name: str) -> str:
+    """A file of the page, as it ships."""
+    return (files("millpond.view") / "page" / name).read_text(encoding="utf-8")
+
+
+def plotly_path() -> Path:
+    """Plotly's script, from the installed package."""
+    return Path(str(files("plotly") / "package_data" / "plotly.min.js"))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _json(text: str) -> Response:
+    return Response(text, media_type="application/json")
+
+
+def _error(status: int, text: str) -> Response:
+    return JSONResponse({"error": text}, status)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """A folder that is no run any more, and the like."""
+    return _error(409, f"{error}")
+
+
+def _no_run(run: str) -> Response:
+    return _error(404, f"watch: there is no run '{run[:200]}' here; reload the page")

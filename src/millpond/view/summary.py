@@ -1,0 +1,45 @@
+"""`summary(history)`: a run in a few lines of text, for the page and the report."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .history import History
+
+
+def summary(history: History) -> list[tuple[str, str]]:
+    """What and how much: pairs of name and value."""
+    settings, judged = history.settings, history.eval
+    agent = "mixture" if history.mixture else str(settings.get("agent"))
+    rows = [("env", str(settings.get("env"))), ("agent", agent)]
+    rows.append(("state", str(history.status["state"])))
+    if why := history.status.get("why"):
+        rows.append(("why", str(why)))
+    rows.append((history.unit, f"{history.at(history.last):,.0f}"))
+    last = judged.last("return")
+    if last is not None:
+        best = float(np.nanmax(judged.of("return")))
+        half = judged.last("interval")
+        error = f" ± {half:.2f}" if half is not None else ""
+        rows += [("greedy return", f"{last:.2f}{error}"), ("best greedy return", f"{best:.2f}")]
+    big = judged.last("big_return")
+    if big is not None:
+        rows.append(("BigAgent", f"{big:.2f}"))
+    if resets := history.rare.get("reset"):
+        rows.append(("resets", str(len(resets))))
+    updates = history.train.last("updates")
+    if updates is not None:
+        rows.append(("updates", f"{updates:,.0f}"))
+    seconds = history.speed.of("seconds")
+    if len(seconds):
+        # Seconds begin anew whenever the run is resumed.
+        ends = seconds[np.append(np.diff(seconds) < 0, True)]
+        rows.append(("time", _time(float(ends.sum()))))
+    rows.append(("seed", str(settings.get("seed"))))
+    return rows
+
+
+def _time(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,0 +1,90 @@
+"""`Tail`: the new lines of a `.jsonl` file, whenever it is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Line = dict[str, Any]
+_SEAM = 256  # bytes before our place that are compared: a file may be cut back and grow again
+_CHUNK = 4_000_000  # bytes read at once, so that a long file does not fill the memory
+END_BYTES = 65_536
+
+
+class News(NamedTuple):
+    """What a look found. `anew`: the file was cut back, so forget all lines before these."""
+
+    lines: list[Line]
+    anew: bool
+
+
+class Tail:
+    """`tail.read()` gives whole new lines. A half-written last line waits for its end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._at = 0
+        self._seam = b""
+
+    def read(self) -> News:
+        """At most a few megabytes; call again until there are no lines."""
+        try:
+            with open(self.path, "rb") as file:
+                anew = self._changed(file)
+                if anew:
+                    self._at, self._seam = 0, b""
+                file.seek(self._at)
+                data = file.read(_CHUNK)
+        except OSError:  # not there yet, or no longer
+            anew = self._at > 0
+            self._at, self._seam = 0, b""
+            return News([], anew)
+        whole = data[: data.rfind(b"\n") + 1]
+        self._at += len(whole)
+        self._seam = (self._seam + whole)[-_SEAM:]
+        return News(parse(whole), anew)
+
+    def _changed(self, file: Any) -> bool:
+        """Whether what lies before our place is no longer what we read."""
+        if not self._at:
+            return False
+        if os.fstat(file.fileno()).st_size < self._at:
+            return True
+        file.seek(self._at - len(self._seam))
+        return file.read(len(self._seam)) != self._seam
+
+
+def last_lines(path: Path, number: int = END_BYTES) -> list[Line]:
+    """The whole lines among the last bytes of a file: for what is said last, cheaply."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - number))
+            data = file.read(number)
+    except OSError:
+        return []
+    if size > number:
+        data = data[data.find(b"\n") + 1 :]
+    return parse(data[: data.rfind(b"\n") + 1])
+
+
+def parse(data: bytes) -> list[Line]:
+    """Lines of JSON objects; what is none of these is passed over."""
+    lines = data.splitlines()
+    try:  # all at once takes half the time
+        whole = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(whole) == len(lines):
+            return [line for line in whole if isinstance(line, dict)]
+    except ValueError:
+        pass
+    found: list[Line] = []
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            found.append(line)
+    return found

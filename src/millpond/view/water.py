@@ -1,0 +1,103 @@
+"""`water(history)`: where a run's rows are, how full each place is, and what flows right now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .card import phase_of
+from .history import History
+
+# Of a mixture: which flows move in which phase. Live, all of them do.
+_MOVES = {
+    "agents": ("play", "drain"),
+    "fill": ("fill",),
+    "big": ("learn",),
+    "clone": ("clone",),
+}
+
+
+def water(history: History) -> dict[str, Any]:
+    """`places` from left to right and the `flows` between neighbours; `back` leads to the first."""
+    return _mixture(history) if history.mixture else _single(history)
+
+
+def _mixture(history: History) -> dict[str, Any]:
+    settings, train = history.settings, history.train
+    live = settings.get("transfer") == "live"
+    big, lake = settings.get("big") or {}, settings.get("lake") or {}
+    phase = phase_of(history.last, True) if history.status["state"] == "running" else ""
+    fills = history.rare.get("fill", [])
+    big_level = train.last("big_pond_fill") if live else None
+    if big_level is None and fills:
+        big_level = fills[-1].get("big_pond_fill")
+    agents = int(settings.get("agents") or 0)
+    places = [_place("Agents", f"{agents} x PQN")]
+    if not live:
+        pond = int(settings.get("pond") or 0)
+        places.append(_place("Ponds", _rows(pond, agents), train.last("pond_fill")))
+        stored = fills[-1].get("lake_rows") if fills else None
+        of = int(lake.get("capacity") or 0)
+        text = f"{stored:,} of {of:,} rows" if stored is not None else _rows(of)
+        places.append(_place("Lake", text, train.last("lake_fill")))
+    places.append(_place("BigPond", _rows(int(big.get("capacity") or 0)), big_level))
+    places.append(_place("BigAgent", "DQN"))
+    moves = ("play", "learn") if live and phase == "agents" else _MOVES.get(phase, ())
+    names = ("play", "learn") if live else ("play", "drain", "fill", "learn")
+    return {
+        "places": places,
+        "flows": [{"name": name, "moves": name in moves} for name in names],
+        "back": {"name": "clone", "moves": "clone" in moves},
+        "about": "What the agents play runs into their Ponds and drains into the Lake; BigPond is "
+        "filled from there, the BigAgent learns from it, and the agents become its clones.",
+    }
+
+
+def _single(history: History) -> dict[str, Any]:
+    settings, running = history.settings, history.status["state"] == "running"
+    actor = _place("Agent", "acts")
+    if settings.get("mode") in ("processes", "lockstep"):
+        number = int(settings.get("actors") or 1)
+        actor = _place("Actors", f"{number} process{'es' if number > 1 else ''}")
+    if settings.get("agent") != "dqn":
+        rollout = (settings.get("pqn") or {}).get("rollout", 0)
+        places = [_place("Agent", "PQN acts"), _place("Agent", "PQN learns")]
+        return {
+            "places": places,
+            "flows": [{"name": f"rollouts of {rollout} turns", "moves": running}],
+            "back": {"name": "parameters", "moves": running},
+            "about": "PQN learns from what it has just played; there is no replay.",
+        }
+    capacity = int((settings.get("dqn") or {}).get("capacity") or 0)
+    stored = _stored(history, capacity)
+    level = stored / capacity if capacity else None
+    offline = history.offline
+    kind = {"lake": "Lake", "host": "HostPond"}.get(str(settings.get("replay")), "Pond")
+    learns = running and bool(history.train.last("updates"))
+    places = [] if offline else [actor]
+    places += [
+        _place("Lake", "given") if offline else _place(kind, _rows(capacity), level),
+        _place("Learner", "DQN"),
+    ]
+    flows = [] if offline else [{"name": "play", "moves": running}]
+    flows.append({"name": "learn", "moves": learns})
+    about = "What is played runs into the replay, oldest rows leave it; the learner draws from it."
+    back = None if offline else {"name": "parameters", "moves": learns}
+    return {"places": places, "flows": flows, "back": back, "about": about}
+
+
+def _stored(history: History, capacity: int) -> float:
+    stored, learners = history.health.last("stored"), history.health.last("learners")
+    if stored is not None and learners:
+        return stored / learners
+    return min(history.train.last("steps") or 0.0, float(capacity))
+
+
+def _place(name: str, text: str, level: float | None = None) -> dict[str, Any]:
+    """A tank has a level; who acts or learns has none."""
+    tank = name in ("Ponds", "Pond", "HostPond", "Lake", "BigPond")
+    return {"name": name, "text": text, "tank": tank, "level": level}
+
+
+def _rows(rows: int, times: int = 1) -> str:
+    many = f"{times} x " if times > 1 else ""
+    return f"{many}{rows:,} rows"
