@@ -1,4 +1,4 @@
-"""`millpond lake`: What a Lake on disk holds, whether it is whole, and how to mend it.
+"""`millpond lake`: what a Lake on disk holds, whether it is whole, and how to mend it
 
 Parses and prints; the work is `millpond.lake`'s survey, verify and repair.
 """

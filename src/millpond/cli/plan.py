@@ -1,4 +1,4 @@
-"""`millpond plan`: Bytes per transition in every layout and placement, and what fits here.
+"""`millpond plan`: bytes per transition in every layout and placement, and what fits here
 
 Parses and prints; the arithmetic is `millpond.replay.plan`.
 """
