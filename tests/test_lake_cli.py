@@ -239,7 +239,7 @@ def test_typos_are_answered(lake, capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert all(name in out for name in ("info", "verify", "repair"))
-    assert find_commands()["lake"].startswith("What a Lake on disk holds")
+    assert find_commands()["lake"].startswith("what a Lake on disk holds")
 
 
 def test_other_errors_have_no_traceback(lake, capsys):
