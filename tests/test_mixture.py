@@ -479,7 +479,7 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
     assert MixSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
     for wrong, said in {
         "agents must be at least 1": dict(agents=0),
-        "needs an env that runs in JAX and has one agent": dict(world=WORLD),
+        "needs an env with one agent": dict(world=WORLD),
         "pqn.gamma is 0.5, dqn.gamma is 0.99": dict(pqn=PQNSettings(4, 2, gamma=0.5)),
         "pond 12 must be a multiple of 4 envs that holds at least one update": dict(pond=12),
         "big.capacity 401 is no multiple of its 4 streams; use 400": dict(big=BigSettings(2, 401)),

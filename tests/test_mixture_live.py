@@ -192,8 +192,8 @@ def test_gates_stand_ins_recovery_and_the_best():
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["atari/pong"], "needs an env that runs in JAX"),
-        (["treasurehunt"], "needs an env that runs in JAX and has one agent"),
+        (["atari/pong", "--transfer", "live"], "is stepped on the host"),
+        (["treasurehunt"], "needs an env with one agent"),
         (["minatar/breakout", "--big.network.width", "8"], "nrecognized"),
         (["minatar/breakout", "--frames", "0.5"], "expected a whole number"),
         (["minatar/breakout", "--pond", "100"], "pond 100 must be a multiple of 128"),

@@ -349,3 +349,12 @@ def test_large_numbers_may_be_written_short(text, digits):
 def test_what_is_no_whole_number_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="whole number of at least 1"):
         whole(text)
+
+
+def test_ctrl_c_before_anything_can_be_saved_says_so_and_no_more(monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("millpond.cli.runs.main", stopped)
+    assert main(["runs"]) == 130
+    assert capsys.readouterr().err == "millpond runs: stopped\n"

@@ -21,7 +21,8 @@ _HERE = Path(__file__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 2 for a wrong call, 1 for any other failure.
+    """Run one command and return its exit code: 2 for a wrong call, 1 for any other failure, 130
+    for Ctrl-C.
 
     As usual in Python, a parser's `--help` and unknown options raise SystemExit with theirs.
     """
@@ -47,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MillpondError as error:
         print(f"millpond {name}: {error}", file=sys.stderr)
         return 2 if isinstance(error, BadConfig) else 1
+    except KeyboardInterrupt:  # commands that have something to save do so first
+        print(f"millpond {name}: stopped", file=sys.stderr)
+        return 130
 
 
 def find_commands() -> dict[str, str]:
