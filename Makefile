@@ -44,7 +44,7 @@ demo-pqn: .venv/ready
 		--pqn.epochs 4 --pqn.optimizer.rate.start 1e-3
 
 test: .venv/ready
-	$(BIN)/python -m pytest -q -n 2 tests
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
 
 test-full: .venv/ready
 	XLA_FLAGS= $(BIN)/python -m pytest -q -n 2 tests --full --examples 60

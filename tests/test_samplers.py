@@ -188,6 +188,7 @@ def test_bad_priorities_are_refused_and_counted():
     agree(drawn(device.sample(1 << 14)), dict.fromkeys(model.transitions(), 1.0))
 
 
+@pytest.mark.full
 def test_sums_do_not_drift_in_a_million_updates():
     """After many updates every node is still exactly the sum of its children."""
     pond = Pond(

@@ -160,7 +160,7 @@ LEARNERS = {
 LEARNERS["host"] |= LEARNERS["pond"]
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", ["pond", pytest.param("host", marks=pytest.mark.full), "pqn"])
 def test_the_best_arm_is_found(name, tmp_path):
     """Values of a one-step env are its pay, for every one of three members."""
     world = Arms(pay=PAY, boost=1)
@@ -184,7 +184,7 @@ def floats_of(path):
     return [array for array in load_file(path).values() if array.dtype.kind == "f"]
 
 
-@pytest.mark.parametrize("replay", ["pond", "host"])
+@pytest.mark.parametrize("replay", ["pond", pytest.param("host", marks=pytest.mark.full)])
 def test_a_run_that_diverges_stops_and_keeps_the_evidence(replay, tmp_path, capsys):
     """The second agent's rewards are so large that its first squared error is infinite."""
     dqn = DQNSettings(batch=4, min_fill=48, capacity=64, loss="squared")
@@ -212,7 +212,7 @@ def test_a_run_that_diverges_stops_and_keeps_the_evidence(replay, tmp_path, caps
         assert np.isfinite(array).all()
 
 
-@pytest.mark.parametrize("world", [Arms, HostArms])
+@pytest.mark.parametrize("world", [Arms, pytest.param(HostArms, marks=pytest.mark.full)])
 def test_a_rollout_that_diverges_is_the_evidence(world, tmp_path):
     arms = Arms(agents=2, boost=1e30)
     of = settings("arms", arms if world is Arms else HostArms(arms), agent="pqn", stack=1)
