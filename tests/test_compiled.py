@@ -95,6 +95,7 @@ def test_the_test_would_see_a_copy():
     assert compiled.compile().memory_analysis().temp_size_in_bytes > ring / 4
 
 
+@pytest.mark.full
 def test_agents_with_one_head_hold_their_own_rows():
     add = jax.vmap(POND.add, in_axes=(POND.axes, 0), out_axes=POND.axes)
     states = POND.init_many(2)

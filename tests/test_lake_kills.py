@@ -91,11 +91,11 @@ def report(ledger: Ledger, kills: int) -> str:
 
 
 def test_kills(tmp_path, capsys):
-    ledger = kill_often(tmp_path, 120, seed=1)
-    assert 10 < ledger.opened < 120
+    ledger = kill_often(tmp_path, 80, seed=1)
+    assert 10 < ledger.opened < 80
     assert ledger.first.all(), "nothing was evicted"
     with capsys.disabled():
-        print("\n" + report(ledger, 120))
+        print("\n" + report(ledger, 80))
 
 
 @pytest.mark.full

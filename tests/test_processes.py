@@ -246,6 +246,7 @@ def test_rows_for_two_learners_are_damaged_at_once(tmp_path):
     assert run.status()["state"] == "finished"
 
 
+@pytest.mark.full
 def test_policies_of_one_learner_learn_as_they_would_apart(tmp_path):
     """One program for two policies draws what two draw, and learns the same but for rounding."""
     params = []

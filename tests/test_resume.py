@@ -111,7 +111,10 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path):
     assert len(Run.open(killed).checkpoints()) == 3
 
 
-@pytest.mark.parametrize(("of", "cycles"), [(RANKED, 40), (PQN, 12)], ids=["dqn", "pqn"])
+@pytest.mark.parametrize(
+    ("of", "cycles"),
+    [pytest.param(RANKED, 40, id="dqn"), pytest.param(PQN, 12, id="pqn", marks=pytest.mark.full)],
+)
 def test_every_turn_can_be_saved_and_gone_on_from(of, cycles, tmp_path):
     """A run that goes through a file after every cycle never differs from one that does not."""
     loop, path = DeviceLoop(of), tmp_path / "state"
@@ -133,6 +136,7 @@ def test_every_turn_can_be_saved_and_gone_on_from(of, cycles, tmp_path):
     assert loop.pond is None or cuts >= 5, "no cut in a ring that has wrapped"
 
 
+@pytest.mark.full
 def test_stopped_by_ctrl_c_and_resumed_equals_uninterrupted(tmp_path):
     whole, stopped = Run.create(tmp_path / "whole", RANKED), Run.create(tmp_path / "s", RANKED)
     code, err = signal_after_save(stopped.path, signal.SIGINT)
