@@ -15,13 +15,13 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
-WITH_PYTHON = [
-    page for page in HOW_TO if any(b.kind == "python" for b in run_blocks.blocks_of(page))
-]
 
 sys.path.insert(0, str(DOCS))
 make_cli = importlib.import_module("make_cli")
 run_blocks = importlib.import_module("run_blocks")
+WITH_PYTHON = [
+    page for page in HOW_TO if any(b.kind == "python" for b in run_blocks.blocks_of(page))
+]
 
 PACKAGES = [
     "millpond",
