@@ -35,7 +35,7 @@ class Fill:
     same rows. Over many blocks every transition is equally likely (`choice="uniform"`), every
     group (`"balanced"`), or newer rows likelier by half per `half_life` rows (`"recent"`).
     A Pond of another window than the Lake's users have is fine: the Pond's own is used. Where rows
-    are small more `runs` in a block are faster, since every block costs about a millisecond.
+    are small more `runs` in a block are faster, since every block costs a few calls.
     """
 
     def __init__(
