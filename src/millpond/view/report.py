@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 _COLOURS = ("#1f6f8b", "#d1603d", "#5b8e3e", "#8a5aa3", "#b8952a", "#555555")
+_DASHES = ("-", "--", ":", "-.")
+_PANELS = 4  # side by side in a picture
 
 Plain = dict[str, Any]
 
@@ -85,28 +87,33 @@ def save_picture(path: Path, results: Plain) -> None:
 
     arms = results["arms"]
     with_resets = [arm for arm in arms if arm.get("resets")]
-    width = 2 + len(with_resets)
-    figure = Figure(figsize=(5.5 * width, 4.2), layout="constrained")
+    panels = 2 + len(with_resets)
+    columns = min(panels, _PANELS)
+    rows = -(-panels // columns)
+    heights = [max(4.2, 0.3 * len(arms)), *[4.2] * (rows - 1)]
+    figure = Figure(figsize=(5.5 * columns, sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes: Any = figure.subplots(1, width, squeeze=False)[0]
-    for colour, arm in zip(_cycle(len(arms)), arms, strict=True):
+    axes: Any = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel()
+    for look, arm in zip(_looks(len(arms)), arms, strict=True):
         x, middle, low, high = band(arm["curve"])
-        axes[0].plot(x, middle, color=colour, label=arm["name"])
-        axes[0].fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes[0].plot(x, middle, **look, label=arm["name"])
+        axes[0].fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
         at = [arm["iqm"]]
         reach = [[arm["iqm"] - arm["interval"][0]], [arm["interval"][1] - arm["iqm"]]]
-        axes[1].errorbar(at, [arm["name"]], xerr=reach, color=colour, marker="o", capsize=4)
+        axes[1].errorbar(at, [arm["name"]], xerr=reach, color=look["color"], marker="o", capsize=4)
         axes[1].plot(arm["scores"], [arm["name"]] * len(arm["scores"]), ".", color="#999999")
     axes[0].set(title="greedy score", xlabel="frames of one seed", ylabel="mean over seeds")
-    axes[0].legend()
+    axes[0].legend(fontsize="medium" if len(arms) <= len(_COLOURS) else 7)
     axes[1].set(title="final score: IQM and 95%", xlabel="score")
-    for place, arm in zip(axes[2:], with_resets, strict=True):
+    for place, arm in zip(axes[2:panels], with_resets, strict=True):
         for reset in arm["resets"]:
             x, y = relative(reset)
             place.plot(x, y, label=f"reset {reset['cycle']}")
         place.axhline(0, color="#999999", linewidth=1)
         place.set(title=f"{arm['name']}: after each reset", xlabel="frames since", ylabel=_RELATIVE)
         place.legend(fontsize=7)
+    for place in axes[panels:]:
+        place.set_axis_off()
     figure.suptitle(_title(results))
     figure.savefig(path, dpi=110)
 
@@ -142,7 +149,10 @@ _STYLE = (
 
 
 def _title(results: Plain) -> str:
-    names = " vs ".join(arm["name"] for arm in results["arms"])
+    arms = results["arms"]
+    names = " vs ".join(arm["name"] for arm in arms)
+    if len(arms) > len(_COLOURS):
+        names = f"{len(arms)} arms"
     return f"{results['env']}, {results['frames']:,} frames, {results['seeds']} seeds: {names}"
 
 
@@ -153,6 +163,13 @@ def _span(limits: Any) -> str:
 
 def _cycle(number: int) -> list[str]:
     return [_COLOURS[i % len(_COLOURS)] for i in range(number)]
+
+
+def _looks(number: int) -> list[dict[str, str]]:
+    """Colours, and other dashes where they begin again."""
+    dashes = [_DASHES[i // len(_COLOURS) % len(_DASHES)] for i in range(number)]
+    pairs = zip(_cycle(number), dashes, strict=True)
+    return [{"color": colour, "linestyle": dash} for colour, dash in pairs]
 
 
 def _html_table(heads: list[str], rows: list[list[str]]) -> str:
