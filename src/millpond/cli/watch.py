@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import socket
 import sys
@@ -63,6 +64,7 @@ def _serve(runs: Runs, listener: socket.socket, tokens: Tokens, hosts: set[str])
             print(f"opened; to open it again: {address(listener, tokens.token)}", flush=True)
 
     os.nice(10)  # a run that is watched comes first
+    gc.set_threshold(1_000_000)  # long files become many objects at once, none of them garbage
     with contextlib.suppress(KeyboardInterrupt):  # the usual end
         serve(runs, listener, tokens, hosts, traded)
     return 0

@@ -195,7 +195,6 @@ class _Session(Sitting):
     def _filled(self, member: int) -> PondState:
         """One member's BigPond: whole, or as far as its Lake's rows go, each at most once."""
         settings, lake, pond = self.settings, self.lakes[member], self.programs.big.pond
-        lake.refresh()
         seed = (settings.seed * 1000 + member) * 1000 + self.at.cycle
         choice, half_life = settings.big.choice, settings.big.half_life
         core = max(1, min(CORE, len(lake) // pond.streams, pond.length // 2))

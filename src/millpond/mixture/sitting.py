@@ -176,7 +176,8 @@ class Sitting:
         """Keep the parameters of everyone."""
         path = self.folder.checkpoint_path(self.frames)
         about = {"frames": self.frames, "cycle": self.at.cycle, "env": self.settings.env}
-        save_tree(path, jax.device_get(self.params()), about)
+        with self.clock.of("save"):
+            save_tree(path, jax.device_get(self.params()), about)
         self.tell("checkpoint", {"path": str(path)})
 
     def save(self, at: Position | None = None) -> None:
