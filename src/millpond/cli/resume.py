@@ -16,6 +16,7 @@ from ..mixture import MixRun, is_mixture
 from ..train import Run
 from ._mix_text import mix_and_show
 from ._train_text import train_and_show
+from ._watching import watching
 
 
 def main(args: Sequence[str]) -> int:
@@ -26,7 +27,13 @@ def main(args: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, help="the run's folder")
-    path = parser.parse_args(args).run
+    parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
+    options = parser.parse_args(args)
+    path = options.run
     if is_mixture(path):
-        return mix_and_show(MixRun.open(path))
-    return train_and_show(Run.open(path))
+        run = MixRun.open(path)
+        with watching(path, options.watch):
+            return mix_and_show(run)
+    run = Run.open(path)
+    with watching(path, options.watch):
+        return train_and_show(run)
