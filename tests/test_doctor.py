@@ -388,12 +388,6 @@ def test_a_wrong_call_says_what_to_do(args, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_a_mixture_is_refused_with_a_remedy(tmp_path, capsys):
-    (tmp_path / "config.json").write_text('{"millpond_mixture": 1}')
-    assert main(["doctor", str(tmp_path)]) == 2
-    assert f"millpond eval {tmp_path} judges its agents" in capsys.readouterr().err
-
-
 def test_a_run_that_gave_up_says_why(tmp_path):
     broken = Run.create(tmp_path / "run", settings(steps=8))
 

@@ -104,8 +104,10 @@ def write_mixture(path: Path, cycles: int = 2) -> MixRun:
         if i % 6 == 0:
             about = {"lake_rows": 800 * i, "lake_fill": i / 20, "big_pond_fill": 0.9}
             metrics.write("fill", *at, {"cycle": cycle, **about})
-            metrics.write("big", *at, {"cycle": cycle, "samples_per_row": 1.5, "q": [1.0, 2.0]})
-            seen = {"disagreement": [0.4], "max_q": [[1.5]], "realised": [[1.2]]}
+            learned = {"samples_per_row": 1.5, "q": [1.0, 2.0], "diverged": [False]}
+            metrics.write("big", *at, {"cycle": cycle, **learned})
+            seen = {"disagreement": [0.4], "max_q": [[1.5]], "big_max_q": [1.6], "realised": [1.2]}
+            seen |= {"dormant": [[0.1, 0.2]], "big_dormant": [0.1]}
             metrics.write("measure", *at, {"cycle": cycle, **seen})
             reset = {"cloned": [True], "target": [i / 6]}
             metrics.write("reset", *at, {"cycle": cycle + 1, **reset})

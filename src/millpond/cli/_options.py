@@ -6,13 +6,27 @@ import argparse
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import tyro
 
 S = TypeVar("S")
+
+
+class Parser(argparse.ArgumentParser):
+    """One command's options: its docstring is its help, and every error says where help is."""
+
+    def __init__(self, prog: str, about: str | None, **options: Any) -> None:
+        plain = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog=prog, description=about, formatter_class=plain, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where to read on; exit code 2."""
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells more\n")
 
 
 def in_digits(text: str) -> str:

@@ -9,13 +9,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+_WIDEST = 10_000
+
 
 def print_table(console: Console, *tables: Table) -> None:
     """As wide as their values need: a cut-off number would be a wrong one."""
     width = console.width
     for table in tables:
         console.print()
-        console.width = max(width, 160)  # an argument to print would only make it narrower
+        console.width = _WIDEST  # an argument to print would only make it narrower
+        console.width = max(width, console.measure(table).maximum)
         console.print(table, crop=False, no_wrap=True)
         console.width = width
     console.print()

@@ -12,7 +12,6 @@ on. Writes results.json, report.html and report.png into the folder.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -29,16 +28,15 @@ from ..train.presets import settings_for
 from ..train.session import Told
 from ..view.report import arms_table, pairs_table, save_picture
 from ._mix_text import Teller, write_report
-from ._options import whole
+from ._options import Parser, whole
 from ._print import empty_table, print_table
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = Parser(
+        "millpond compare",
+        __doc__,
         allow_abbrev=False,
     )
     parser.add_argument("--env", required=True, help="the same for all arms")

@@ -11,7 +11,6 @@ fired; the exit code is 1 unless exactly the right ones did.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,10 +18,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ..doctor import Evidence, Verdict, chance, examine, noise_scale
+from ..doctor import Evidence, Verdict, chance, examine, examine_mixture, noise_scale
 from ..errors import BadConfig
-from ..mixture import is_mixture
+from ..mixture import MixRun, is_mixture
 from ..train import Run
+from ._options import Parser
 from ._print import empty_table, print_table
 
 COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
@@ -30,11 +30,7 @@ COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond doctor",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("millpond doctor", __doc__)
     parser.add_argument("run", nargs="?", type=Path, help="the run's folder")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--self-test", action="store_true", help="plant every known bug")
@@ -48,12 +44,8 @@ def main(args: Sequence[str]) -> int:
         return self_test_and_show(options.only or "", options.json)
     if options.only:
         raise BadConfig("--only belongs to --self-test; add it, or leave --only away")
-    if is_mixture(options.run):
-        raise BadConfig(
-            f"{options.run} is a mixture, which the doctor cannot examine yet; its measures are "
-            f"in metrics.jsonl, and millpond eval {options.run} judges its agents"
-        )
-    verdicts = of_run(Run.open(options.run))
+    mixture = is_mixture(options.run)
+    verdicts = examine_mixture(MixRun.open(options.run)) if mixture else of_run(options.run)
     if options.json:
         print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
     else:
@@ -61,8 +53,9 @@ def main(args: Sequence[str]) -> int:
     return int(any(verdict.state == "red" for verdict in verdicts))
 
 
-def of_run(run: Run) -> list[Verdict]:
+def of_run(path: Path) -> list[Verdict]:
     """Every check of a run, worst first; a random policy is played, gradient noise is measured."""
+    run = Run.open(path)
     evidence = Evidence.of(run)
     if evidence.eval:
         evidence.chance = chance(run)

@@ -6,7 +6,6 @@ millpond eval runs/treasure --checkpoint 100000 --video film.gif --json
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,16 +18,13 @@ from ..errors import BadConfig
 from ..mixture.params import load_params, open_everyone
 from ..train import Referee, Run, Scores
 from ..train.film import film
+from ._options import Parser
 from ._print import empty_table, print_table
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond eval",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("millpond eval", __doc__)
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--episodes", type=int, default=100, help="of each player")
     parser.add_argument(

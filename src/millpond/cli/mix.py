@@ -11,7 +11,6 @@ Every setting is an option; the env's preset gives those of network, PQN and DQN
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,16 +19,15 @@ from ..metrics import import_tracker
 from ..mixture import MixRun, mix_from, tiny_mix, with_frames
 from ..train.presets import settings_for
 from ._mix_text import mix_and_show
-from ._options import free_folder, parse_settings, whole
+from ._options import Parser, free_folder, parse_settings, whole
 from ._watching import watching
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond mix",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = Parser(
+        "millpond mix",
+        __doc__,
         epilog="millpond mix ENV --help lists every setting.",
         add_help=False,
         allow_abbrev=False,

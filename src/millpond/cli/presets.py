@@ -7,7 +7,6 @@ millpond train minatar/asterix --preset mine.toml
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import tomllib
@@ -15,15 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..train.presets import preset_names, preset_text
+from ._options import Parser
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond presets",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("millpond presets", __doc__)
     parser.add_argument("name", nargs="?", help="the preset to show")
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     options = parser.parse_args(args)

@@ -8,21 +8,17 @@ The pictures lie in a folder beside the file. Runs may be going on.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BadConfig
 from ..view.run_report import read_runs, save_run_report
+from ._options import Parser
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("millpond report", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
     parser.add_argument("-o", "--out", type=Path, default=Path("report.html"))
     parser.add_argument("--no-film", action="store_true", help="do not play an episode")

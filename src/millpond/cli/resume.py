@@ -8,24 +8,20 @@ that was never interrupted, if the env can save its state (all but atari/ and gy
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..mixture import MixRun, is_mixture
 from ..train import Run
 from ._mix_text import mix_and_show
+from ._options import Parser
 from ._train_text import train_and_show
 from ._watching import watching
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond resume",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("millpond resume", __doc__)
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
     options = parser.parse_args(args)

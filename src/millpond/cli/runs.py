@@ -6,7 +6,6 @@ millpond runs elsewhere --json
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +16,13 @@ from rich.console import Console
 from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
 from ..train import Run, find_runs
+from ._options import Parser
 from ._print import empty_table, print_table
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond runs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("millpond runs", __doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="default runs")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     options = parser.parse_args(args)

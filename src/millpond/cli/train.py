@@ -9,7 +9,6 @@ Every setting is an option; the env's preset gives the others (see `millpond pre
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,17 +21,16 @@ from ..train import Run, Settings
 from ..train.offline_loop import open_source
 from ..train.presets import settings_for
 from ..train.settings import tiny
-from ._options import free_folder, parse_settings
+from ._options import Parser, free_folder, parse_settings
 from ._train_text import train_and_show
 from ._watching import watching
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond train",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = Parser(
+        "millpond train",
+        __doc__,
         epilog="millpond train ENV --help lists every setting of that env.",
         add_help=False,
         allow_abbrev=False,

@@ -25,15 +25,12 @@ from ..view.address import address, listen
 from ..view.guard import Tokens, is_loopback, own_names
 from ..view.runs import Runs
 from ..view.server import serve
+from ._options import Parser
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="millpond watch",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("millpond watch", __doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="default: runs")
     parser.add_argument("--port", type=int, help="default 8787, or a free one if that is taken")
     parser.add_argument("--host", default="127.0.0.1", help="to listen to other machines: 0.0.0.0")

@@ -23,7 +23,10 @@ Alive = Callable[[], bool]
 
 
 class Counters(NamedTuple):
-    """What went through a channel so far; the same numbers on both sides."""
+    """What went through a channel so far; the same numbers on both sides.
+
+    `channel.counters().in_flight`.
+    """
 
     pushed: int  # pushes, by the writer
     popped: int  # pushes, by the reader

@@ -30,7 +30,10 @@ _gate = threading.Lock()
 
 
 class Canary(NamedTuple):
-    """A random number that an end wrote, and the word it wrote it to."""
+    """A random number that an end wrote, and the word it wrote it to.
+
+    `canary = memory.prove()` in one process, `memory.confirm(canary)` in the other.
+    """
 
     word: int
     value: int

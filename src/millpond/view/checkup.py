@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..doctor import Evidence, examine
+from ..doctor import Evidence, examine, examine_mixture
 from ..doctor.chance import known_chance
 from ..errors import MillpondError
 from ..mixture import MixRun, is_mixture
@@ -40,24 +40,16 @@ class Checkup:
 def verdicts_of(path: Path) -> list[dict[str, Any]]:
     """What every check says of a run; of a mixture those that fit one."""
     try:
-        mixture = is_mixture(path)
-        run = MixRun.open(path).folder if mixture else Run.open(path)
+        if is_mixture(path):
+            return [verdict._asdict() for verdict in examine_mixture(MixRun.open(path))]
+        run = Run.open(path)
         evidence = Evidence.of(run)
         evidence.chance = known_chance(run)
-        found = [verdict._asdict() for verdict in examine(evidence)]
-        return _fitting(found) if mixture else found
+        return [verdict._asdict() for verdict in examine(evidence)]
     except (MillpondError, LookupError, TypeError, ValueError, OSError) as error:
         # The page goes on without the doctor; why is told where its verdicts would be.
         why = f"the doctor could not read this run: {type(error).__name__}: {error}"
         return [dict(name="doctor", state="unknown", message=why, evidence={}, remedy="")]
-
-
-def _fitting(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A mixture is one program: most checks have nothing to look at, and one line says so."""
-    said = [one for one in verdicts if one["state"] != "unknown"]
-    names = [one["name"] for one in verdicts if one not in said]
-    why = f"a mixture is one program, in which these cannot be watched: {', '.join(names)}"
-    return [*said, dict(name="others", state="unknown", message=why, evidence={}, remedy="")]
 
 
 def _stamp(path: Path) -> tuple[int, int]:
