@@ -15,6 +15,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -165,6 +166,7 @@ def answers(root: Path) -> dict[str, Any]:
         ask("5 runs compared", f"/api/compare?runs={','.join(ids[:5])}")
         ask("20 runs compared", f"/api/compare?runs={','.join(ids)}")
         found["update_ms"] = update_times(client, growing, ids[0])
+        found["browser"] = in_browser(client, growing)
         found["memory_mb"] = memory_mb(process.pid)
     return found
 
@@ -188,6 +190,77 @@ def update_times(client: Client, run: Run, run_id: str) -> list[float]:
             took.append((time.perf_counter() - began) * 1e3)
     metrics.close()
     return took
+
+
+# Frames while the page is scrolled and one of its runs grows: gaps between them in ms.
+FRAMES = """
+const done = arguments[arguments.length - 1], gaps = [], main = document.scrollingElement;
+let before = performance.now(), began = before;
+function frame(now) {
+  gaps.push(now - before);
+  before = now;
+  main.scrollTop = (main.scrollTop + 12) % Math.max(1, main.scrollHeight - innerHeight);
+  if (now - began < 10000) requestAnimationFrame(frame); else done(gaps);
+}
+requestAnimationFrame(frame);
+"""
+
+
+def in_browser(client: Client, run: Run) -> dict[str, Any]:
+    """Twenty runs compared in chromium, if there is one: time to draw, and frames after that."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        return {}
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(flag)
+    options.add_argument("--disable-background-networking")
+    options.add_argument("--window-size=1400,1000")
+    page = webdriver.Chrome(options, Service(driver))
+    try:
+        page.set_script_timeout(60)
+        address = f"http://{client.host}:{client.port}/"
+        page.get(address)  # refused, but now it may have a cookie
+        name, _, value = client.cookie.partition("=")
+        page.add_cookie({"name": name, "value": value, "httpOnly": True, "sameSite": "Strict"})
+        page.get(address)
+        look = WebDriverWait(page, 120, poll_frequency=0.02)
+        boxes = "document.querySelectorAll('#runs input')"
+        look.until(lambda driver: driver.execute_script(f"return {boxes}.length === {RUNS}"))
+        began = time.perf_counter()
+        page.execute_script(f"{boxes}.forEach((box) => box.click())")
+        page.find_element("id", "compare").click()
+        drawn = "document.querySelector('.chart .plot')?.data?.length"
+        look.until(lambda driver: (driver.execute_script(f"return {drawn}") or 0) >= RUNS)
+        draw = time.perf_counter() - began
+        stop = threading.Event()
+        growing = threading.Thread(target=_grow, args=(run, stop))
+        growing.start()
+        gaps = sorted(page.execute_async_script(FRAMES))
+        stop.set()
+        growing.join()
+        sizes = page.execute_script(
+            "return [...document.querySelectorAll('.chart .plot')].map("
+            "(plot) => plot.data.reduce((sum, one) => sum + one.x.length, 0))"
+        )
+    finally:
+        page.quit()
+    ends = {"median": gaps[len(gaps) // 2], "p95": gaps[int(0.95 * len(gaps))], "most": gaps[-1]}
+    return {"draw_ms": draw * 1e3, "frame_ms": ends, "frames": len(gaps), "points": sizes}
+
+
+def _grow(run: Run, stop: threading.Event) -> None:
+    metrics = Metrics(run.metrics)
+    number = 2 * LINES
+    while not stop.wait(1.0):
+        number += 1
+        metrics.write("train", 128 * number, 128 * number, {"return": 0.5, "q": 1.0})
+    metrics.close()
 
 
 def view(cookie: str, host: str, port: str) -> None:
@@ -271,13 +344,19 @@ def slow_down(root: Path, stretches: int, rounds: int, options: str) -> dict[str
 def show(found: dict[str, Any]) -> None:
     print(f"{'what the page asks for':<28}{'first, ms':>11}{'again, ms':>11}{'kB':>9}")
     for name, one in found["answers"].items():
-        if isinstance(one, dict):
+        if isinstance(one, dict) and "kb" in one:
             times = f"{one['first_ms']:>11,.0f}{one['again_ms']:>11,.1f}{one['kb']:>9,.1f}"
             print(f"{name:<28}{times}")
     took = found["answers"]["update_ms"]
     middle = statistics.median(took)
     print(f"an update is shown after {middle:,.0f} ms, at most {max(took):,.0f} ms")
     print(f"memory of the server: {found['answers']['memory_mb']:,.0f} MB")
+    if page := found["answers"]["browser"]:
+        gaps = ", ".join(f"{name} {gap:.0f} ms" for name, gap in page["frame_ms"].items())
+        print(f"20 runs compared in a browser: drawn after {page['draw_ms']:,.0f} ms")
+        print(f"then {page['frames']} frames in 10 s of scrolling, beside updates: {gaps}")
+    if "training" not in found:
+        return
     slow = found["training"]
     low, high = slow["ratios"][0], slow["ratios"][-1]
     spread = f"median {slow['ratio']:.4f}, from {low:.3f} to {high:.3f}"
@@ -292,6 +371,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8, help="of the training, per stretch")
     parser.add_argument("--options", default=OPTIONS)
     parser.add_argument("--out", type=Path, default=Path("bench/out/watch.json"))
+    parser.add_argument("--only-answers", action="store_true", help="leave the training away")
     parser.add_argument("--view", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.view:
@@ -299,6 +379,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         answered = answers(Path(folder))
+    if options.only_answers:
+        show({"answers": answered})
+        return
     with tempfile.TemporaryDirectory() as folder:
         slowed = slow_down(Path(folder), options.stretches, options.rounds, options.options)
     found = {"answers": answered, "training": slowed, "load": os.getloadavg()[0]}
