@@ -113,6 +113,8 @@ class Packs:
                 continue
             pack = Pack(self.first, cycles, self._rows(found, cycles), _cuts(found), batches)
             self.first += cycles
+            if self._thread is None:
+                self.source.took(self.first)  # actors wait for it; the next fetch is far
             return pack
         return None
 

@@ -77,14 +77,18 @@ class ShardHost:
 
     async def collect(self, learner: int, first: int, most: int, wait_s: float) -> Collected:
         """At most so many cycles from `first` on, of which there is none if none came in time."""
-        if first > self._taken[learner]:
-            self._taken[learner] = first
-            self.shard.take(min(self._taken))
-            await self._notify()
+        await self.took(learner, first)
         with contextlib.suppress(asyncio.TimeoutError):
             async with self._changed, asyncio.timeout(wait_s):
                 await self._changed.wait_for(lambda: self.shard.available(first) > 0)
         return self.shard.collect(first, most, self.settings.groups[learner])
+
+    async def took(self, learner: int, first: int) -> None:
+        """A learner has all rows before `first`."""
+        if first > self._taken[learner]:
+            self._taken[learner] = first
+            self.shard.take(min(self._taken))
+            await self._notify()
 
     async def _notify(self) -> None:
         async with self._changed:
@@ -296,13 +300,18 @@ class RaySource:
 
     def __init__(self, learner: int, shards: Sequence[Any]) -> None:
         self._ray, self._learner, self._shards = import_ray(), learner, shards
-        self._ranks: list[Any] = []
+        self._loose: list[Any] = []
 
     def collect(self, first: int, most: int, timeout: float) -> list[Collected] | None:
+        self._settle()
         wait_s = min(timeout, _WAIT_S)
         asked = [shard.collect.remote(self._learner, first, most, wait_s) for shard in self._shards]
         found: list[Collected] = [_get(self._ray, one, _CALL_S) for one in asked]
         return found if all(one.cycles for one in found) else None
+
+    def took(self, first: int) -> None:
+        for shard in self._shards:
+            self._loose.append(shard.took.remote(self._learner, first))
 
     def draw(self, counts: np.ndarray, turn: int) -> list[Batch]:
         asked = [
@@ -312,11 +321,15 @@ class RaySource:
         return [_get(self._ray, one, _CALL_S) for one in asked]
 
     def rank(self, draw: Draw, errors: np.ndarray) -> None:
-        before, self._ranks = self._ranks, []
-        for one in before:
-            _get(self._ray, one, _CALL_S)  # at most one round of them is on its way
+        self._settle()
         for shard in self._shards:
-            self._ranks.append(shard.rank.remote(self._learner, draw, errors))
+            self._loose.append(shard.rank.remote(self._learner, draw, errors))
+
+    def _settle(self) -> None:
+        """See what became of calls that nobody waited for: at most one round is on its way."""
+        before, self._loose = self._loose, []
+        for one in before:
+            _get(self._ray, one, _CALL_S)
 
     def cut(self, actor: int, cycle: int) -> None:
         shard = self._shards[actor % len(self._shards)]

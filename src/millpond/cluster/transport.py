@@ -43,6 +43,10 @@ class Source(Protocol):
         """Of every shard at most so many cycles from `first` on; None if not all have any yet."""
         ...
 
+    def took(self, first: int) -> None:
+        """All rows before `first` have come; the next `collect` says so too."""
+        ...
+
     def draw(self, counts: np.ndarray, turn: int) -> list[Batch]:
         """Of every shard its share, counts int64[updates, shards, policies]."""
         ...
