@@ -94,6 +94,7 @@ class ClusterCrew:
     def __enter__(self) -> ClusterCrew:
         blank = np.zeros(self.settings.policies, np.uint32)
         try:
+            self._await_shards()
             for index in range(len(self.settings.groups)):
                 self._join("learner", index, 0, 0, self.team.start_learner(index))
             for index in range(self.settings.actors):
@@ -104,6 +105,18 @@ class ClusterCrew:
             self.close()
             raise
         return self
+
+    def _await_shards(self) -> None:
+        """A shard that cannot start would be waited for in vain by everybody else."""
+        calls = [self.team.call(shard, "stats") for shard in self.team.shards]
+        for index, call in enumerate(calls):
+            try:
+                self.team.result(call, self.settings.crew.start_s)
+            except Failed as error:
+                why = f"shard {index} failed: {error}\n{error.traceback}"
+                raise RunFailed(why) from error
+            except Gone as error:
+                raise RunFailed(f"shard {index} does not start: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -466,7 +466,7 @@ class RayTeam:
         except errors.ActorDiedError as error:
             text = str(error)
             # A constructor that raised would raise again: that is a failure and no loss.
-            if "creation task" in text and "Traceback" in text:
+            if "raised in its creation task" in text:
                 raise Failed(text.strip().splitlines()[-1], text) from error
             raise Gone(_why(error)) from error
         except (errors.RayActorError, errors.ObjectLostError) as error:

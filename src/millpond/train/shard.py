@@ -101,9 +101,9 @@ class Shard:
             return judgement
         # Known rows may still be news to the learner: they were stored by a process before this.
         pieces = self._pending[chunk.id.actor]
-        reached = pieces[-1].stop if pieces else 0
-        if chunk.stop > self._taken and chunk.first >= reached:
+        if chunk.stop > self._taken and all(piece.first != chunk.first for piece in pieces):
             pieces.append(_Piece(chunk.first, chunk.stop, chunk.anew, narrow(chunk.rows)))
+            pieces.sort(key=lambda piece: piece.first)  # an older one may come again, later
         return judgement
 
     def available(self, first: int) -> int:
