@@ -86,7 +86,7 @@ docs-code: .venv/ready
 
 # mode ray needs Ray; no other benchmark does.
 bench: $(if $(filter ray,$(ONLY)),.venv/ray,.venv/ready)
-	$(BIN)/python bench/$(ONLY).py
+	$(BIN)/python $(firstword $(wildcard bench/$(ONLY)_bench.py) bench/$(ONLY).py)
 
 # On a machine with a CUDA build of jax, which the lock does not hold: GPU_PYTHON names it.
 GPU_PYTHON ?= $(PYTHON)

@@ -35,6 +35,7 @@ from .learning import LearnerPart
 from .transport import Lost, Published
 
 _WAIT_S = 0.5  # how long a shard lets a learner wait before it answers that there is nothing
+_ORDER_S = 1.0  # how long a chunk waits for the one before it
 _CALL_S = 120.0  # what takes longer than this is lost
 _ENVIRONMENT = ("XLA_", "JAX_", "OMP_", "OPENBLAS_", "MKL_", "NPROC")
 
@@ -68,6 +69,11 @@ class ShardHost:
 
     async def append(self, chunk: Chunk) -> Judgement:
         """Store a chunk; the answer comes when every learner has taken it. That is the credit."""
+        judge = self.shard.ledger.judge
+        with contextlib.suppress(asyncio.TimeoutError):
+            # Ray keeps no order among calls: an older chunk may be a moment behind this one.
+            async with self._changed, asyncio.timeout(_ORDER_S):
+                await self._changed.wait_for(lambda: judge(chunk.id, chunk.oldest) != "gap")
         judgement = self.shard.append(chunk)
         if judgement in ("new", "known"):
             await self._notify()
