@@ -38,6 +38,7 @@ from millpond.train.shard_store import Chunk
 OPTIONS = "--dqn.batch 64 --dqn.updates 1 --dqn.update-every 2 --crew.store-mb 256"
 WARM, CYCLES = 100, 1500
 TARGET = 1.3
+_CALLS = 200
 
 
 def settings(mode: str, actors: int, shards: int, replay: str = "host") -> Settings:
@@ -158,10 +159,14 @@ def feed(shards: int, seconds: float) -> dict[str, float]:
         feeders = [remote.remote(*one) for one in begin]
         ray.get([feeder.ready.remote() for feeder in feeders], timeout=120)
         began = time.perf_counter()
+        for _ in range(_CALLS):
+            ray.get(feeders[0].ready.remote(), timeout=60)
+        call_ms = (time.perf_counter() - began) * 1e3 / _CALLS
+        began = time.perf_counter()
         rows = sum(ray.get([f.feed.remote(seconds) for f in feeders], timeout=120))
         took = time.perf_counter() - began
         team.close()
-        return {"shards": shards, "rows_per_second": rows / took}
+        return {"shards": shards, "rows_per_second": rows / took, "call_ms": call_ms}
 
 
 def units(seconds: float) -> dict[str, float]:
@@ -225,7 +230,10 @@ def main() -> None:
             found = feed(shards, options.seconds)
             results["shards"].append(found)
             pace = found["rows_per_second"]
-            print(f"  {shards} shards {pace:>11,.0f} rows/s, {pace / shards:>11,.0f} of each")
+            print(
+                f"  {shards} shards {pace:>11,.0f} rows/s, {pace / shards:>11,.0f} of each; a call "
+                f"there and back {found['call_ms']:.2f} ms"
+            )
     if "units" in options.parts:
         results["units"] = units(options.seconds)
         print("\none chunk of one actor, in one process without Ray")
