@@ -2,6 +2,7 @@
 
 1. The same env steps and updates, HostPonds in both modes, one machine: env steps/s of each, the
    learner's share of waiting. Each mode runs in a process of its own, in turn, in several rounds.
+   Beside other programs more processes get more of the machine, so CPU time is told as well.
 2. Shards fed as fast as two feeders can, nobody learning: rows/s with 1, 2 and 4 of them.
 3. What one chunk, one collect, one draw and one set of parameters cost, without Ray and with it.
 
@@ -57,13 +58,37 @@ def one(mode: str, replay: str, actors: int, shards: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, open_loop(of, Path(folder)) as loop:
         state, _ = loop.round(loop.init(), WARM)
         began, first, updates = time.perf_counter(), state.cycle, int(state.agent.updates[0])
+        busy = cpu_of_all()
         state, _ = loop.round(state, CYCLES)
         took, cycles = time.perf_counter() - began, state.cycle - first
         return {
             "steps_per_second": cycles * rows / took,
+            "cpu_us_per_step": (cpu_of_all() - busy) * 1e6 / (cycles * rows),
             "updates": (int(state.agent.updates[0]) - updates) / cycles,
             "shares": loop.pace()["shares"],
         }
+
+
+def cpu_of_all() -> float:
+    """CPU seconds of this process and of all that it started: other programs do not change it."""
+    parents: dict[int, int] = {}
+    spent: dict[int, float] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = int(fields[1])
+        spent[int(path.parent.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf(
+            "SC_CLK_TCK"
+        )
+
+    def ours(pid: int) -> bool:
+        while pid not in (0, 1, os.getpid()):
+            pid = parents.get(pid, 0)
+        return pid == os.getpid()
+
+    return sum(seconds for pid, seconds in spent.items() if ours(pid))
 
 
 def compare(rounds: int) -> dict[str, Any]:
@@ -93,11 +118,15 @@ def compare(rounds: int) -> dict[str, Any]:
             f"  {name:16} {pace[name]:>9,.0f} env steps/s per policy, {updates:.2f} updates per "
             f"cycle; learner: learning {working:.0%}, waiting {waiting:.0%}, moving {moving:.0%}"
         )
+    cpu = {name: statistics.median(r["cpu_us_per_step"] for r in rs) for name, rs in found.items()}
+    for name, value in cpu.items():
+        ratio = cpu["ray, 1 shard"] / value
+        print(f"  {name:16} {value:>9.1f} us of CPU per env step; ray takes {ratio:.2f} x that")
     ratios = {name: pace[name] / pace["ray, 1 shard"] for name in list(cases)[:2]}
     verdict = "met" if max(ratios.values()) <= TARGET else "MISSED"
     told = ", ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios.items())
     print(f"  times as fast as ray: {told}; target: the faster one <= {TARGET}: {verdict}")
-    return {"pace": pace, "ratios": ratios, "runs": found}
+    return {"pace": pace, "cpu": cpu, "ratios": ratios, "runs": found}
 
 
 def chunk(of: Settings, actor: int, number: int) -> Chunk:
