@@ -344,6 +344,19 @@ def test_the_rarest_row_of_a_batch_has_weight_one():
     assert importance(batch).weight.tolist() == [[0.25, 0.5, 1.0, 0.0]]
 
 
+@pytest.mark.parametrize("sampler", ["uniform", "prioritized", "stratified", "recent"])
+@pytest.mark.parametrize("of", [BASE, ALONE], ids=["2 actors", "1 actor"])
+def test_a_shard_may_be_dealt_nothing(tmp_path, of, sampler):
+    shard = make_shard(dqn(of, sampler=sampler), tmp_path)
+    assert shard.draw(range(1), np.array([[0]]), 0).reward.shape == (0,)
+    for number in range(4):
+        for actor in shard.actors:
+            shard.append(chunk(actor, number))
+    batch = shard.draw(range(1), np.array([[0], [3], [0]]), 0)
+    assert batch.reward.shape == (3,)
+    assert shard.draw(range(1), np.array([[0], [0]]), 3).reward.shape == (0,)
+
+
 def test_priorities_find_their_shard_and_their_row(tmp_path):
     of = dqn(BASE, sampler="prioritized", alpha=1.0)
     shard = make_shard(of, tmp_path)

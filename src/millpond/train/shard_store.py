@@ -126,6 +126,8 @@ class PondStore:
 
     def draw(self, policy: int, number: int, key: Sequence[int]) -> Batch:
         actors = list(self.rings)
+        if not number:
+            return self._blank(0)  # all of the batch was dealt to other shards
         if len(actors) == 1:
             return self._from(actors[0], policy, number)
         masses = np.array([self.rings[actor][policy].mass for actor in actors])
@@ -136,8 +138,6 @@ class PondStore:
             for actor, count in zip(actors, np.bincount(which, None, len(actors)), strict=True)
             if count
         ]
-        if not parts:
-            return self._blank(0)
         # A row's place in the batch must not tell its actor: several updates share one draw.
         back = np.empty(number, np.int64)
         back[np.argsort(which, kind="stable")] = np.arange(number)
