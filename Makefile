@@ -6,12 +6,14 @@ ONLY ?= replay
 
 PAGES := docs/tutorial.md docs/seed-analysis.md $(wildcard docs/how-to/*.md)
 
-.PHONY: help setup demo demo-pqn test test-full check bench bench-gpu docs docs-pages docs-code lock clean
+.PHONY: help setup demo demo-pqn ray-demo test test-ray test-full check bench bench-gpu docs docs-pages docs-code lock clean
 help:
 	@echo "make setup      set up .venv: everything else does it by itself"
 	@echo "make demo       set up and train a small mixture on MinAtar Breakout, with a live page, report and curve"
 	@echo "make demo-pqn   the same for a single PQN agent (one to two minutes)"
+	@echo "make ray-demo   set up with Ray and train on a local Ray: two actors, two replay shards"
 	@echo "make test       set up and run the tests"
+	@echo "make test-ray   the tests of mode ray, with faults, on a Ray of two nodes on this machine"
 	@echo "make check      ruff and pyright"
 	@echo "make docs       build the documentation into build/docs, check its links, run its code"
 	@echo "make test-full  long property, soak and fault tests"
@@ -19,6 +21,7 @@ help:
 	@echo "make bench ONLY=lake        the same for replay on disk, with recorded Atari play"
 	@echo "make bench ONLY=channel     rows between two processes against the peers, with torn rows counted"
 	@echo "make bench ONLY=processes   actors and learners at the same time against in turn"
+	@echo "make bench ONLY=ray         mode ray against processes, and rows/s with 1, 2, 4 shards"
 	@echo "make bench ONLY=patches     a convolution as one matmul against lax.conv"
 	@echo "make bench ONLY=pqn         PQN against a bare single-file one"
 	@echo "make bench ONLY=watch       the live page: answers, updates, and what it costs a run"
@@ -42,6 +45,17 @@ demo: .venv/ready
 demo-pqn: .venv/ready
 	$(BIN)/millpond train minatar/breakout --steps 400000 --eval-every 40000 \
 		--pqn.epochs 4 --pqn.optimizer.rate.start 1e-3
+
+# What only mode ray needs; names and versions in tests_ray/requirements.lock.
+.venv/ray: .venv/ready tests_ray/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests_ray/requirements.lock
+	touch $@
+
+ray-demo: .venv/ray
+	$(BIN)/millpond train treasurehunt-small --mode ray --actors 2 --replay-shards 2
+
+test-ray: .venv/ray
+	$(BIN)/python -m pytest -q tests_ray
 
 test: .venv/ready
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
@@ -70,8 +84,9 @@ docs-pages: .venv/docs
 docs-code: .venv/ready
 	$(BIN)/python docs/run_blocks.py $(PAGES)
 
-bench: .venv/ready
-	$(BIN)/python bench/$(ONLY).py
+# mode ray needs Ray; no other benchmark does.
+bench: $(if $(filter ray,$(ONLY)),.venv/ray,.venv/ready)
+	$(BIN)/python $(firstword $(wildcard bench/$(ONLY)_bench.py) bench/$(ONLY).py)
 
 # On a machine with a CUDA build of jax, which the lock does not hold: GPU_PYTHON names it.
 GPU_PYTHON ?= $(PYTHON)
@@ -81,7 +96,7 @@ bench-gpu:
 # Pin what is installed now. Names and versions only: no index addresses, no local paths.
 lock: .venv/ready
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v " @ " \
-	    | grep -vxFf docs/requirements.lock > requirements.lock
+	    | grep -vxF -f docs/requirements.lock -f tests_ray/requirements.lock > requirements.lock
 
 clean:
 	rm -rf .venv runs build

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from ..envs import env_names, spec_of
@@ -43,7 +44,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="with --mode lockstep: run the sequential twin too and compare the two bit by bit",
+        help="with --mode lockstep or ray: take turns, run the sequential twin too, compare bits",
     )
     parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
     known, rest = parser.parse_known_args(args)
@@ -58,12 +59,15 @@ def main(args: Sequence[str]) -> int:
         return 0 if wanted else 2
     settings = parse_train(settings_for(known.env, known.preset), rest)
     if known.check:
-        if settings.mode != "lockstep":
-            raise BadConfig(f"--check: compares mode lockstep, got {settings.mode}")
-        crew = dataclasses.replace(settings.crew, trace=True)
+        if settings.mode not in ("lockstep", "ray"):
+            raise BadConfig(f"--check: compares modes lockstep and ray, got {settings.mode}")
+        on_ray = settings.mode == "ray"
+        crew = dataclasses.replace(settings.crew, trace=True, lockstep=on_ray)
         settings = dataclasses.replace(settings, crew=crew)
     # What is not installed or cannot be learned from is told before there is a folder.
     spec_of(settings.world)
+    if settings.mode == "ray":
+        import_module("millpond.cluster.ray").import_ray()
     if settings.from_lake:
         open_source(settings)
     if settings.track:

@@ -32,11 +32,9 @@ def policy_lag(evidence: Evidence) -> Verdict:
 def lag_bound(evidence: Evidence) -> int:
     """What credits allow: rows that wait in channels, and the cycle that is under way."""
     settings = evidence.settings
-    if settings.mode != "processes":
-        return 0  # everybody waits for everybody
     # Rows of a lost incarnation wait in a channel of their own.
-    channels = 2 if evidence.losses else 1
-    return (channels * settings.crew.credits + 1) * settings.dqn.updates
+    again = settings.crew.credits if evidence.losses and settings.mode == "processes" else 0
+    return (settings.ahead + again) * settings.dqn.updates  # 0: everybody waits for everybody
 
 
 def epsilon_applied(evidence: Evidence) -> Verdict:
@@ -62,7 +60,7 @@ def _after_losses(evidence: Evidence) -> float:
     if not losses:
         return 0.0
     settings, dqn = evidence.settings, evidence.settings.dqn
-    cycles = losses * (settings.crew.credits + 1) * settings.envs * dqn.update_every
+    cycles = losses * settings.ahead * settings.envs * dqn.update_every
     steps = np.linspace(0, settings.steps, 1000).astype(np.uint32)
     before = dqn.epsilon.at(steps, settings.steps)
     after = dqn.epsilon.at(steps + np.uint32(cycles), settings.steps)

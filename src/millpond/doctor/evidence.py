@@ -53,7 +53,7 @@ class Evidence:
     @property
     def in_processes(self) -> bool:
         """Whether actors and learners are processes of their own."""
-        return self.settings.mode in ("lockstep", "processes")
+        return self.settings.mode in ("lockstep", "processes", "ray")
 
     @property
     def losses(self) -> list[Line]:

@@ -40,7 +40,7 @@ def noise_scale(run: Run) -> list[float | None] | None:
     `noise_scale(Run.open(path))`.
     """
     settings, path = run.settings, run.resume_state
-    if settings.mode == "fused" or settings.replay != "pond":
+    if settings.mode == "fused" or settings.replay != "pond" or settings.shards:
         return None
     if not path.exists() or path.stat().st_size > _LARGEST:
         return None

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..errors import ChannelClosed
@@ -82,28 +81,3 @@ class Child:
         """Close what the parent holds of it."""
         self.wire.close()
         os.close(self.pidfd)
-
-
-def child_environment(threads: int, on_cpu: bool, compiled: Path) -> dict[str, str]:
-    """What a process is started with: few threads, so that processes do not fight for cores.
-
-    What one process has compiled the next one finds in `compiled`.
-    """
-    environment = dict(os.environ)
-    if "JAX_COMPILATION_CACHE_DIR" not in environment:
-        environment["JAX_COMPILATION_CACHE_DIR"] = str(compiled)
-        environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
-        environment["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
-    few = str(threads)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"):
-        environment[name] = few
-    flags = [environment.get("XLA_FLAGS", "")]
-    if threads == 1:
-        flags.append("--xla_cpu_multi_thread_eigen=false")
-    environment["XLA_FLAGS"] = " ".join(flags).strip()
-    environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    # Every result is waited for at once: handing the work to another thread would only cost.
-    environment["JAX_CPU_ENABLE_ASYNC_DISPATCH"] = "false"
-    if on_cpu:
-        environment["JAX_PLATFORMS"] = "cpu"
-    return environment

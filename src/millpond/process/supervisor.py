@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadConfig, ChannelBroken, ChannelClosed, LearnerLost, RunFailed, SpecMismatch
+from ..train.environment import child_environment
 from ..train.provenance import traced_spec
 from ..train.settings import Settings
 from .board import STARTING, WAITING, Board
 from .channel import Channel
-from .child import Child, child_environment
+from .child import Child
 from .memory import Canary
 from .part import params_template
 from .weights import Weights

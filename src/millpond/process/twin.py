@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import RunFailed
+from ..train.environment import child_environment
 from ..train.run import Run
 from ..train.sequential import LocalCrew
 from ..train.trace import Trace, read_trace
-from .child import child_environment
 
 
 class Comparison(NamedTuple):
@@ -67,7 +67,11 @@ def main() -> int:
     folder = run.path / "twin"
     folder.mkdir(exist_ok=True)
     Trace(folder).path.unlink(missing_ok=True)
-    settings = dataclasses.replace(run.settings, mode="sequential")
+    theirs = run.settings  # of mode lockstep, or of mode ray in lockstep
+    crew = dataclasses.replace(theirs.crew, lockstep=False)
+    settings = dataclasses.replace(
+        theirs, mode="sequential", address="", replay_shards=theirs.shards, crew=crew
+    )
     with LocalCrew.opened(settings, folder) as crew:
         crew.run(cycles)
     return 0

@@ -222,6 +222,16 @@ class HostPond:
         return int(np.minimum(self._ring.added, self.length).sum())
 
     @property
+    def mass(self) -> float:
+        """How much there is to draw from: the sum of priorities, or the rows that are stored.
+
+        0 while nothing can be drawn. Of several ponds each is drawn in proportion to its mass.
+        """
+        if not self.can_sample():
+            return 0.0
+        return self._tree.total if self._tree else float(self.size)
+
+    @property
     def nbytes(self) -> int:
         """Bytes held by the ring."""
         return self._ring.nbytes

@@ -188,6 +188,11 @@ class HostTree:
             above[nodes] = _sums(family.take(nodes, axis=0, mode="clip"))
             nodes = nodes // self.fan
 
+    @property
+    def total(self) -> float:
+        """The sum of all masses, as `draw` sees it."""
+        return float(self._top.cumsum()[-1])
+
     def rebuild(self, leaves: np.ndarray) -> None:
         """All sums from leaves[capacity]."""
         self.leaves[: self.capacity] = leaves

@@ -20,6 +20,7 @@ from .limiter import Limiter
 from .provenance import traced_spec
 from .replay import make_replay
 from .settings import Settings
+from .sharded import LocalShards, Shards, ShardStudy
 from .study import FOUND, HostStudy, PondStudy, Study
 from .trace import digest
 from .witness import Witness
@@ -61,10 +62,19 @@ class Learner:
 
     @staticmethod
     @contextlib.contextmanager
-    def opened(settings: Settings, policies: range, folder: Path) -> Generator[Learner]:
-        """Open the policies' replay, and close it at the end."""
+    def opened(
+        settings: Settings, policies: range, folder: Path, shards: Shards | None = None
+    ) -> Generator[Learner]:
+        """Open the policies' replay, and close it at the end; `shards` that are elsewhere stay."""
         spec, agent = traced_spec(settings.world), make_agent(settings)
         assert isinstance(agent, DQN)
+        if shards is not None:
+            yield Learner(settings, policies, ShardStudy(settings, agent, shards), agent)
+            return
+        if settings.shards:
+            with contextlib.closing(LocalShards(settings, policies, folder)) as here:
+                yield Learner(settings, policies, ShardStudy(settings, agent, here), agent)
+            return
         if settings.replay == "pond":
             yield Learner(settings, policies, PondStudy(settings, policies), agent)
             return

@@ -20,7 +20,7 @@ class CrewSettings:
     """How actors and learners work together, in modes other than `fused`."""
 
     learners: int = 1  # among which the policies are shared out; 0: one for each policy
-    credits: int = 4  # cycles that an actor may be ahead of a learner
+    credits: int = 4  # cycles (mode ray: chunks) that an actor may be ahead of a learner
     trace: bool = False  # keep a hash of every cycle, to compare two runs
     hang_s: float = 60.0  # a process that works and does not get on for so long is killed
     start_s: float = 300.0  # how long a process may take to start and compile
@@ -28,16 +28,25 @@ class CrewSettings:
     restarts: int = 1000  # of actors and learners in all, until the run stops
     threads: int = 1  # of each process
     pin: bool = False  # keep each process on cores of its own: for a machine of one run alone
+    lockstep: bool = False  # mode ray: one turn after the other, bit for bit `sequential`
+    chunk: int = 16  # mode ray: cycles that an actor ships at once, at most
+    ship_s: float = 0.2  # mode ray: an actor ships what it has after so long
+    prefetch: int = 1  # mode ray: packs of rows and batches that a learner fetches ahead
+    gpus: float = 0.0  # mode ray: GPUs of each learner
+    store_mb: int = 512  # mode ray: shared memory of a local Ray
 
     def __post_init__(self) -> None:
         if self.learners < 0:
             raise BadConfig(f"crew: learners must be 0 or more, got {self.learners}")
-        for name in ("credits", "hang_s", "start_s", "failures", "threads"):
+        above = ("credits", "hang_s", "start_s", "failures", "threads", "chunk", "ship_s")
+        for name in (*above, "prefetch", "store_mb"):
             if getattr(self, name) <= 0:
                 raise BadConfig(f"crew: {name} must be above 0, got {getattr(self, name)}")
+        if self.gpus < 0:
+            raise BadConfig(f"crew: gpus must be 0 or more, got {self.gpus}")
 
 
-Mode = Literal["fused", "sequential", "lockstep", "processes"]
+Mode = Literal["fused", "sequential", "lockstep", "processes", "ray"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,8 @@ class Settings:
     replay: Literal["pond", "host", "lake"] = "pond"  # where DQN keeps its rows
     mode: Mode = "fused"  # docs/processes.md tells them apart
     actors: int = 1  # in modes other than fused; each has an equal share of the envs
+    replay_shards: int = 0  # parts of the replay, each of some actors; modes ray and sequential
+    address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
     from_lake: str = ""  # learn from this Lake alone; `steps` then counts updates
     network: Network = field(default_factory=Network)
     dqn: DQNSettings = field(default_factory=DQNSettings)
@@ -117,11 +128,21 @@ class Settings:
 
     def _check_crew(self) -> None:
         """Refuse what actors and learners apart from each other cannot do."""
+        if self.replay_shards and self.mode not in ("ray", "sequential"):
+            raise BadConfig(
+                f"replay_shards: mode {self.mode} keeps its replay in one piece, got "
+                f"{self.replay_shards}; use --mode ray, or sequential for the same in one process"
+            )
+        if self.mode != "ray" and (self.address or self.crew.lockstep):
+            raise BadConfig(
+                f"address, crew.lockstep: settings of mode ray, got mode {self.mode}; use --mode "
+                "ray, or --mode lockstep for lockstep without Ray"
+            )
         if self.mode == "fused":
             if self.actors != 1:
                 raise BadConfig(
                     f"actors: one program acts in mode fused, got {self.actors}; "
-                    "use --mode processes, lockstep or sequential"
+                    "use --mode processes, lockstep, sequential or ray"
                 )
             return
         if self.agent != "dqn":
@@ -138,6 +159,11 @@ class Settings:
             raise BadConfig(
                 f"actors: {self.envs} envs cannot be shared equally among {self.actors} actors"
             )
+        if not 0 <= self.replay_shards <= self.actors:
+            raise BadConfig(
+                f"replay_shards: each keeps the rows of one actor or more, so at most "
+                f"{self.actors}, got {self.replay_shards}; use fewer shards or more --actors"
+            )
 
     @property
     def policies(self) -> int:
@@ -150,6 +176,28 @@ class Settings:
         number = min(self.policies, self.crew.learners or self.policies)
         edges = [self.policies * i // number for i in range(number + 1)]
         return [range(*pair) for pair in itertools.pairwise(edges)]
+
+    @property
+    def shards(self) -> int:
+        """Parts of the replay that stand apart from the learners; 0: each learner has its own."""
+        return max(1, self.replay_shards) if self.mode == "ray" else self.replay_shards
+
+    @property
+    def chunk(self) -> int:
+        """Cycles that an actor ships at once, at most. A longer one would overwrite itself."""
+        cycles = self.dqn.capacity // self.envs // self.dqn.update_every
+        return 1 if self.crew.lockstep else max(1, min(self.crew.chunk, cycles // 2))
+
+    @property
+    def ahead(self) -> int:
+        """Cycles by which the parameters that act may be behind the learner, at most."""
+        crew = self.crew
+        if self.mode == "processes":
+            return crew.credits + 1
+        if self.mode != "ray" or crew.lockstep:
+            return 0
+        # On their way and being acted; fetched, being fetched, being learned; not published yet.
+        return (crew.credits + 1 + crew.prefetch + 2 + 1) * self.chunk
 
     @property
     def on_device(self) -> bool:

@@ -190,18 +190,16 @@ class HostStudy:
         self, agent: AgentState, rows: Rows, cycle: int, updates: int, steps: np.ndarray
     ) -> tuple[AgentState, Lesson | None, Any]:
         dqn = self.settings.dqn
-        for policy, replay in enumerate(self.replays):
-            for turn in range(len(rows.reward)):
-                replay.add(jax.tree.map(lambda leaf, t=turn, p=policy: leaf[t, p][None], rows))
+        self.store(rows)
         lessons: list[Lesson] = []
         evidence = None
         for number in range(updates):
-            batches = [replay.sample(cycle * dqn.updates + number) for replay in self.replays]
-            batch = _joined(batches)
+            batch = self.draw(cycle * dqn.updates + number)
+            if batch is None:
+                break
             agent, errors, lesson = self._update(agent, batch, steps)
             if dqn.sampler == "prioritized":
-                for policy, (replay, one) in enumerate(zip(self.replays, batches, strict=True)):
-                    replay.rank(one.draw, np.asarray(errors)[policy][None] + np.float32(1e-6))
+                self.rank(batch.draw, np.asarray(errors) + np.float32(1e-6))
             # Row ids of the host are 64-bit numbers, which JAX would cut.
             lesson = jax.device_get(lesson)._replace(row=np.asarray(batch.draw.row))
             lessons.append(jax.tree.map(lambda leaf: leaf[:, None], lesson))
@@ -211,6 +209,22 @@ class HostStudy:
                 break
         lesson = jax.tree.map(lambda *some: np.concatenate(some, 1), *lessons) if lessons else None
         return agent, lesson, evidence
+
+    def store(self, rows: Rows) -> None:
+        """Keep one cycle's rows [time, policies, env]."""
+        for policy, replay in enumerate(self.replays):
+            for turn in range(len(rows.reward)):
+                replay.add(jax.tree.map(lambda leaf, t=turn, p=policy: leaf[t, p][None], rows))
+
+    def draw(self, turn: int) -> Batch | None:
+        """A batch [policies, batch] for update `turn`; None: there is nothing to draw from."""
+        return _joined([replay.sample(turn) for replay in self.replays])
+
+    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+        """New priorities [policies, batch]."""
+        for policy, replay in enumerate(self.replays):
+            one = jax.tree.map(lambda leaf, p=policy: leaf[p][None], draw)
+            replay.rank(one, errors[policy][None])
 
     def cut(self, envs: np.ndarray) -> None:
         for replay in self.replays:

@@ -115,7 +115,8 @@ class Witness:
         if self.settings.replay == "lake":
             return  # a Lake outlives the run, so its row ids are not our turns
         ids = Draw(lesson.stream, lesson.row, None).ids()
-        known = mask & (ids >= self.known)
+        # A shard may hold rows that were not shown here yet: they are drawn, and not counted.
+        known = mask & (ids >= self.known) & (ids < self.turn)
         policy = np.nonzero(known)[0]
         self._drawn[ids[known] % self.length, policy, lesson.stream[known]] = True
         self._last = lesson
@@ -151,7 +152,8 @@ class Witness:
         last = Lesson(*(leaf[policy, -1] for leaf in lesson))
         ids = Draw(last.stream, last.row, None).ids()
         oldest = max(self.known, self.turn - self.length)
-        for i in np.flatnonzero(last.mask & (ids >= oldest))[:_CHECKED]:
+        seen = (ids >= oldest) & (ids < self.turn - self.settings.dqn.n_step)
+        for i in np.flatnonzero(last.mask & seen)[:_CHECKED]:
             reward, discount = self._return_from(policy, int(ids[i]), int(last.stream[i]))
             checked += 1
             wrong += not (

@@ -1,0 +1,154 @@
+"""`ActorPart`: an actor that ships its rows in chunks: act some cycles, append, pull parameters."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import ChannelClosed
+from ..rows import Rows
+from ..train.actor import make_actor
+from ..train.ledger import ChunkId
+from ..train.settings import Settings
+from ..train.shard_store import Chunk
+from ..train.trace import digest
+from .outbox import Outbox
+from .transport import Lost, Sink, Weights
+from .turnstile import Stopwatch, Turnstile
+
+_SLICE_S = 0.2  # how long one wait may take before it is looked around
+
+
+class ActorPart:
+    """`part.run(goal)` acts up to a cycle in one thread; everything else may be asked by others."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        index: int,
+        incarnation: int,
+        cycle: int,
+        steps: np.ndarray,
+        sink: Sink,
+        weights: Weights,
+    ) -> None:
+        crew = settings.crew
+        self.settings, self.index, self.incarnation = settings, index, incarnation
+        self.cycle, self.number = cycle, 0
+        self.weights = weights
+        self.actor = make_actor(settings, index, incarnation, steps)
+        self.outbox = Outbox(sink, crew.credits, crew.start_s)
+        self.params: list[Any] = [None] * len(settings.groups)
+        self.versions = np.full(len(settings.groups), -1, np.int64)
+        self.rows = 0  # hash of the newest rows, if the run keeps a trace
+        self.watch, self._door = Stopwatch(), Turnstile()
+        self._hold = False
+        self._idle = threading.Condition()
+        self._running = False
+
+    def run(self, goal: int) -> tuple[int, int]:
+        """Act until `goal` and all is taken, or until a pause: the cycle, and the rows' hash."""
+        with self._idle:
+            self._running, self._hold = True, False
+        try:
+            while self.cycle < goal and not self._hold:
+                if self.outbox.full:
+                    self._wait()
+                    continue
+                with self._door.step():
+                    self._chunk(goal)
+            while not self.outbox.empty and not self._hold:
+                self._wait()
+        finally:
+            self.watch.now("waiting")
+            with self._idle:
+                self._running = False
+                self._idle.notify_all()
+        return self.cycle, self.rows
+
+    def _wait(self) -> None:
+        self.watch.now("waiting")
+        self.outbox.tend(_SLICE_S)
+
+    def _chunk(self, goal: int) -> None:
+        self.watch.now("moving")
+        self.outbox.tend(0.0)
+        self._pull()
+        if any(params is None for params in self.params):
+            return  # a pause came before the first parameters did
+        versions = np.repeat(self.versions, [len(group) for group in self.settings.groups])
+        self.watch.now("working")
+        blocks: list[Rows] = []
+        most, began = min(self.settings.chunk, goal - self.cycle), time.monotonic()
+        while len(blocks) < most and not (blocks and self._over(began)):
+            blocks.append(self.actor.cycle(tuple(self.params), versions))
+            self.watch.now("working")
+        rows = blocks[0] if len(blocks) == 1 else jax.tree.map(_joined, *blocks)
+        if self.settings.crew.trace:
+            self.rows = digest(blocks[-1])
+        self.watch.now("moving")
+        id_ = ChunkId(self.index, self.incarnation, self.number)
+        oldest, steps = self.outbox.oldest(self.number), np.array(self.actor.steps)
+        self.outbox.put(Chunk(id_, oldest, self.cycle, len(blocks), steps, rows))
+        self.number += 1
+        self.cycle += len(blocks)
+
+    def _over(self, began: float) -> bool:
+        return self._hold or time.monotonic() - began > self.settings.crew.ship_s
+
+    def _pull(self) -> None:
+        deadline = time.monotonic() + self.settings.crew.start_s
+        while True:
+            try:
+                for learner, found in enumerate(self.weights.pull(self.versions.tolist())):
+                    if found is not None:
+                        self.versions[learner], self.params[learner] = found
+            except Lost:
+                pass  # it comes back; until then the parameters at hand will do
+            if self._hold or all(params is not None for params in self.params):
+                return
+            if time.monotonic() > deadline:
+                raise ChannelClosed(
+                    f"actor {self.index}: no learner has published parameters within "
+                    f"{self.settings.crew.start_s:g} s; see why it does not start, or raise "
+                    "--crew.start-s"
+                )
+            self.watch.now("waiting")
+            time.sleep(0.05)
+
+    def pause(self, timeout: float) -> int:
+        """Stop after the cycle that is under way: where that is."""
+        with self._idle:
+            self._hold = True
+            if not self._idle.wait_for(lambda: not self._running, timeout):
+                raise ChannelClosed(f"actor {self.index}: it did not pause within {timeout:g} s")
+        return self.cycle
+
+    def report(self) -> dict[str, np.ndarray]:
+        """What happened since the last report."""
+        with self._door.between():
+            return {name: np.asarray(a) for name, a in self.actor.report()._asdict().items()}
+
+    def export(self) -> dict[str, np.ndarray]:
+        """The whole state."""
+        with self._door.between():
+            return self.actor.export()
+
+    def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Go on from an exported state; False if the envs had to begin anew."""
+        with self._door.between():
+            self.cycle = cycle
+            return self.actor.restore(arrays)
+
+    def close(self) -> None:
+        """Let go of the envs."""
+        self.actor.close()
+
+
+def _joined(*leaves: Any) -> np.ndarray:
+    return np.concatenate(leaves)

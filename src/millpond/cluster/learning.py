@@ -1,0 +1,184 @@
+"""`LearnerPart`: a learner whose rows and batches come from shards elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..rows import Batch, Draw, Rows
+from ..train.checkpoint import named_leaves
+from ..train.learner import Learner
+from ..train.settings import Settings
+from ..train.sharded import apart, together
+from .packs import Packs
+from .transport import Lost, Source, Weights
+from .turnstile import Stopwatch, Turnstile
+
+_SLICE_S = 1.0  # how long a wait may take before parameters are offered again
+
+
+class RemoteShards:
+    """`Shards` that stand elsewhere: rows are there already, batches have come with a pack."""
+
+    def __init__(self, source: Source, number: int) -> None:
+        self.source, self.number, self.cycle = source, number, 0
+        self.batches: dict[int, Batch] = {}
+
+    def store(self, rows: Rows) -> None:
+        self.cycle += 1
+
+    def draw(self, turn: int) -> Batch | None:
+        return self.batches.pop(turn, None)
+
+    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+        with contextlib.suppress(Lost):  # rows and priorities went with the shard
+            self.source.rank(draw, errors)
+
+    def cut(self, actors: Sequence[int]) -> None:
+        for actor in actors:
+            self.source.cut(actor, self.cycle)
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        return together(self.source.export(), self.cycle)
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        self.cycle, parts = apart(arrays, self.number)
+        self.batches = {}
+        self.source.restore(self.cycle, parts)
+
+
+class LearnerPart:
+    """`part.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
+
+    def __init__(
+        self, settings: Settings, index: int, folder: Path, source: Source, weights: Weights
+    ) -> None:
+        self.settings, self.index, self.weights = settings, index, weights
+        self.policies, self.source = settings.groups[index], source
+        self.shards = RemoteShards(source, settings.shards)
+        self._stack = contextlib.ExitStack()
+        self.learner = self._stack.enter_context(
+            Learner.opened(settings, self.policies, folder, self.shards)
+        )
+        self.watch, self._door = Stopwatch(), Turnstile()
+        self._moved = threading.Condition()
+        self.goal, self.published = 0, -1
+        self.packs: Packs | None = None
+        self._publish()
+
+    @property
+    def cycle(self) -> int:
+        """Cycles taken."""
+        return self.learner.cycles
+
+    def run(self, goal: int) -> tuple[int, list[dict[str, int]]]:
+        """Learn until the goal, which may change meanwhile: the cycle, and the trace's hashes."""
+        self.goal = goal
+        crew = self.settings.crew
+        if self.packs is None:
+            ahead = 0 if crew.lockstep else crew.prefetch
+            self.packs = Packs(self.settings, self.policies, self.source, self.cycle, ahead)
+        while self.cycle < self.goal and not self.learner.bad:
+            self.watch.now("waiting")
+            pack = self.packs.take(_SLICE_S)
+            if pack is None:
+                self._publish(again=True)  # who keeps them may have been lost, and actors wait
+                continue
+            turns = self.settings.dqn.update_every
+            for number in range(pack.cycles):
+                if self.learner.bad:
+                    break
+                time_ = slice(number * turns, (number + 1) * turns)
+                rows = jax.tree.map(lambda leaf, t=time_: leaf[t], pack.rows)
+                with self._door.step():
+                    self.watch.now("working")
+                    for cycle, actor in pack.cuts:
+                        if cycle == pack.first + number:
+                            self.learner.cut(actor)
+                    self.shards.batches |= pack.batches
+                    self.learner.cycle(rows)
+            self.shards.batches = {}
+            self.watch.now("moving")
+            self._publish()
+            with self._moved:
+                self._moved.notify_all()
+        self.watch.now("waiting")
+        trace = self.settings.crew.trace
+        return self.cycle, self.learner.traced() if trace else []
+
+    def _publish(self, again: bool = False) -> None:
+        """Give parameters to the actors, if they are new or may have been lost."""
+        version = self.learner.version
+        if version == self.published and not again:
+            return
+        with contextlib.suppress(Lost):  # offered again as soon as there is time
+            self.weights.publish(self.index, version, jax.device_get(self.learner.params))
+            self.published = version
+
+    def reach(self, cycle: int, timeout: float) -> int:
+        """Wait until so many cycles are taken, or a policy is bad, or time is up: where we are."""
+        deadline = time.monotonic() + timeout
+        with self._moved:
+            while self.cycle < cycle and not self.learner.bad:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._moved.wait(left)
+        return self.cycle
+
+    def report(self) -> list[dict[str, Any]]:
+        """Of each policy what happened since the last report."""
+        with self._door.between():
+            return [progress._asdict() for progress in self.learner.report()]
+
+    @property
+    def params(self) -> Any:
+        """The parameters, [policies], on the host."""
+        with self._door.between():
+            return jax.device_get(self.learner.params)
+
+    def batch(self) -> dict[str, np.ndarray]:
+        """The batch of the first update that was not finite; empty if all were."""
+        found = named_leaves(self.learner.batch) if self.learner.bad else []
+        return {name: np.asarray(leaf) for name, leaf in found}
+
+    def stood(self, actor: int) -> tuple[int, np.ndarray]:
+        """The cycle before which all rows are here, and the env steps of an actor up to there."""
+        packs = self.packs
+        if packs is not None:
+            self.reach(packs.first, _SLICE_S * 10)  # what was fetched is learned from first
+        with self._door.between():
+            first = packs.first if packs else self.cycle
+            return first, self.learner.witness.steps[:, actor].astype(np.uint32)
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """The whole state of each policy."""
+        with self._door.between():
+            return self.learner.export()
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from an exported state."""
+        if self.packs is not None:
+            self.packs.close()
+            self.packs = None
+        with self._door.between():
+            self.learner.restore(arrays)
+        self._publish(again=True)
+
+    def cut(self, actor: int) -> None:
+        """An actor's envs begin anew."""
+        with self._door.between():
+            self.learner.cut(actor)
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        if self.packs is not None:
+            self.packs.close()
+        self._stack.close()

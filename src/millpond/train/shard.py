@@ -1,0 +1,217 @@
+"""`Shard`: a part of the replay that stands apart from the learners, for some of the actors.
+
+Actors append chunks; a learner collects what is narrow of the rows (rewards, flags, provenance),
+cycle by cycle, and draws batches. Observations go from actor to shard and from shard to learner
+in batches alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..rows import Batch, Draw, Rows
+from .ledger import Judgement, Ledger
+from .provenance import traced_spec
+from .settings import Settings
+from .shard_store import Chunk, LakeStore, PondStore
+
+_DRAW = 7_919  # keeps the chance of draws apart from all others
+
+
+class Collected(NamedTuple):
+    """Some cycles of all actors of a shard, without what is wide."""
+
+    cycles: int
+    rows: Rows | None  # [cycles * turns, policies, envs of these actors]; no obs
+    cuts: list[tuple[int, int]]  # (cycle, actor): the actor began anew before it
+    masses: np.ndarray  # float64[policies], after these rows or later ones
+
+
+class Stood(NamedTuple):
+    """How far an actor's rows go here."""
+
+    cycle: int
+    steps: np.ndarray  # uint32[policies]
+
+
+class _Piece(NamedTuple):
+    first: int
+    stop: int
+    anew: bool
+    rows: Rows
+
+
+class Shard:
+    """`shard.append(chunk)` by actors, in any order and any number of times; then `collect`.
+
+    What processes of one `session` store in a Lake goes on without a cut; another begins after one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        index: int,
+        policies: range,
+        folder: Path,
+        session: str,
+    ) -> None:
+        self.settings, self.index, self.policies = settings, index, policies
+        self.actors = actors_of(settings, index)
+        self.turns = settings.dqn.update_every
+        spec = traced_spec(settings.world)
+        self.ledger, self._stood = Ledger(), dict[int, Stood]()
+        if settings.replay == "lake":
+            folder.mkdir(parents=True, exist_ok=True)
+            self.store = LakeStore(settings, spec, self.actors, policies, folder, session)
+            self._remember(self.store)
+        else:
+            self.store = PondStore(settings, spec, self.actors, policies)
+        self._pending: dict[int, list[_Piece]] = {actor: [] for actor in self.actors}
+        self._taken = 0
+        self.counts = {"chunks": 0, "rows": 0, "again": 0, "refused": 0, "drawn": 0}
+
+    def _remember(self, store: LakeStore) -> None:
+        """What a process before this one had stored in the same session."""
+        known: dict[int, tuple[int, int]] = {}
+        for actor, note in store.known().items():
+            _, incarnation, number = note["id"]
+            known[actor] = (incarnation, number + bool(note["whole"]))
+            if note["whole"]:
+                self._stood[actor] = Stood(note["stop"], np.array(note["steps"], np.uint32))
+        self.ledger = Ledger(known)
+
+    def append(self, chunk: Chunk) -> Judgement:
+        """Store a copy of a chunk, once."""
+        judgement = self.ledger.judge(chunk.id, chunk.oldest)
+        if judgement == "new":
+            self.store.add(chunk)
+            self.ledger.took(chunk.id)
+            self._stood[chunk.id.actor] = Stood(chunk.stop, np.array(chunk.steps))
+            self.counts["chunks"] += 1
+            self.counts["rows"] += chunk.rows.reward.size
+        elif judgement == "known":
+            self.counts["again"] += 1
+        else:
+            self.counts["refused"] += 1
+            return judgement
+        # Known rows may still be news to the learner: they were stored by a process before this.
+        pieces = self._pending[chunk.id.actor]
+        if chunk.stop > self._taken and all(piece.first != chunk.first for piece in pieces):
+            pieces.append(_Piece(chunk.first, chunk.stop, chunk.anew, narrow(chunk.rows)))
+            pieces.sort(key=lambda piece: piece.first)  # an older one may come again, later
+        return judgement
+
+    def available(self, first: int) -> int:
+        """Whole cycles from `first` on that every actor here has sent."""
+        ends: list[int] = []
+        for pieces in self._pending.values():
+            end = first
+            for piece in pieces:
+                if piece.first <= end < piece.stop:
+                    end = piece.stop
+            ends.append(end)
+        return min(ends) - first
+
+    def collect(self, first: int, most: int, policies: range) -> Collected:
+        """At most so many cycles from `first` on."""
+        number = min(most, self.available(first))
+        masses = self.store.masses()[self._local(policies)]
+        if number <= 0:
+            return Collected(0, None, [], masses)
+        parts: list[Rows] = []
+        cuts: list[tuple[int, int]] = []
+        for actor, pieces in self._pending.items():
+            mine: list[Rows] = []
+            for piece in pieces:
+                low, high = max(first, piece.first), min(first + number, piece.stop)
+                if low >= high:
+                    continue
+                if piece.anew and low == piece.first:
+                    cuts.append((low, actor))
+                time = slice((low - piece.first) * self.turns, (high - piece.first) * self.turns)
+                mine.append(jax.tree.map(lambda leaf, t=time: leaf[t], piece.rows))
+            parts.append(jax.tree.map(lambda *leaves: np.concatenate(leaves), *mine))
+        rows = jax.tree.map(lambda *leaves: np.concatenate(leaves, 2), *parts)
+        local = self._local(policies)
+        rows = jax.tree.map(lambda leaf: leaf[:, local], rows)
+        return Collected(number, rows, cuts, masses)
+
+    def take(self, cycle: int) -> None:
+        """All learners have what came before `cycle`: it need not be shown again."""
+        self._taken = max(self._taken, cycle)
+        for actor, pieces in self._pending.items():
+            self._pending[actor] = [piece for piece in pieces if piece.stop > self._taken]
+
+    def draw(self, policies: range, counts: np.ndarray, turn: int) -> Batch:
+        """[counts.sum()] transitions, policy by policy: counts int64[updates, policies]."""
+        parts: list[Batch] = []
+        for policy, number in zip(policies, counts.sum(0).tolist(), strict=True):
+            local = policy - self.policies.start
+            key = (self.settings.seed, _DRAW, self.index, policy, turn)
+            parts.append(self.store.draw(local, number, key))
+        self.counts["drawn"] += int(counts.sum())
+        if len(parts) == 1:
+            return parts[0]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def rank(self, policies: range, draw: Draw, errors: np.ndarray) -> None:
+        """New priorities [policies, batch] of rows that were drawn here; others are left alone."""
+        for policy in policies:
+            one = Draw(*(leaf[policy - policies.start] for leaf in draw))
+            error = errors[policy - policies.start]
+            self.store.rank(policy - self.policies.start, one, error)
+
+    def cut(self, actor: int, cycle: int | None = None) -> None:
+        """An actor goes on anew after `cycle`; if it has sent more since, that says so itself."""
+        stood = self._stood.get(actor)
+        if cycle is None or stood is None or stood.cycle <= cycle:
+            self.store.cut(actor)
+
+    def stood(self, actor: int) -> Stood | None:
+        """How far an actor's rows go; None if none are known here."""
+        return self._stood.get(actor)
+
+    def began(self, cycle: int) -> None:
+        """All go on from `cycle`; what was on its way before is forgotten."""
+        self._taken, self.ledger, self._stood = cycle, Ledger(), {}
+        self._pending = {actor: [] for actor in self.actors}
+
+    def stats(self) -> dict[str, Any]:
+        """What is stored here and what has come and gone."""
+        rows, nbytes = self.store.size()
+        return {"stored": rows, "bytes": nbytes, **self.counts}
+
+    def export(self, policies: range) -> list[dict[str, np.ndarray]]:
+        """The whole store of each policy."""
+        return [self.store.export(policy - self.policies.start) for policy in policies]
+
+    def restore(self, policies: range, arrays: list[Mapping[str, np.ndarray]]) -> None:
+        """Go on from exported stores."""
+        for policy, one in zip(policies, arrays, strict=True):
+            self.store.restore(policy - self.policies.start, one)
+
+    def close(self) -> None:
+        """Let go of files."""
+        self.store.close()
+
+    def _local(self, policies: range) -> slice:
+        return slice(policies.start - self.policies.start, policies.stop - self.policies.start)
+
+
+def actors_of(settings: Settings, shard: int) -> range:
+    """The actors whose rows a shard keeps."""
+    return range(shard, settings.actors, settings.shards)
+
+
+def narrow(rows: Rows) -> Rows:
+    """A copy of all that a learner must see of every row: no observations, no actions.
+
+    Rows from shared memory are views that pin it; a copy does not.
+    """
+    extras = {name: rows.extras[name] for name in ("policy_version", "epsilon")}
+    return jax.tree.map(np.array, rows._replace(obs=None, action=None, extras=extras))

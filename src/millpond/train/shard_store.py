@@ -1,0 +1,314 @@
+"""What a shard keeps its actors' rows in: a HostPond for each actor, or a Lake for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from ..errors import NotEnoughData
+from ..lake import Lake, Writer
+from ..replay import HostPond
+from ..rows import Batch, Draw, Rows, host_batch
+from ..spec import Spec
+from .ledger import ChunkId
+from .settings import Settings
+
+
+class Chunk(NamedTuple):
+    """Some cycles of one actor, on their way to a shard."""
+
+    id: ChunkId
+    oldest: int  # number of the oldest chunk that the actor still holds
+    first: int  # its first cycle
+    cycles: int
+    steps: np.ndarray  # uint32[policies]: env steps of the actor after it
+    rows: Rows  # [cycles * turns, policies, envs of the actor]
+
+    @property
+    def stop(self) -> int:
+        """The cycle after its last one."""
+        return self.first + self.cycles
+
+    @property
+    def anew(self) -> bool:
+        """Whether its envs began anew: nothing crosses from the rows before it."""
+        return self.id.number == 0 and self.id.incarnation > 0
+
+
+class Store(Protocol):
+    """Rows of several actors, drawn as if they were one ring for each policy."""
+
+    def add(self, chunk: Chunk) -> None:
+        """Keep a copy of a chunk's rows."""
+        ...
+
+    def cut(self, actor: int) -> None:
+        """Continuity is lost after an actor's newest rows."""
+        ...
+
+    def masses(self) -> np.ndarray:
+        """float64[policies]: how much there is to draw from."""
+        ...
+
+    def draw(self, policy: int, number: int, key: Sequence[int]) -> Batch:
+        """So many transitions; `draw.probability` is the mass of each."""
+        ...
+
+    def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
+        """New priorities."""
+        ...
+
+    def export(self, policy: int) -> dict[str, np.ndarray]:
+        """The whole state of a policy."""
+        ...
+
+    def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from an exported state."""
+        ...
+
+    def size(self) -> tuple[int, int]:
+        """Rows, and the bytes that they take."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files."""
+        ...
+
+
+class PondStore:
+    """A HostPond for each actor and policy: actors need not keep step. Gone with its process.
+
+    Streams are numbered over all actors of the run, rows by the turn in which they were acted.
+    """
+
+    def __init__(self, settings: Settings, spec: Spec, actors: range, policies: range) -> None:
+        dqn, self.width = settings.dqn, settings.envs // settings.actors
+        self.policies, self.turns = policies, dqn.update_every
+        self._blank = lambda number: host_batch(spec, settings.window.stack, number)
+        self.rings = {
+            actor: [
+                HostPond(
+                    spec,
+                    dqn.capacity // settings.envs * self.width,
+                    self.width,
+                    settings.window,
+                    settings.sampler,
+                    seed=(settings.seed * 1000 + policy) * 10_000 + actor,
+                )
+                for policy in policies
+            ]
+            for actor in actors
+        }
+        self.base = dict.fromkeys(actors, 0)  # the turn of each ring's first row
+
+    def add(self, chunk: Chunk) -> None:
+        rings = self.rings[chunk.id.actor]
+        if not rings[0].size:
+            self.base[chunk.id.actor] = chunk.first * self.turns
+        for policy, ring in enumerate(rings):
+            if chunk.anew:
+                ring.cut()
+            ring.add(_of(chunk.rows, policy))
+
+    def cut(self, actor: int) -> None:
+        for ring in self.rings[actor]:
+            ring.cut()
+
+    def masses(self) -> np.ndarray:
+        return np.array([[r.mass for r in rings] for rings in self.rings.values()]).sum(0)
+
+    def draw(self, policy: int, number: int, key: Sequence[int]) -> Batch:
+        actors = list(self.rings)
+        if not number:
+            return self._blank(0)  # all of the batch was dealt to other shards
+        if len(actors) == 1:
+            return self._from(actors[0], policy, number)
+        masses = np.array([self.rings[actor][policy].mass for actor in actors])
+        random = np.random.default_rng(list(key))
+        which = random.choice(len(actors), number, p=masses / masses.sum())
+        parts = [
+            self._from(actor, policy, count)
+            for actor, count in zip(actors, np.bincount(which, None, len(actors)), strict=True)
+            if count
+        ]
+        # A row's place in the batch must not tell its actor: several updates share one draw.
+        back = np.empty(number, np.int64)
+        back[np.argsort(which, kind="stable")] = np.arange(number)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[back], *parts)
+
+    def _from(self, actor: int, policy: int, number: int) -> Batch:
+        ring = self.rings[actor][policy]
+        mass = ring.mass
+        try:
+            batch = ring.sample(int(number))
+        except NotEnoughData:  # it is young and was cut: nothing of it may be trained on
+            batch = jax.tree.map(np.zeros_like, self._blank(int(number)))
+        stream, row, chance = batch.draw
+        stream += actor * self.width
+        row += self.base[actor]
+        chance *= mass
+        return batch
+
+    def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
+        actor_of = draw.stream // self.width
+        for actor, rings in self.rings.items():
+            mine = actor_of == actor
+            if mine.any():
+                stream, row = draw.stream[mine] - actor * self.width, draw.ids()[mine]
+                known = row >= self.base[actor]  # others belong to a shard that was lost
+                here = Draw(stream[known], row[known] - self.base[actor], None)
+                rings[policy].update_priorities(here, errors[mine][known])
+
+    def export(self, policy: int) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for actor, rings in self.rings.items():
+            found |= {f"{actor}/{name}": a for name, a in rings[policy].export().items()}
+            found[f"{actor}/base"] = np.array(self.base[actor], np.int64)
+        return found
+
+    def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
+        for actor, rings in self.rings.items():
+            begin = f"{actor}/"
+            mine = {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}
+            self.base[actor] = int(mine.pop("base"))
+            rings[policy].restore(mine)
+
+    def size(self) -> tuple[int, int]:
+        rings = [ring for rings in self.rings.values() for ring in rings]
+        return sum(ring.size for ring in rings), sum(ring.nbytes for ring in rings)
+
+    def close(self) -> None:
+        pass
+
+
+class LakeStore:
+    """A Lake for each policy, a writer group for each actor: what was committed outlives us.
+
+    Before a chunk is written, a note beside the Lake says which one it is and where its rows will
+    end. So whoever opens the Lake next knows whether it is in there, whole or in part.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        spec: Spec,
+        actors: range,
+        policies: range,
+        folder: Path,
+        session: str,
+    ) -> None:
+        self.settings, self.folder, self.session = settings, folder, session
+        self._blank = lambda number: host_batch(spec, settings.window.stack, number)
+        self._stack = contextlib.ExitStack()
+        width = settings.envs // settings.actors
+        self._least = len(actors) * width * (settings.window.n_step + 1)
+        notes = {actor: self._read_note(actor) for actor in actors}
+        self.lakes: list[Lake] = []
+        self.writers: dict[int, list[Writer]] = {actor: [] for actor in actors}
+        for policy in policies:
+            path = folder / f"policy-{policy}"
+            if path.exists():
+                lake = Lake.open(path, "a", spec)
+            else:
+                capacity = settings.dqn.capacity // settings.shards
+                lake = Lake.create(path, spec, capacity, groups=len(actors))
+            self.lakes.append(lake)
+            for actor in actors:
+                # Rows of this session follow each other, also if this process is a new one.
+                writer = lake.writer(f"actor-{actor}", width, continues=bool(notes[actor]))
+                self.writers[actor].append(self._stack.enter_context(writer))
+        self.notes = {actor: note for actor, note in notes.items() if note}
+
+    def _note_path(self, actor: int) -> Path:
+        return self.folder / f"actor-{actor}.json"
+
+    def _read_note(self, actor: int) -> dict[str, Any]:
+        path = self._note_path(actor)
+        note = json.loads(path.read_text(encoding="ascii")) if path.exists() else {}
+        return note if note.get("session") == self.session else {}
+
+    def known(self) -> dict[int, dict[str, Any]]:
+        """Of each actor with chunks of this session: the newest, and whether all of it is here."""
+        return {
+            actor: {**note, "whole": all((w.next_row >= note["end"]).all() for w in writers)}
+            for actor, writers in self.writers.items()
+            if (note := self.notes.get(actor))
+        }
+
+    def add(self, chunk: Chunk) -> None:
+        actor, time = chunk.id.actor, len(chunk.rows.reward)
+        writers = self.writers[actor]
+        note = self.notes.get(actor)
+        same = note is not None and tuple(note["id"]) == tuple(chunk.id)
+        if note is None or not same:
+            note = {
+                "session": self.session,
+                "id": list(chunk.id),
+                "stop": chunk.stop,
+                "steps": chunk.steps.tolist(),
+                "end": int(writers[0].next_row[0]) + time,
+            }
+            draft = self._note_path(actor).with_suffix(".tmp")
+            draft.write_text(json.dumps(note), encoding="ascii")
+            os.replace(draft, self._note_path(actor))
+            self.notes[actor] = note
+        for policy, writer in enumerate(writers):
+            rows = _of(chunk.rows, policy)
+            there = time - (note["end"] - writer.next_row)  # rows of this chunk, by stream
+            if chunk.anew and not there.any():
+                writer.cut()
+            if (there == there[0]).all():
+                writer.append(jax.tree.map(lambda leaf, t=int(there[0]): leaf[t:], rows))
+            else:
+                for env, begin in enumerate(there.tolist()):
+                    one = jax.tree.map(lambda leaf, e=env, t=begin: leaf[t:, e], rows)
+                    writer.append(one, env)
+            writer.commit()
+            self.lakes[policy].refresh()
+
+    def cut(self, actor: int) -> None:
+        for writer in self.writers[actor]:
+            writer.cut()
+
+    def masses(self) -> np.ndarray:
+        sizes = [len(lake) for lake in self.lakes]
+        return np.array([float(size) if size > self._least else 0.0 for size in sizes])
+
+    def draw(self, policy: int, number: int, key: Sequence[int]) -> Batch:
+        if not number:
+            return self._blank(0)
+        settings, lake = self.settings, self.lakes[policy]
+        random = np.random.default_rng(list(key))
+        batch = lake.sample(random, number, settings.window, settings.sampler)
+        chance = batch.draw.probability
+        chance *= len(lake)
+        return batch
+
+    def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
+        raise AssertionError("Settings refuses priorities in a Lake")
+
+    def export(self, policy: int) -> dict[str, np.ndarray]:
+        for writers in self.writers.values():
+            writers[policy].commit(sync=True)
+        return {}
+
+    def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
+        pass  # a Lake is not wound back: another session's rows follow after a cut
+
+    def size(self) -> tuple[int, int]:
+        stats = [lake.stats() for lake in self.lakes]
+        return sum(one.rows for one in stats), sum(one.bytes_on_disk for one in stats)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _of(rows: Rows, policy: int) -> Rows:
+    return jax.tree.map(lambda leaf: leaf[:, policy], rows)

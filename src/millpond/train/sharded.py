@@ -1,0 +1,188 @@
+"""`ShardStudy`: a learner whose replay stands in shards, here or elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import jax
+import numpy as np
+
+from ..agents import DQN
+from ..rows import Batch, Draw, Rows
+from .deal import assemble, deal, importance
+from .ledger import ChunkId
+from .settings import Settings
+from .shard import Shard
+from .shard_store import Chunk
+from .study import HostStudy
+
+_DEAL = 104_729  # keeps the chance of dealing apart from that of drawing
+
+
+class Shards(Protocol):
+    """All shards, as a learner sees them."""
+
+    def store(self, rows: Rows) -> None:
+        """One cycle's rows [time, policies, env] of all actors; where they came by, nothing."""
+        ...
+
+    def draw(self, turn: int) -> Batch | None:
+        """The batch [policies, batch] of update `turn`, or None if nothing is stored."""
+        ...
+
+    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+        """New priorities [policies, batch], each to its shard."""
+        ...
+
+    def cut(self, actors: Sequence[int]) -> None:
+        """These actors begin anew."""
+        ...
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """The whole replay of each policy."""
+        ...
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from exported replays."""
+        ...
+
+
+class ShardStudy(HostStudy):
+    """`Learner(settings, policies, ShardStudy(settings, agent, shards), agent)`."""
+
+    def __init__(self, settings: Settings, agent: DQN, shards: Shards) -> None:
+        super().__init__(settings, [], agent)
+        self.shards = shards
+
+    def store(self, rows: Rows) -> None:
+        self.shards.store(rows)
+
+    def draw(self, turn: int) -> Batch | None:
+        return self.shards.draw(turn)
+
+    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+        self.shards.rank(draw, errors)
+
+    def cut(self, envs: np.ndarray) -> None:
+        width = self.settings.envs // self.settings.actors
+        self.shards.cut(np.flatnonzero(envs.reshape(-1, width).any(1)).tolist())
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        return self.shards.export()
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        self.shards.restore(arrays)
+
+
+class LocalShards:
+    """Every shard in this process: what mode ray does, without Ray, as its reference."""
+
+    def __init__(self, settings: Settings, policies: range, folder: Path) -> None:
+        self.settings, self.policies = settings, policies
+        self.shards = [
+            Shard(settings, index, policies, shard_folder(folder, index), secrets.token_hex(8))
+            for index in range(settings.shards)
+        ]
+        self._cycle = 0
+        self._batches: dict[int, Batch] = {}
+
+    def store(self, rows: Rows) -> None:
+        width = self.settings.envs // self.settings.actors
+        for shard in self.shards:
+            for actor in shard.actors:
+                mine = _columns(rows, actor, width)
+                id_ = ChunkId(actor, 0, self._cycle)
+                steps = np.zeros(len(self.policies), np.uint32)
+                shard.append(Chunk(id_, self._cycle, self._cycle, 1, steps, mine))
+            shard.take(self._cycle + 1)
+        self._cycle += 1
+
+    def draw(self, turn: int) -> Batch | None:
+        if turn not in self._batches:
+            updates = self.settings.dqn.updates
+            masses = np.array([shard.store.masses() for shard in self.shards])
+
+            def ask(counts: np.ndarray) -> list[Batch]:
+                return [
+                    shard.draw(self.policies, counts[:, place], turn)
+                    for place, shard in enumerate(self.shards)
+                ]
+
+            found = draw_together(self.settings, self.policies, masses, turn, updates, ask)
+            self._batches = {turn + number: batch for number, batch in enumerate(found)}
+        return self._batches.pop(turn, None)
+
+    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+        for shard in self.shards:
+            shard.rank(self.policies, draw, errors)
+
+    def cut(self, actors: Sequence[int]) -> None:
+        for actor in actors:
+            self.shards[actor % len(self.shards)].cut(actor)
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        return together([shard.export(self.policies) for shard in self.shards], self._cycle)
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        self._cycle, parts = apart(arrays, len(self.shards))
+        for shard, one in zip(self.shards, parts, strict=True):
+            shard.began(self._cycle)
+            shard.restore(self.policies, one)
+
+    def close(self) -> None:
+        """Let go of files."""
+        for shard in self.shards:
+            shard.close()
+
+
+def draw_together(
+    settings: Settings,
+    policies: range,
+    masses: np.ndarray,
+    turn: int,
+    updates: int,
+    ask: Callable[[np.ndarray], list[Batch]],
+) -> list[Batch]:
+    """Batches [policies, batch] of updates `turn`, `turn + 1`, ...; none if nothing is stored.
+
+    `masses` float64[shards, policies]; `ask(counts)` has every shard draw its share.
+    """
+    key = (settings.seed, _DEAL, policies.start, turn)
+    counts = deal(masses, settings.dqn.batch, updates, key)
+    if counts is None:
+        return []
+    found = assemble(ask(counts), counts, masses.sum(0))
+    return [importance(one) for one in found] if settings.dqn.sampler == "prioritized" else found
+
+
+def shard_folder(folder: Path, index: int) -> Path:
+    """Where a shard keeps its Lakes."""
+    return folder / "lake" / f"shard-{index}"
+
+
+def together(shards: list[list[dict[str, np.ndarray]]], cycle: int) -> list[dict[str, np.ndarray]]:
+    """Of each policy what all shards exported, under names of their own."""
+    found: list[dict[str, np.ndarray]] = []
+    for parts in zip(*shards, strict=True):
+        named = {f"{i}/{name}": a for i, part in enumerate(parts) for name, a in part.items()}
+        found.append({"cycle": np.array(cycle, np.int64), **named})
+    return found
+
+
+def apart(
+    arrays: Sequence[Mapping[str, np.ndarray]], shards: int
+) -> tuple[int, list[list[Mapping[str, np.ndarray]]]]:
+    """What `together` put together: the cycle, and of each shard what each policy had."""
+
+    def part(one: Mapping[str, np.ndarray], shard: int) -> Mapping[str, np.ndarray]:
+        begin = f"{shard}/"
+        return {k.removeprefix(begin): a for k, a in one.items() if k.startswith(begin)}
+
+    return int(arrays[0]["cycle"]), [[part(one, i) for one in arrays] for i in range(shards)]
+
+
+def _columns(rows: Rows, actor: int, width: int) -> Rows:
+    return jax.tree.map(lambda leaf: leaf[:, :, actor * width : (actor + 1) * width], rows)

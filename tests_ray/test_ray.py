@@ -1,0 +1,248 @@
+"""Mode ray: equal to the sequential run, and whole after every fault."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import ray
+from tiny_runs import WORLD, dqn, settings
+
+from millpond.cluster.crew import ClusterCrew
+from millpond.cluster.ray import open_loop
+from millpond.errors import BadConfig, RunFailed
+from millpond.lake import Lake
+from millpond.metrics import read_metrics
+from millpond.process.twin import compare
+from millpond.train import Run, train
+from millpond.train.session import resume_point
+from millpond.train.settings import CrewSettings
+
+BASE = replace(
+    settings(mode="ray", actors=2, replay_shards=2, world=replace(WORLD, agents=1)),
+    crew=CrewSettings(hang_s=60.0, start_s=60.0, chunk=4),
+    steps=1600,
+    log_every=160,
+    eval_every=1600,
+    checkpoint_every=1600,
+    resume_every=1600,
+)
+BASE = dqn(BASE, capacity=256, min_fill=64)
+LAKE = dqn(replace(BASE, replay="lake"), capacity=65_536)
+TURNS = BASE.dqn.update_every
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(cluster):
+    """No Ray actor outlives a test."""
+    yield
+    deadline = time.monotonic() + 20
+    while left := [one for one in ray.util.list_named_actors() if one]:
+        assert time.monotonic() < deadline, left
+
+
+def evidence(run: Run, name: str) -> list:
+    return [e[name] for line in read_metrics(run.metrics, "health") for e in line["learners"]]
+
+
+def events(run: Run) -> Counter:
+    lines = (run.path / "events.jsonl").read_text().splitlines()
+    return Counter(f"{e['event']} {e['process']}" for e in map(json.loads, lines))
+
+
+def quiet(run: Run) -> bool:
+    """Nothing that the witness counted is wrong."""
+    wrong = ("border_breaks", "stack_mismatches", "returns_wrong")
+    return all(not any(evidence(run, name)) for name in wrong)
+
+
+class Watched:
+    """An opener that lets a test see the crew of the loop it opened."""
+
+    def __init__(self) -> None:
+        self.crew: ClusterCrew | None = None
+        self.opened = 0
+
+    @contextlib.contextmanager
+    def __call__(self, of, folder):
+        with open_loop(of, folder) as loop:
+            self.crew, self.opened = loop.crew, self.opened + 1
+            yield loop
+
+    def kill(self, role: str, index: int) -> None:
+        """SIGKILL, as the kernel would when memory runs out."""
+        if role == "shard":
+            found = ray.get(self.crew.team.shards[index].stats.remote(), timeout=30)
+        else:
+            member = self.crew.members[role, index]
+            found = ray.get(member.handle.beat.remote(), timeout=30)
+        os.kill(found["pid"], signal.SIGKILL)
+
+
+CASES = [
+    pytest.param(dqn(BASE, sampler="prioritized"), id="2 prioritised shards"),
+    pytest.param(LAKE, id="2 lakes"),
+]
+
+
+@pytest.mark.parametrize("base", CASES)
+def test_lockstep_over_ray_is_the_sequential_run_bit_by_bit(cluster, tmp_path, base):
+    crew = replace(base.crew, trace=True)
+    base = replace(base, steps=320, eval_every=320, crew=crew)
+    runs = {}
+    for mode in ("sequential", "ray"):
+        of = replace(base, mode=mode, crew=replace(crew, lockstep=mode == "ray"))
+        runs[mode] = Run.create(tmp_path / mode, of)
+        train(runs[mode])
+    found = compare(*(run.path / "trace.jsonl" for run in runs.values()))
+    assert found.identical, found.differs
+    assert found.cycles > 320 // 8
+    ones, twos = (list(read_metrics(run.metrics)) for run in runs.values())
+    assert ones == twos
+
+
+def test_free_running_learns_from_what_was_acted_and_resumes(cluster, tmp_path):
+    base = dqn(replace(BASE, steps=800, resume_every=400), sampler="prioritized")
+    run, seen = Run.create(tmp_path / "run", base), []
+
+    def told(line):
+        seen.append(line)
+        if line["kind"] == "train" and line["steps"] >= 480:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, told)
+    stopped = resume_point(run)
+    assert 480 <= stopped < 800
+    train(Run.open(run.path))
+    assert resume_point(run) >= 800
+    assert quiet(run)
+    assert sum(evidence(run, "returns_checked")) > 0
+    assert max(evidence(run, "lag_max")) <= base.ahead * base.dqn.updates
+    assert max(evidence(run, "epsilon_off")) < 1e-5
+    assert events(run)["lost actor"] == 0
+    pace = next(line for line in seen if line["kind"] == "train")
+    shards = pace["shards"]
+    assert sum(shards["each"]) == shards["stored"] <= 256  # no more than the ring's capacity
+    assert shards["again"] == shards["refused"] == 0
+
+
+def rows_in_lakes(run: Run, of) -> dict[tuple[int, int], int]:
+    """Rows of every stream of every actor."""
+    found = {}
+    for shard in range(of.replay_shards):
+        lake = Lake.open(run.path / "lake" / f"shard-{shard}" / "policy-0")
+        for stream in lake.streams:
+            found[int(stream.group.removeprefix("actor-")), stream.env] = stream.stop
+    return found
+
+
+def test_chaos(cluster, tmp_path):
+    """Actors, shards and a node are killed; every row is stored and counted once."""
+    run, watched, chance = Run.create(tmp_path / "run", LAKE), Watched(), random.Random(7)
+    plan = ["actor", "shard", "actor", "shard", "node", "actor", "shard"]
+    killed: Counter = Counter()
+    before: dict = {}
+
+    def told(line):
+        if line["kind"] != "train" or not plan or line["steps"] >= LAKE.steps - 200:
+            return
+        what = plan.pop(0)
+        killed[what] += 1
+        if what == "node":
+            cluster.remove_node(next(iter(cluster.worker_nodes)))
+        else:
+            number = LAKE.actors if what == "actor" else LAKE.replay_shards
+            watched.kill(what, chance.randrange(number))
+        before.update(line["shards"])
+
+    train(run, told, opener=watched)
+    assert killed["shard"] >= 2
+    assert killed["node"] == 1
+    assert events(run)["lost learner"] == 0
+    assert watched.opened == 1  # the run went on; it was not taken back
+    assert quiet(run)
+    # What the learner counted is what was acted: every cycle of every actor once.
+    taken = sum(evidence(run, "rows"))
+    cycles = taken // (LAKE.envs * TURNS)
+    assert taken == cycles * LAKE.envs * TURNS
+    # And so is what the Lakes hold: rows that came twice would show here.
+    stored = rows_in_lakes(run, LAKE)
+    assert len(stored) == LAKE.envs
+    assert set(stored.values()) == {cycles * TURNS}
+    assert before["stored"] > 0
+    print(f"chaos: killed {dict(killed)}, events {dict(events(run))}, {taken} rows once each")
+
+
+def test_a_shard_in_memory_comes_back_empty_and_the_run_goes_on(cluster, tmp_path):
+    run, watched = Run.create(tmp_path / "run", replace(BASE, steps=960)), Watched()
+    stored = []
+
+    def told(line):
+        if line["kind"] == "train":
+            stored.append(line["shards"]["each"])
+            if len(stored) == 2:
+                watched.kill("shard", 1)
+
+    train(run, told, opener=watched)
+    assert quiet(run)
+    assert stored[-1] == [128, 128]  # full again
+    taken = sum(evidence(run, "rows"))
+    assert taken % (BASE.envs * TURNS) == 0
+
+
+def test_a_lost_learner_takes_the_run_back_to_its_resume_state(cluster, tmp_path):
+    base = replace(BASE, steps=960, resume_every=320)
+    run, watched, lines = Run.create(tmp_path / "run", base), Watched(), []
+
+    def told(line):
+        lines.append(line)
+        trained = [one for one in lines if one["kind"] == "train"]
+        if line["kind"] == "train" and len(trained) == 4:
+            watched.kill("learner", 0)
+
+    train(run, told, opener=watched)
+    assert watched.opened == 2
+    assert [line["kind"] for line in lines].count("restart") == 1
+    assert events(run)["lost learner"] == 1
+    assert resume_point(run) >= 960
+    assert quiet(run)
+
+
+def test_a_shard_that_cannot_start_stops_the_run_with_its_traceback(cluster, tmp_path):
+    run = Run.create(tmp_path / "run", LAKE)
+    wrong = run.path / "lake" / "shard-0" / "policy-0"
+    wrong.mkdir(parents=True)
+    (wrong / "lake.json").write_text("{}")
+    with pytest.raises(RunFailed, match=r"shard 0 failed: .*LakeRefused"):
+        train(run)
+
+
+def test_a_cluster_that_is_too_small_is_told(cluster, tmp_path):
+    many = replace(BASE, envs=64, actors=64, replay_shards=4)
+    many = dqn(many, capacity=1024)
+    with pytest.raises(BadConfig, match="64 actors, 4 shards and 1 learners need 69 CPUs"):
+        train(Run.create(tmp_path / "run", many))
+
+
+def test_ray_listens_on_the_loopback_address_alone_and_wants_a_token(cluster):
+    table = subprocess.run(["ss", "-ltnp"], capture_output=True, text=True, timeout=30).stdout
+    lines = [line for line in table.splitlines() if "raylet" in line or "gcs_server" in line]
+    if not lines:
+        pytest.skip("ss shows no processes here")
+    assert all("127.0.0.1" in line.split()[3] for line in lines), lines
+    environment = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64}
+    code = f"import ray; ray.init(address={cluster.address!r}, logging_level='ERROR')"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "uthenticat" in done.stderr
