@@ -12,6 +12,7 @@ Every setting is an option; the env's preset gives those of network, PQN and DQN
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from ..envs import spec_of
@@ -47,6 +48,8 @@ def main(args: Sequence[str]) -> int:
         base = with_frames(base, known.frames)
     settings = parse_settings(base, rest, f"millpond mix {base.env}", hidden=["frames"])
     spec_of(settings.world)  # what is not installed is told before there is a folder
+    if settings.mode == "ray":
+        import_module("millpond.cluster.ray").import_ray()
     if settings.track:
         import_tracker(settings.track)
     folder = known.run or free_folder(settings.env, "mix", settings.seed)

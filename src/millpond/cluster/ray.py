@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadConfig, RunFailed, WeightsBroken
+from ..mixture.settings import MixSettings
 from ..rows import Batch, Draw
 from ..train.crew import CrewLoop
 from ..train.environment import child_environment
@@ -32,11 +33,14 @@ from ..train.trace import digest
 from .acting import ActorPart
 from .crew import ClusterCrew, Failed, Gone
 from .learning import LearnerPart
+from .spread import SpreadAgents, Worker
 from .transport import Lost, Published
 
 _WAIT_S = 0.5  # how long a shard lets a learner wait before it answers that there is nothing
 _ORDER_S = 1.0  # how long a chunk waits for the one before it
 _CALL_S = 120.0  # what takes longer than this is lost
+_ROUND_S = 3600.0  # the same for a round of a mixture's agent, which may take a while
+_STORE_MB = 1024  # shared memory of a local Ray for a mixture: all its states and Ponds pass by
 _ENVIRONMENT = ("XLA_", "JAX_", "OMP_", "OPENBLAS_", "MKL_", "NPROC")
 
 
@@ -420,11 +424,10 @@ class RayTeam:
         spread: bool = False,
         threads: int | None = None,
     ) -> Any:
-        crew, local = self.settings.crew, not self.settings.address
-        full = child_environment(crew.threads, not gpus, self.folder / "compiled")
+        # A folder of this machine is of no use to the others.
+        compiled = None if self.settings.address else self.folder / "compiled"
+        full = child_environment(self.settings.crew.threads, not gpus, compiled)
         chosen = {k: v for k, v in full.items() if k.startswith(_ENVIRONMENT)}
-        if not local:  # a folder of this machine
-            chosen.pop("JAX_COMPILATION_CACHE_DIR", None)
         options: dict[str, Any] = {
             "num_cpus": cpus,
             "max_restarts": -1 if restarts else 0,
@@ -502,41 +505,44 @@ def members(settings: Settings) -> int:
 
 
 @contextlib.contextmanager
-def connected(settings: Settings) -> Generator[Any]:
-    """Ray: what this process is connected to already, the cluster at an address, or a local one."""
-    if not settings.address and "ray" not in sys.modules:
+def connected(address: str, cpus: int, who: str, store_mb: int) -> Generator[Any]:
+    """Ray: what this process is connected to already, the cluster at an address, or a local one.
+
+    `who` needs so many CPUs; a cluster with fewer is refused.
+    """
+    if not address and "ray" not in sys.modules:
         # Ray's own switch for listening on the loopback address alone, on every system.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    if not settings.address and not _has_token():
+    if not address and not _has_token():
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     ray = import_ray()
     if ray.is_initialized():
-        _check_room(ray, settings)
+        _check_room(ray, cpus, who)
         yield ray
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        if settings.address:
-            _warn(settings.address)
-            ray.init(address=settings.address, **quiet)
+        if address:
+            _warn(address)
+            ray.init(address=address, **quiet)
         else:
             ray.init(
                 address="local",
-                num_cpus=members(settings),
+                num_cpus=cpus,
                 include_dashboard=False,
-                object_store_memory=settings.crew.store_mb << 20,
+                object_store_memory=store_mb << 20,
                 _node_ip_address="127.0.0.1",
                 **quiet,
             )
     except Exception as error:  # of many kinds, by what is wrong with the cluster
-        where = settings.address or "a local Ray"
+        where = address or "a local Ray"
         raise RunFailed(
             f"mode ray: could not connect to {where}: {_why(error)}. Is it running (ray status), "
             "and has this machine its token (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or "
             "~/.ray/auth_token)? docs/cluster.md shows how to start one"
         ) from error
     try:
-        _check_room(ray, settings)
+        _check_room(ray, cpus, who)
         yield ray
     finally:
         ray.shutdown()
@@ -555,22 +561,95 @@ def _warn(address: str) -> None:
     )
 
 
-def _check_room(ray: Any, settings: Settings) -> None:
-    there, needed = ray.cluster_resources().get("CPU", 0.0), members(settings)
-    if there < needed:
+def _check_room(ray: Any, cpus: int, who: str) -> None:
+    there = ray.cluster_resources().get("CPU", 0.0)
+    if there < cpus:
         raise BadConfig(
-            f"mode ray: {settings.actors} actors, {settings.shards} shards and "
-            f"{len(settings.groups)} learners need {needed} CPUs, the cluster has {there:g}; add "
-            "machines, or use fewer --actors"
+            f"mode ray: {who} need {cpus} CPUs, the cluster has {there:g}; add machines, or use "
+            "fewer of them"
         )
 
 
 @contextlib.contextmanager
 def open_loop(settings: Settings, folder: Path) -> Generator[CrewLoop]:
     """Start everything on Ray; it is gone at the end."""
+    who = f"{settings.actors} actors, {settings.shards} shards and {len(settings.groups)} learners"
     with (
-        connected(settings),
+        connected(settings.address, members(settings), who, settings.crew.store_mb),
         contextlib.closing(RayTeam(settings, folder)) as team,
         ClusterCrew(settings, folder, team) as crew,
     ):
         yield CrewLoop(settings, crew)
+
+
+# --- the agents of a mixture ---------------------------------------------------------------------
+
+
+class AgentHost:
+    """A `Worker` of a mixture."""
+
+    def __init__(self, settings: dict[str, Any], policy: int) -> None:
+        self.worker = Worker(MixSettings.from_json(settings), policy)
+
+    def round(
+        self, leaves: list[np.ndarray], updates: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """So many updates from a state; it and the sums afterwards."""
+        return self.worker.round(leaves, updates)
+
+    def pid(self) -> int:
+        """Its process."""
+        return os.getpid()
+
+
+class RayWorkers:
+    """`Workers` that are Ray actors, spread over all machines."""
+
+    def __init__(self, settings: MixSettings) -> None:
+        self._ray, self._plain = import_ray(), settings.to_json()
+        full = child_environment(1, True, None)
+        self._environment = {k: v for k, v in full.items() if k.startswith(_ENVIRONMENT)}
+        self.started: dict[int, Any] = {}
+
+    def start(self, policy: int) -> Any:
+        """A worker for a policy."""
+        if policy in self.started:
+            self._end(self.started[policy])
+        options = {"num_cpus": 1.0, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+        environment = {"env_vars": self._environment}
+        kind = self._ray.remote(AgentHost).options(**options, runtime_env=environment)
+        self.started[policy] = kind.remote(self._plain, policy)
+        return self.started[policy]
+
+    def round(self, worker: Any, leaves: list[np.ndarray], updates: int) -> Any:
+        """Begin a round."""
+        return worker.round.remote(leaves, updates)
+
+    def result(self, call: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The new state's leaves, and the sums'. What the worker raised is raised here."""
+        return _get(self._ray, call, _ROUND_S)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self.started.values():
+            self._end(worker)
+
+    def _end(self, worker: Any) -> None:
+        with contextlib.suppress(Exception):  # it is gone already
+            self._ray.kill(worker, no_restart=True)
+
+
+def spread(settings: MixSettings) -> SpreadAgents:
+    """A mixture's agents on Ray, from the beginning to the end of a sitting."""
+    import_ray()
+
+    @contextlib.contextmanager
+    def connect() -> Generator[RayWorkers]:
+        number = settings.policies
+        with (
+            connected(settings.address, number, f"{number} agents", _STORE_MB),
+            contextlib.closing(RayWorkers(settings)) as workers,
+        ):
+            yield workers
+
+    return SpreadAgents(settings, connect)

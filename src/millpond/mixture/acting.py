@@ -38,14 +38,20 @@ class Acting:
     """`state, rows = acting.turn(params, state, fate, epsilon)`: rows [policies, envs].
 
     Epsilon follows `schedule` over `horizon` own steps from each restart on; policy p is agent
-    p % siblings of it. `salt` keeps the random numbers of two such groups of one run apart.
+    (first + p) % siblings of it. `salt` keeps the random numbers of such groups of a run apart.
     """
 
     def __init__(
-        self, settings: Settings, schedule: Schedule, horizon: int, siblings: int, salt: int
+        self,
+        settings: Settings,
+        schedule: Schedule,
+        horizon: int,
+        siblings: int,
+        salt: int,
+        first: int = 0,
     ) -> None:
         self.settings, self.schedule, self.horizon = settings, schedule, horizon
-        self.siblings, self.salt = siblings, salt
+        self.siblings, self.salt, self.first = siblings, salt, first
         self.spec = spec_of(settings.world)
         self.agent = make_agent(settings)
         self.population = Population(settings.members, 1, settings.envs)
@@ -72,7 +78,7 @@ class Acting:
 
     def epsilon(self, state: ActingState) -> Array:
         """float32[policies]"""
-        agents = np.arange(self.population.policies) % self.siblings
+        agents = (self.first + np.arange(self.population.policies)) % self.siblings
         return self.schedule.at(
             state.tally.steps, self.horizon, agents, state.origin, state.restarts, jnp
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,8 @@ from ..train.keys import Role
 from ..train.tally import Sums, count, learned, no_sums
 from .acting import Acting, ActingState
 from .settings import MixSettings
+
+ALONE = 2  # and on: salts of policies that play alone; 0 and 1 are all agents' and the BigAgent's
 
 
 class AgentsState(NamedTuple):
@@ -29,13 +32,16 @@ class Agents:
 
     `state, sums, rows = agents.update(state, sums)` is the pure step: a rollout, then PQN's passes
     over it. PQN never learns from a Pond. `agents.round(state, updates)` takes many and pours.
+    `only` names one policy of the mixture, for a program that plays it alone.
     """
 
-    def __init__(self, settings: MixSettings) -> None:
-        self.settings = settings
-        playing = settings.playing
+    def __init__(self, settings: MixSettings, only: int | None = None) -> None:
+        self.settings, self.policies = settings, settings.policies if only is None else 1
+        playing = dataclasses.replace(settings.playing, members=self.policies)
         horizon = settings.updates * settings.rows_per_update
-        self.acting = Acting(playing, settings.epsilon, horizon, settings.agents, salt=0)
+        first, salt = (0, 0) if only is None else (only, ALONE + only)
+        siblings = settings.agents
+        self.acting = Acting(playing, settings.epsilon, horizon, siblings, salt, first)
         agent = self.acting.agent
         assert isinstance(agent, PQN)
         self.agent = agent
@@ -53,13 +59,13 @@ class Agents:
 
     def init(self, ponds: bool = True) -> AgentsState:
         """Fresh agents, envs and, unless rows go elsewhere, Ponds."""
-        keys = jax.random.split(self.acting.key(Role.PARAMETERS, 0), self.settings.policies)
-        filled = self.pond.init_many(self.settings.policies) if ponds else None
+        keys = jax.random.split(self.acting.key(Role.PARAMETERS, 0), self.policies)
+        filled = self.pond.init_many(self.policies) if ponds else None
         return AgentsState(self.acting.init(), jax.vmap(self.agent.init)(keys), filled)
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
         """So many updates of every agent, their rows poured; `state` is used up."""
-        state, sums = self._round(state, no_sums(self.settings.policies), updates)
+        state, sums = self._round(state, no_sums(self.policies), updates)
         return state, jax.device_get(sums)
 
     def rate(self, state: AgentsState) -> Array:
@@ -79,7 +85,7 @@ class Agents:
         now = state.acting
         tally, sums = count(now.tally, sums, rollout)
         state = state._replace(acting=now._replace(tally=tally))
-        keys = jax.random.split(self.acting.key(Role.LEARN, now.turn), self.settings.policies)
+        keys = jax.random.split(self.acting.key(Role.LEARN, now.turn), self.policies)
         learn = jax.vmap(self.agent.learn, in_axes=(0, 1, 0, 0))
         agent, found, _ = learn(state.agent, rollout, self.rate(state), keys)
         found = found._replace(error=jnp.zeros(()))

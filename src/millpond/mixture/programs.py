@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -31,13 +32,20 @@ class MixState(NamedTuple):
     pond: Any  # BigPond [members] where it lives on (transfer live), else None
 
 
+def make_agents(settings: MixSettings) -> Agents:
+    """All agents here, in one program or turn by turn, or each elsewhere."""
+    if settings.mode == "ray":
+        return import_module("millpond.cluster.ray").spread(settings)
+    return HostAgents(settings) if settings.hosted else Agents(settings)
+
+
 class Programs:
     """One set serves every sitting of a run: nothing in it changes."""
 
     def __init__(self, settings: MixSettings) -> None:
         self.settings = settings
         self.live = settings.transfer == "live"
-        self.agents = HostAgents(settings) if settings.hosted else Agents(settings)
+        self.agents = make_agents(settings)
         self.big = BigAgent(settings)
         self.together = Live(settings, self.agents, self.big) if self.live else None
         source: Pond = self.big.pond if self.live else self.agents.pond

@@ -75,6 +75,8 @@ class MixSettings:
     seed: int = 0  # decides everything that is left to chance
     updates: int = 500  # PQN updates of each agent between two resets
     transfer: Literal["file", "live"] = "file"  # by a Lake, or straight into BigPond
+    mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
+    address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
     envs: int = 128  # per agent
     stack: int = 1  # observations that a state is made of
     pond: int = 131_072  # rows of each agent's Pond
@@ -108,6 +110,16 @@ class MixSettings:
             raise BadConfig(
                 f"mixture: {self.env} is stepped on the host, where agents and BigAgent cannot "
                 "play in one program; leave transfer at file and big.own_fraction at 0"
+            )
+        if self.mode == "ray" and (self.hosted or self.transfer == "live"):
+            what = f"{self.env} is stepped on the host" if self.hosted else "transfer is live"
+            raise BadConfig(
+                f"mixture: mode ray sends an agent's whole state to its worker and back, but "
+                f"{what}, so it cannot travel; use --mode fused"
+            )
+        if self.address and self.mode != "ray":
+            raise BadConfig(
+                f"mixture: address is a setting of mode ray, got mode {self.mode}; use --mode ray"
             )
         self._check_values()
         self._check_rings()

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 
-def child_environment(threads: int, on_cpu: bool, compiled: Path) -> dict[str, str]:
+def child_environment(threads: int, on_cpu: bool, compiled: Path | None) -> dict[str, str]:
     """What a process is started with: few threads, so that processes do not fight for cores.
 
-    What one process has compiled the next one finds in `compiled`.
+    What one process has compiled the next one finds in `compiled`, if there is such a folder.
     """
     environment = dict(os.environ)
-    if "JAX_COMPILATION_CACHE_DIR" not in environment:
+    if compiled is not None and "JAX_COMPILATION_CACHE_DIR" not in environment:
         environment["JAX_COMPILATION_CACHE_DIR"] = str(compiled)
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
         environment["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
