@@ -180,10 +180,8 @@ class Feeder:
 
 def feed(shards: int, seconds: float) -> dict[str, float]:
     of = settings("ray", 4, shards)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        on_ray.connected("", on_ray.members(of), "they", 512) as ray,
-    ):
+    local = on_ray.connected("", on_ray.members(of), "they", 512)
+    with tempfile.TemporaryDirectory() as folder, local as ray:
         remote = ray.remote(Feeder).options(num_cpus=0)
         team = on_ray.RayTeam(of, Path(folder))
         ray.get([team.call(shard, "took", 0, 1 << 40) for shard in team.shards], timeout=120)

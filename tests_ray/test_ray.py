@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import pytest
 import ray
+from mix_runs import mixture
 from tiny_runs import WORLD, dqn, settings
 
 from millpond.cluster.crew import ClusterCrew
@@ -22,6 +23,8 @@ from millpond.cluster.ray import open_loop
 from millpond.errors import BadConfig, RunFailed
 from millpond.lake import Lake
 from millpond.metrics import read_metrics
+from millpond.mixture import MixRun, mix
+from millpond.mixture.programs import Programs
 from millpond.process.twin import compare
 from millpond.train import Run, train
 from millpond.train.session import resume_point
@@ -216,6 +219,23 @@ def test_a_lost_learner_takes_the_run_back_to_its_resume_state(cluster, tmp_path
     assert events(run)["lost learner"] == 1
     assert resume_point(run) >= 960
     assert quiet(run)
+
+
+def test_a_mixture_with_a_killed_worker_ends_as_one_without(cluster, tmp_path):
+    alone = mixture(world=replace(WORLD, agents=1), mode="ray")
+    of = replace(alone, env="treasurehunt-small")
+    ends = []
+    for name in ("whole", "killed"):
+        programs, victims = Programs(of), [1] if name == "killed" else []
+
+        def told(line, programs=programs, victims=victims):
+            if line["kind"] == "train" and victims:
+                worker = programs.agents._workers[victims.pop()]
+                os.kill(ray.get(worker.pid.remote(), timeout=30), signal.SIGKILL)
+
+        ends.append(mix(MixRun.create(tmp_path / name, of), told, programs))
+        assert programs.agents.replaced == (name == "killed")
+    assert ends[0] == ends[1]
 
 
 def test_a_shard_that_cannot_start_stops_the_run_with_its_traceback(cluster, tmp_path):
