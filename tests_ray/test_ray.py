@@ -222,7 +222,7 @@ def test_a_lost_learner_takes_the_run_back_to_its_resume_state(cluster, tmp_path
 
 
 def test_a_mixture_with_a_killed_worker_ends_as_one_without(cluster, tmp_path):
-    alone = mixture(world=replace(WORLD, agents=1), mode="ray")
+    alone = mixture(world=replace(WORLD, agents=1), mode="ray", members=1, frames=700)
     of = replace(alone, env="treasurehunt-small")
     ends = []
     for name in ("whole", "killed"):
