@@ -245,6 +245,7 @@ def test_the_command_refuses_before_anything_runs(tmp_path, monkeypatch, capsys)
         ([], "name the arms by one of"),
         (["--arms", "dqn,pqn", "--only", "A"], "--only chooses among the arms of a --preset"),
         (["--preset", "mixture-vs-single", "--only", "A,X"], "has no arm X"),
+        (["--arms", "dqn,pnq"], "millpond compare: there is no arm 'pnq'; did you mean 'pqn'?"),
     ):
         assert main([*common, *more]) == 2
         assert said in capsys.readouterr().err
