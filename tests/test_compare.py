@@ -219,6 +219,14 @@ def test_the_report_is_one_file_and_a_picture(tmp_path):
     for word in ("B over A", "reset 2", "BigAgent", "Plotly.newPlot"):
         assert word in text
     assert "<script src" not in text, "it would need a network"
+    assert "300 frames, 2 seeds: A vs B" in text
+    assert '"yaxis":{"title":{"text":"return"}}' in text
+    one = {**whole, "seeds": 1, "arms": [{**arms[0], "worst_agent": 0.5}], "pairs": []}
+    save_report(tmp_path / "one.html", one)
+    text = (tmp_path / "one.html").read_text(encoding="utf-8")
+    assert "300 frames, 1 seed: A" in text
+    assert '"yaxis":{"title":{"text":"normalised score"}}' in text
+    assert text.count("<table>") == 1, "there is no pair"
     save_picture(tmp_path / "report.png", whole)
     with Image.open(tmp_path / "report.png") as picture:
         assert picture.width > 1000
@@ -245,6 +253,7 @@ def test_the_command_refuses_before_anything_runs(tmp_path, monkeypatch, capsys)
         ([], "name the arms by one of"),
         (["--arms", "dqn,pqn", "--only", "A"], "--only chooses among the arms of a --preset"),
         (["--preset", "mixture-vs-single", "--only", "A,X"], "has no arm X"),
+        (["--arms", "dqn,pnq"], "millpond compare: there is no arm 'pnq'; did you mean 'pqn'?"),
     ):
         assert main([*common, *more]) == 2
         assert said in capsys.readouterr().err

@@ -16,6 +16,7 @@ from millpond import RunFailed
 from millpond.cli._train_text import train_and_show
 from millpond.cli.main import main
 from millpond.doctor import CHECKS, Evidence, Watch, chance, examine, noise_scale
+from millpond.doctor.examine import folded
 from millpond.doctor.plants import HEALTHY
 from millpond.doctor.verdict import ORDER
 from millpond.schedule import linear
@@ -314,6 +315,18 @@ def test_a_fused_run_is_judged_by_what_it_shows():
         assert "one program" in verdicts[name].message or "one process" in verdicts[name].message
 
 
+def test_a_reason_that_checks_share_is_told_once():
+    verdicts = examine(healthy("fused"))
+    (*apart, others) = folded(verdicts)
+    missing = {verdict.name for verdict in verdicts if verdict.state == "unknown"}
+    assert (others.name, others.state) == ("others", "unknown")
+    assert set(others.evidence["checks"]) == missing
+    assert {verdict.name for verdict in apart} == CHECKS.keys() - missing
+    assert others.message.count("mode fused is one program") == 1
+    assert "7 checks: mode fused" in others.message
+    assert folded(apart) == apart
+
+
 def test_worst_comes_first():
     evidence = healthy()
     evidence.events, evidence.chance = [lost()], None
@@ -343,7 +356,9 @@ def test_the_command_shows_every_check(run, capsys):
     assert (run.path / "random.json").exists()
     assert main(["doctor", str(run.path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {verdict["name"] for verdict in found} == set(CHECKS)
+    (*apart, others) = found
+    assert others["name"] == "others"
+    assert {one["name"] for one in apart} | set(others["evidence"]["checks"]) == set(CHECKS)
     assert {verdict["state"] for verdict in found} <= {"green", "unknown"}
     (learning,) = (verdict for verdict in found if verdict["name"] == "learning")
     assert learning["evidence"]["random"] == round(chance(run)["return"], 3)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from tiny_runs import WORLD, Crash, dqn, settings
 
+from millpond.cli.train import told_identical
 from millpond.errors import RunFailed
 from millpond.metrics import read_metrics
 from millpond.process import free
@@ -137,6 +138,19 @@ def test_the_first_difference_is_named(tmp_path):
     found = compare(tmp_path / "a", tmp_path / "b")
     assert (found.cycles, found.identical) == (2, False)
     assert found.differs.startswith("cycle 2: learner 0 agent")
+
+
+def test_the_hash_is_of_every_part_and_no_updates_are_told(tmp_path):
+    def same(rows):
+        line = {"cycle": 1, "actor 0 rows": rows, "learner 0 agent": "1"}
+        (tmp_path / rows).write_text(json.dumps(line) + "\n")
+        return compare(tmp_path / rows, tmp_path / rows)
+
+    one, two = same("1"), same("2")
+    assert one.digest != two.digest
+    assert told_identical(one, 22).startswith("identical: 1 cycles, 22 updates, in lockstep and")
+    assert told_identical(one, 22).endswith(f"hash of all rows, draws and agents {one.digest}")
+    assert "nothing was learned yet: with more --steps" in told_identical(one, 0)
 
 
 @pytest.mark.parametrize("mode", ["sequential", pytest.param("lockstep", marks=pytest.mark.full)])

@@ -59,7 +59,7 @@ def test_create_refuses_what_is_there(tmp_path):
 
 
 def test_open_refuses_what_is_no_run(tmp_path):
-    with pytest.raises(RunRefused, match=r"gone is no run: it has no config.json; millpond runs"):
+    with pytest.raises(RunRefused, match=r"there is no folder .*gone; millpond runs"):
         Run.open(tmp_path / "gone")
     run = Run.create(tmp_path / "run", PLAIN)
     config(run.path, millpond_run=7)

@@ -89,7 +89,10 @@ def test_a_finished_run_shows_its_curve_again(trained, capsys):
     assert code == 0
     assert "greedy return by env steps" in out
     assert f"next: millpond eval {trained}" in out
-    assert f"96 steps from step 96: {trained}\n" in err
+    assert err.startswith(f"{trained} is finished; nothing to do\n")
+    last = list(read_metrics(trained / "metrics.jsonl", "eval"))[-1]
+    told = f"greedy {last['return']:.2f} (least {last['least']:.2f}) after {last['steps']:,} steps"
+    assert out.index("by env steps") < out.index(f"\n{told}\n") < out.index("\nparameters ")
     assert before == {path: path.read_bytes() for path in trained.glob("*.safetensors")}
 
 
@@ -297,9 +300,19 @@ def test_a_folder_that_is_not_empty_is_left_alone(trained, capsys, here):
     assert code == 1
     assert f"{trained} is not empty; millpond resume {trained} goes on with it" in err
     assert sorted(trained.iterdir()) == before
+
+
+def test_what_is_no_run_is_not_resumed(capsys, here):
     code, _, err = call(capsys, "resume", here)
     assert code == 1
-    assert "is no run" in err
+    assert f"{here} is no run: it has no config.json" in err
+    code, _, err = call(capsys, "resume", here / "gone")
+    assert code == 1
+    assert f"there is no folder {here / 'gone'}; millpond runs lists" in err
+    Lake.create(here / "lake", spec_of(Staghunt()), 10_000)
+    code, _, err = call(capsys, "resume", here / "lake")
+    assert code == 1
+    assert f"is a Lake, not a run; millpond lake info {here / 'lake'}" in err
 
 
 def test_a_missing_package_is_named(capsys, here, monkeypatch):

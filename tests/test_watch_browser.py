@@ -203,5 +203,6 @@ def test_without_token_or_under_another_name_there_is_nothing(browser, world, tm
     with page_over(tmp_path) as empty:
         browser.get(empty.address())
         wait(browser, "document.querySelector('main h2')?.innerText === 'No runs yet'")
-        assert "millpond train" in text_of(browser, "main")
+        wanted = f"millpond train treasurehunt-small --run {tmp_path}/first"
+        assert wanted in text_of(browser, "main")
         keep(browser, "empty")

@@ -23,7 +23,10 @@ def mix_and_show(run: MixRun) -> int:
     begin = frames_saved(run)
     where = f" from frame {begin:,}" if begin else ""
     title = f"{settings.env}, mixture of {settings.agents}, {settings.frames:,} frames{where}"
-    console.print(f"{title}: {run.path}", soft_wrap=True)
+    title = f"{title}: {run.path}"
+    if run.folder.status()["state"] == "finished" and begin >= settings.frames:
+        title = f"{run.path} is finished; nothing to do"
+    console.print(title, soft_wrap=True)
     try:
         digest = mix(run, Teller(console))
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..doctor import Verdict, Watch
 from ..errors import Diverged
+from ..metrics import read_metrics
 from ..train import Run, train
 from ..train.session import curve, resume_point
 from ..view import save_curve, terminal_curve
@@ -23,6 +24,8 @@ def train_and_show(run: Run) -> int:
     begin = resume_point(run)
     where = f" from step {begin:,}" if begin else ""
     title = f"{settings.env}, {settings.agent}, {settings.steps:,} steps{where}: {run.path}"
+    if run.status()["state"] == "finished" and begin >= settings.steps:
+        title = f"{run.path} is finished; nothing to do"
     console.print(title, soft_wrap=True)  # a path broken in two could not be copied
     try:
         with ProgressLine(console, settings.steps, begin) as line:
@@ -42,6 +45,7 @@ def train_and_show(run: Run) -> int:
         console.print(f"diverged: {error}", style="red", soft_wrap=True)
         return 3
     show_curve(run)
+    show_last(run)
     print(f"parameters {digest}")
     print(f"next: millpond eval {run.path}")
     return 0
@@ -81,11 +85,7 @@ class ProgressLine:
 
     def __call__(self, line: dict[str, Any]) -> None:
         if line["kind"] == "eval":
-            self.greedy = f"greedy {line['return']:.2f}"
-            if len(line["returns"]) > 1:
-                self.greedy += f" (least {line['least']:.2f})"
-            for name, members in line.get("counts", {}).items():
-                self.greedy += f"  {name} {sum(members) / len(members):.2f}"
+            self.greedy = greedy_text(line)
             if not self.console.is_terminal:
                 self.console.print(f"{line['steps']:>11,} steps   {self.greedy}")
         elif line["kind"] == "train":
@@ -103,6 +103,22 @@ class ProgressLine:
             parts.append(f"{_short(line['updates_per_second'])} updates/s")
             parts.append(f"Q {line['q']:.2f}  loss {line['loss']:.3g}")
         return "  ".join(parts)
+
+
+def greedy_text(line: dict[str, Any]) -> str:
+    """One evaluation: the mean, the least of several policies, and what the env counts."""
+    text = f"greedy {line['return']:.2f}"
+    if len(line["returns"]) > 1:
+        text += f" (least {line['least']:.2f})"
+    for name, members in line.get("counts", {}).items():
+        text += f"  {name} {sum(members) / len(members):.2f}"
+    return text
+
+
+def show_last(run: Run) -> None:
+    """The last evaluation, in one line."""
+    if lines := list(read_metrics(run.metrics, "eval")):
+        print(f"{greedy_text(lines[-1])} after {lines[-1]['steps']:,} steps")
 
 
 def show_curve(run: Run) -> None:

@@ -110,7 +110,8 @@ def chosen(options: Any) -> list[str]:
 
 
 def _announce(console: Console, arm: Arm, first: int, last: int) -> Told:
-    console.print(f"arm {arm.name} ({arm.about}), seeds {first} to {last}", soft_wrap=True)
+    seeds = f"seed {first}" if first == last else f"seeds {first} to {last}"
+    console.print(f"arm {arm.name} ({arm.about}), {seeds}", soft_wrap=True)
     teller = Teller(console)
 
     def told(line: dict[str, Any]) -> None:
@@ -123,8 +124,9 @@ def _announce(console: Console, arm: Arm, first: int, last: int) -> Told:
 
 
 def show(results: dict[str, Any]) -> None:
-    """Both tables."""
-    for heads, rows in (arms_table(results), pairs_table(results)):
+    """The arms, and where there are several the pairs of them."""
+    tables = [arms_table(results), *([pairs_table(results)] if results["pairs"] else [])]
+    for heads, rows in tables:
         table = empty_table(heads, 2)
         for row in rows:
             table.add_row(*row)

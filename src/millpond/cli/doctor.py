@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..doctor import Evidence, Verdict, chance, examine, examine_mixture, noise_scale
+from ..doctor.examine import folded
 from ..errors import BadConfig
 from ..mixture import MixRun, is_mixture
 from ..train import Run
@@ -54,13 +55,16 @@ def main(args: Sequence[str]) -> int:
 
 
 def of_run(path: Path) -> list[Verdict]:
-    """Every check of a run, worst first; a random policy is played, gradient noise is measured."""
+    """What the checks say of a run, worst first, with shared reasons folded.
+
+    A random policy is played, and gradient noise is measured.
+    """
     run = Run.open(path)
     evidence = Evidence.of(run)
     if evidence.eval:
         evidence.chance = chance(run)
     evidence.noise = noise_scale(run)
-    return examine(evidence)
+    return folded(examine(evidence))
 
 
 def show(verdicts: list[Verdict]) -> None:
@@ -68,9 +72,13 @@ def show(verdicts: list[Verdict]) -> None:
     table = empty_table(["check", "state", "what was found"], 3)
     for verdict in verdicts:
         state = Text(verdict.state, style=COLOURS[verdict.state])
-        table.add_row(verdict.name, state, verdict.message)
+        checks = verdict.evidence.get("checks")  # several in one: too long for a table
+        told = f"{len(checks)} checks: why and which is told below" if checks else verdict.message
+        table.add_row(verdict.name, state, told)
     print_table(Console(), table)
     for verdict in verdicts:
+        if checks := verdict.evidence.get("checks"):
+            print(f"{verdict.name}: {verdict.message} ({', '.join(checks)})")
         if verdict.fired:
             numbers = ", ".join(f"{name} {value}" for name, value in verdict.evidence.items())
             print(f"{verdict.name}: {verdict.remedy} ({numbers})")

@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return import_module(f"{__package__}.{name.replace('-', '_')}").main(rest)
     except MillpondError as error:
-        print(f"millpond {name}: {error}", file=sys.stderr)
+        said = str(error).removeprefix(f"{name}: ")  # some errors name the command themselves
+        print(f"millpond {name}: {said}", file=sys.stderr)
         return 2 if isinstance(error, BadConfig) else 1
     except KeyboardInterrupt:  # commands that have something to save do so first
         print(f"millpond {name}: stopped", file=sys.stderr)

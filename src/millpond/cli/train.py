@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
-from ..metrics import import_tracker
-from ..process.twin import compare_with_twin
+from ..metrics import import_tracker, read_metrics
+from ..process.twin import Comparison, compare_with_twin
 from ..train import Run, Settings
 from ..train.offline_loop import open_source
 from ..train.presets import settings_for
@@ -82,10 +82,19 @@ def check_twin(run: Run) -> int:
     """Compare a lockstep run with its sequential twin: 0 if they are identical."""
     found = compare_with_twin(run)
     if found.identical:
-        print(f"identical: {found.cycles:,} cycles in lockstep and in sequence, {found.digest}")
+        updates = [line.get("updates", 0) for line in read_metrics(run.metrics, "train")]
+        print(told_identical(found, max(updates, default=0)))
         return 0
     print(f"NOT identical: {found.cycles:,} cycles are; then {found.differs}")
     return 1
+
+
+def told_identical(found: Comparison, updates: int) -> str:
+    """What is proved, what its hash is of, and whether learning was part of it."""
+    much = f"{found.cycles:,} cycles, {updates:,} updates, in lockstep and in sequence"
+    hashed = f"hash of all rows, draws and agents {found.digest}"
+    more = "" if updates else "\nnothing was learned yet: with more --steps learning is proved too"
+    return f"identical: {much}; {hashed}{more}"
 
 
 def parse_train(preset: Settings, args: Sequence[str]) -> Settings:

@@ -9,7 +9,7 @@ from .process_checks import process_health
 from .replay_checks import replay_fill, replay_turnover
 from .rows_checks import episode_borders, nstep_oracle, reward_scale, stack_parity
 from .transport_checks import channel_integrity, shared_memory, transfer_share, weights_hash
-from .verdict import ORDER, Check, Verdict
+from .verdict import ORDER, Check, Verdict, unknown
 
 CHECKS: dict[str, Check] = {
     "process-health": process_health,
@@ -38,3 +38,22 @@ def examine(evidence: Evidence) -> list[Verdict]:
     """
     found = [check(evidence) for check in CHECKS.values()]
     return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+
+
+def folded(verdicts: list[Verdict]) -> list[Verdict]:
+    """The same with each reason for `unknown` that several checks share told once, at the end.
+
+    `folded(examine(evidence))[-1].evidence["checks"]` names these checks.
+    """
+    shared: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.state == "unknown" and not verdict.evidence:
+            shared.setdefault(verdict.message, []).append(verdict.name)
+    most = sorted(shared.items(), key=lambda one: -len(one[1]))
+    shared = {why: names for why, names in most if len(names) > 1}
+    if not shared:
+        return verdicts
+    checks = [name for names in shared.values() for name in names]
+    told = ". ".join(f"{len(names)} checks: {why}" for why, names in shared.items())
+    apart = [verdict for verdict in verdicts if verdict.name not in checks]
+    return [*apart, unknown("others", told, checks=checks)]

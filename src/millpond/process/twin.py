@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import xxhash
 
 from ..errors import RunFailed
 from ..train.environment import child_environment
@@ -25,7 +27,7 @@ class Comparison(NamedTuple):
 
     cycles: int  # that are equal, from the start
     differs: str  # the first difference, or nothing
-    digest: str  # of the last equal cycle
+    digest: str  # of all rows, draws and agents up to the last equal cycle
 
     @property
     def identical(self) -> bool:
@@ -54,10 +56,15 @@ def compare(mine: Path, other: Path) -> Comparison:
             if one[name] != two.get(name):
                 why = f"cycle {one['cycle']}: {name}: {one[name]} here, {two.get(name)} there"
                 return Comparison(number, why, digest)
-        digest = str(list(one.values())[-1])
+        digest = _digest(one)
     if len(here) != len(there):
         return Comparison(0, f"{len(here)} cycles here, {len(there)} there", digest)
     return Comparison(len(here), "", digest)
+
+
+def _digest(line: dict[str, Any]) -> str:
+    """One hash of a cycle's hashes. Each of them covers all cycles before it."""
+    return xxhash.xxh3_64_hexdigest("".join(str(value) for value in line.values()).encode())
 
 
 def main() -> int:

@@ -55,9 +55,7 @@ class Run:
         """The run in a folder; another folder or another version raises RunRefused."""
         file = path / "config.json"
         if not file.is_file():
-            raise RunRefused(
-                f"{path} is no run: it has no config.json; millpond runs lists the runs there are"
-            )
+            raise RunRefused(_no_run(path))
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
             version = config["millpond_run"]
@@ -139,6 +137,16 @@ class Run:
                         f"{self.path} is in use by another process; wait for it or stop it"
                     ) from error
                 time.sleep(0.005)
+
+
+def _no_run(path: Path) -> str:
+    """What there is instead of a run, and what to do."""
+    remedy = "millpond runs lists the runs there are"
+    if not path.exists():
+        return f"there is no folder {path}; {remedy}"
+    if (path / "lake.json").is_file():
+        return f"{path} is a Lake, not a run; millpond lake info {path} says what it holds"
+    return f"{path} is no run: it has no config.json; {remedy}"
 
 
 def read_status(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..doctor import Evidence, examine, examine_mixture
 from ..doctor.chance import known_chance
+from ..doctor.examine import folded
 from ..errors import MillpondError
 from ..mixture import MixRun, is_mixture
 from ..train import Run
@@ -45,7 +46,7 @@ def verdicts_of(path: Path) -> list[dict[str, Any]]:
         run = Run.open(path)
         evidence = Evidence.of(run)
         evidence.chance = known_chance(run)
-        return [verdict._asdict() for verdict in examine(evidence)]
+        return [verdict._asdict() for verdict in folded(examine(evidence))]
     except (MillpondError, LookupError, TypeError, ValueError, OSError) as error:
         # The page goes on without the doctor; why is told where its verdicts would be.
         why = f"the doctor could not read this run: {type(error).__name__}: {error}"

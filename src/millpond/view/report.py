@@ -71,7 +71,9 @@ def save_report(path: Path, results: Plain) -> None:
     figures = [_curves(results), _scores(results), *_resets(results)]
     parts = [figure.to_html(full_html=False, include_plotlyjs=False) for figure in figures]
     title = html.escape(_title(results))
-    tables = _html_table(*arms_table(results)) + _html_table(*pairs_table(results))
+    tables = _html_table(*arms_table(results))
+    if results["pairs"]:
+        tables += _html_table(*pairs_table(results))
     page = (
         f'<!doctype html><html><head><meta charset="utf-8"><title>{title}</title>'
         f"<script>{get_plotlyjs()}</script>{_STYLE}</head><body><h1>{title}</h1>"
@@ -102,9 +104,10 @@ def save_picture(path: Path, results: Plain) -> None:
         reach = [[arm["iqm"] - arm["interval"][0]], [arm["interval"][1] - arm["iqm"]]]
         axes[1].errorbar(at, [arm["name"]], xerr=reach, color=look["color"], marker="o", capsize=4)
         axes[1].plot(arm["scores"], [arm["name"]] * len(arm["scores"]), ".", color="#999999")
-    axes[0].set(title="greedy score", xlabel="frames of one seed", ylabel="mean over seeds")
+    title, unit = "greedy play, mean over seeds", _unit(results)
+    axes[0].set(title=title, xlabel="frames of one seed", ylabel=unit)
     axes[0].legend(fontsize="medium" if len(arms) <= len(_COLOURS) else 7)
-    axes[1].set(title="final score: IQM and 95%", xlabel="score")
+    axes[1].set(title="final score: IQM and 95%", xlabel=unit)
     for place, arm in zip(axes[2:panels], with_resets, strict=True):
         for reset in arm["resets"]:
             x, y = relative(reset)
@@ -135,11 +138,11 @@ def relative(reset: Plain) -> tuple[list[float], list[float]]:
 _RELATIVE = "return less that before the reset"
 _NOTE = (
     "Score: mean greedy return of a seed's agents after the last frame, normalised where there is "
-    "a scripted player (then over the last three evaluations), by episodes that nothing "
-    "was chosen by; the BigAgent stands beside it. IQM: mean of the middle half of the seeds. "
-    "Intervals: 95%, stratified bootstrap, or Welch's where it says so. P(better): that a seed of "
-    "the first arm scores higher than one of the second. Bands in the curves: the middle half of "
-    "the seeds."
+    "a scripted player (then over the last three evaluations), on episodes that were not used to "
+    "choose anything; the BigAgent's score is given separately. IQM: mean of the middle half of "
+    "the seeds. Intervals: 95%, stratified bootstrap, or Welch's where it says so. P(better): that "
+    "a seed of the first arm scores higher than one of the second. Bands in the curves: the middle "
+    "half of the seeds."
 )
 _STYLE = (
     "<style>body{font:15px sans-serif;max-width:1100px;margin:2em auto}"
@@ -153,7 +156,14 @@ def _title(results: Plain) -> str:
     names = " vs ".join(arm["name"] for arm in arms)
     if len(arms) > len(_COLOURS):
         names = f"{len(arms)} arms"
-    return f"{results['env']}, {results['frames']:,} frames, {results['seeds']} seeds: {names}"
+    seeds = "1 seed" if results["seeds"] == 1 else f"{results['seeds']} seeds"
+    return f"{results['env']}, {results['frames']:,} frames, {seeds}: {names}"
+
+
+def _unit(results: Plain) -> str:
+    """What a score is. Only normalised ones tell of the least agent."""
+    normalised = all("worst_agent" in arm for arm in results["arms"])
+    return "normalised score" if normalised else "return"
 
 
 def _span(limits: Any) -> str:
@@ -193,7 +203,8 @@ def _curves(results: Plain) -> Any:
             x, middle, _, _ = band(arm["big_curve"])
             dashed = dict(color=colour, dash="dot")
             figure.add_scatter(x=x, y=middle, name=f"{arm['name']}: BigAgent", line=dashed)
-    figure.update_layout(title="Greedy return, mean over seeds", xaxis_title="frames of one seed")
+    title, unit = "Greedy play, mean over seeds", _unit(results)
+    figure.update_layout(title=title, xaxis_title="frames of one seed", yaxis_title=unit)
     return figure
 
 
@@ -210,7 +221,8 @@ def _scores(results: Plain) -> Any:
         each = dict(color=colour, size=5, opacity=0.5)
         seeds = name * len(arm["scores"])
         figure.add_scatter(x=arm["scores"], y=seeds, mode="markers", marker=each, showlegend=False)
-    figure.update_layout(title="Final score: IQM, 95% interval, every seed", xaxis_title="score")
+    title, unit = "Final score: IQM, 95% interval, every seed", _unit(results)
+    figure.update_layout(title=title, xaxis_title=unit)
     return figure
 
 

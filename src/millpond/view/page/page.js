@@ -320,6 +320,9 @@
 
   // --- what is shown ----------------------------------------------------------------------------
 
+  // A path as a shell takes it.
+  const quoted = (path) => (/^[\w.\/-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`);
+
   const go = (where) => { location.hash = where; };
 
   function route() {
@@ -338,7 +341,7 @@
       main.replaceChildren(el("div", { class: "empty" },
         el("h2", { text: "No runs yet" }),
         el("p", { text: `There is no run under ${root}. Start one with` }),
-        el("pre", { text: "millpond train treasurehunt-small" }),
+        el("pre", { text: `millpond train treasurehunt-small --run ${quoted(`${root}/first`)}` }),
         el("p", { text: "and it appears here by itself." })));
       document.title = "millpond";
     }
