@@ -268,6 +268,15 @@ def test_help_lists_the_envs_and_their_settings(capsys, here):
     ("args", "said"),
     [
         (["treasurhunt"], "there is no env 'treasurhunt'; did you mean 'treasurehunt'?"),
+        (["CartPole-v1"], "there is no env 'CartPole-v1'; did you mean 'gym:CartPole-v1'?"),
+        (
+            ["staghunt", "--agent", "dqn", "--lr", "1e-4"],
+            "there is no option --lr; use --dqn.optimizer.rate.start",
+        ),
+        (
+            ["staghunt", "--learning-rate=1e-4", "--agent=pqn"],
+            "there is no option --learning-rate; use --pqn.optimizer.rate.start",
+        ),
         (["minatar/brekout"], "no game 'brekout'; did you mean 'breakout'?"),
         (
             ["--steps", "5", "staghunt"],
@@ -292,6 +301,20 @@ def test_a_wrong_call_says_what_to_do(args, said, capsys, here, monkeypatch):
     assert code == 2
     assert said in plain(err + out)
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--seed", "3", "train", "staghunt"], "behind the env: millpond train ENV --seed ..."),
+        (["--json", "runs"], "behind the command: millpond runs --json ..."),
+        (["--nonsense"], "behind the command: millpond COMMAND --nonsense ..."),
+    ],
+)
+def test_options_before_the_command_are_sent_behind_it(args, said, capsys, here):
+    code, out, err = call(capsys, *args)
+    assert (code, out) == (2, "")
+    assert err == f"millpond: options go {said}; see millpond --help\n"
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(trained, capsys, here):

@@ -38,6 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name == "--version":
         print(f"millpond {_version()}")
         return 0
+    if name.startswith("-"):
+        command = next((arg for arg in rest if arg in commands), "COMMAND")
+        where = f"{command} ENV" if command in ("train", "mix") else command
+        behind = "the env" if where.endswith("ENV") else "the command"
+        told = f"options go behind {behind}: millpond {where} {name} ..."
+        print(f"millpond: {told}; see millpond --help", file=sys.stderr)
+        return 2
     if name not in commands:
         near = difflib.get_close_matches(name, commands, n=1)
         remedy = f"did you mean '{near[0]}'?" if near else "see millpond --help"

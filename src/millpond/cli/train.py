@@ -10,6 +10,7 @@ Every setting is an option; the env's preset gives the others (see `millpond pre
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -100,4 +101,17 @@ def told_identical(found: Comparison, updates: int) -> str:
 def parse_train(preset: Settings, args: Sequence[str]) -> Settings:
     """The preset's settings with the options of the command line."""
     preset = tiny(preset) if "--debug" in args else preset
+    _refuse_rate(preset.agent, args)
     return parse_settings(preset, args, f"millpond train {preset.env}")
+
+
+_RATES = ("--lr", "--learning-rate", "--learning_rate")
+
+
+def _refuse_rate(agent: str, args: Sequence[str]) -> None:
+    """The rate has another name here, which no parser would guess."""
+    given = next((name for arg in args if (name := arg.partition("=")[0]) in _RATES), None)
+    if given:
+        chosen = re.search(r"--agent[= ](dqn|pqn)\b", " ".join(args))
+        name = chosen[1] if chosen else agent
+        raise BadConfig(f"there is no option {given}; use --{name}.optimizer.rate.start")

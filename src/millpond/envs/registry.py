@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ..config import nearest
@@ -33,6 +34,8 @@ def make_env(name: str) -> AnyEnv:
         return Atari(name.removeprefix("atari/"))
     if name.startswith("gym:"):
         return GymEnv(name.removeprefix("gym:"))
+    if re.fullmatch(r"[\w./-]+-v\d+", name):  # as Gymnasium names its envs
+        raise BadConfig(f"there is no env '{name}'; did you mean 'gym:{name}'?")
     raise BadConfig(f"there is no env '{name}'; {nearest(name, env_names())}")
 
 
