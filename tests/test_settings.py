@@ -104,7 +104,7 @@ def test_a_file_that_is_gone_is_refused(tmp_path):
         ({"env": "staghunt", "stpes": 3}, r"no setting 'stpes'; did you mean 'steps'\?"),
         (
             {"env": "staghunt", "qqq": 3},
-            r"no setting 'qqq'; known are actors, agent, checkpoint_every, crew, d",
+            r"no setting 'qqq'; known are actors, address, agent, checkpoint_every, crew, d",
         ),
         ({"env": "staghunt", "dqn": {"gama": 1}}, r"'dqn.gama'; did you mean 'gamma'\?"),
         ({"env": "staghunt", "world": {"haers": 1}}, r"'world.haers'; did you mean 'hares'\?"),
