@@ -78,7 +78,16 @@ def test_cli_page_is_what_the_commands_say():
     assert same == make_cli.words_of(make_cli.page()), remedy
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+# `make docs` runs them all; what compiles long is left to it and to --full.
+LONG = ("replay-in-jax", "your-own-environment")
+
+
+def page_param(page):
+    marks = [pytest.mark.full] if page.stem in LONG else []
+    return pytest.param(page, id=page.stem, marks=marks)
+
+
+@pytest.mark.parametrize("page", [page_param(page) for page in WITH_PYTHON])
 @pytest.mark.filterwarnings("default")  # those of other libraries do not concern a page
 def test_how_to_code_runs(page, tmp_path):
     run_blocks.run_page(page, tmp_path, kinds=("python",))

@@ -310,7 +310,7 @@ def test_a_picture(case):
 # --- MinAtar ---
 
 
-@pytest.mark.parametrize("game", ["breakout", "asterix"])
+@pytest.mark.parametrize("game", ["breakout", pytest.param("asterix", marks=pytest.mark.full)])
 def test_minatar_is_pgx_step_for_step(game):
     """Beside pgx itself, stepped by hand with the same keys: rewards, ends, final observations."""
     pgx = pytest.importorskip("pgx")

@@ -42,6 +42,7 @@ def test_the_same_rounds_as_on_the_device():
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_crashed_and_resumed_it_goes_on_behind_a_cut(tmp_path):
     """No row is lost, none is stored twice, and no window crosses from one life to the next."""
     settings = mixture(world=HostArms(PLAIN), big=BIG)

@@ -284,7 +284,11 @@ def test_policies_of_one_learner_learn_as_they_would_apart(tmp_path):
             marks=pytest.mark.full,
         ),
         ({"actor": "nan_reward"}, ("actor 0", "reward", "nan", "finite")),
-        ({"learner": "learner_raises"}, ("learner 0", "lost its mind", "Traceback")),
+        pytest.param(
+            {"learner": "learner_raises"},
+            ("learner 0", "lost its mind", "Traceback"),
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_what_cannot_go_on_stops_with_its_traceback(tmp_path, hook, words):

@@ -14,7 +14,13 @@ from millpond.doctor.self_test import Result, chosen, planted
 
 # What takes longest is left to --full: processes, and programs that must be compiled anew. Of
 # those that the catalogue marks, the ones without processes are always run.
-LONG = ("epsilon comes late", "learning rate 0", "min_fill never reached", "rewards 1000 times")
+LONG = (
+    "learning rate 1000",
+    "epsilon comes late",
+    "learning rate 0",
+    "min_fill never reached",
+    "rewards 1000 times",
+)
 
 
 def named(plant: Plant):

@@ -15,7 +15,8 @@ from millpond.cluster.transport import Lost
 from millpond.errors import BadConfig, RunFailed
 from millpond.train.checkpoint import hash_of
 
-SETTINGS = mixture()
+SETTINGS = mixture(members=1)  # two agents
+WORKERS = [Worker(SETTINGS, policy) for policy in range(SETTINGS.policies)]  # compiled once
 
 
 class Here:
@@ -23,10 +24,9 @@ class Here:
 
     def __init__(self, fail=lambda number: False) -> None:
         self.fail, self.calls, self.ended = fail, 0, False
-        self.worker = [Worker(SETTINGS, policy) for policy in range(SETTINGS.policies)]
 
     def start(self, policy):
-        return self.worker[policy]
+        return WORKERS[policy]
 
     def round(self, worker, leaves, updates):
         self.calls += 1
@@ -63,18 +63,18 @@ def test_every_agent_plays_learns_and_pours_for_itself():
     assert int(state.acting.turn) == 3 * 2 * SETTINGS.pqn.rollout
     assert (np.asarray(agents.pond.added(state.ponds)) == 3 * 2 * SETTINGS.pqn.rollout).all()
     before, after = (
-        np.concatenate([np.asarray(leaf).reshape(4, -1) for leaf in jax.tree.leaves(one)], 1)
+        np.concatenate([np.asarray(leaf).reshape(2, -1) for leaf in jax.tree.leaves(one)], 1)
         for one in (first.agent.params, state.agent.params)
     )
     assert (before != after).any(1).all(), "an agent did not learn"
-    assert len({row.tobytes() for row in after}) == 4, "two agents are the same"
-    assert all(np.asarray(sums.steps).shape == (4,) for sums in told)
+    assert len({row.tobytes() for row in after}) == 2, "two agents are the same"
+    assert all(np.asarray(sums.steps).shape == (2,) for sums in told)
 
 
 def test_a_lost_worker_changes_nothing():
     whole, told, _ = play(Here())
-    lossy, told_again, agents = play(Here(lambda number: number in (2, 5, 6, 9)))
-    assert agents.replaced == 4
+    lossy, told_again, agents = play(Here(lambda number: number in (2, 4, 5)))
+    assert agents.replaced == 3
     assert hash_of(lossy) == hash_of(whole)
     assert hash_of(told_again) == hash_of(told)
 

@@ -15,7 +15,7 @@ from ..mixture import MixRun, is_mixture
 from ..train import Run
 
 _FILES = ("metrics.jsonl", "speed.jsonl", "events.jsonl", "status.json", "random.json")
-_REST = 20.0  # times as long as a checkup took, before the next one: at most 5% of one core
+_REST = 100.0  # times as long as a checkup took, before the next one: at most 1% of one core
 
 
 class Checkup:

@@ -30,7 +30,7 @@ from .runs import Entry, Runs
 from .summary import summary
 from .water import water
 
-LOOK_S = 0.5  # how often files are looked at while somebody watches
+LOOK_S = 1.5  # how often files are looked at while somebody watches; each look costs a redraw
 _QUIET_S = 15.0  # after so long without news the page hears that we are still there
 _STREAMS = 32  # pages that may listen at the same time
 _PATIENCE_S = 1.0  # after so long a comparison is shown without the runs that are not read yet
