@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from dataclasses import replace
 
 import jax
@@ -16,7 +17,12 @@ from millpond.errors import BadConfig, RunFailed
 from millpond.train.checkpoint import hash_of
 
 SETTINGS = mixture(members=1)  # two agents
-WORKERS = [Worker(SETTINGS, policy) for policy in range(SETTINGS.policies)]  # compiled once
+
+
+@functools.cache
+def worker_of(policy: int) -> Worker:
+    """Compiled once for all tests."""
+    return Worker(SETTINGS, policy)
 
 
 class Here:
@@ -26,7 +32,7 @@ class Here:
         self.fail, self.calls, self.ended = fail, 0, False
 
     def start(self, policy):
-        return WORKERS[policy]
+        return worker_of(policy)
 
     def round(self, worker, leaves, updates):
         self.calls += 1
