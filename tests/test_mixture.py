@@ -86,6 +86,7 @@ def test_crashed_in_every_phase_and_resumed_equals_uninterrupted(whole, programs
         assert hash_of(everything(lake)) == hash_of(everything(same))
 
 
+@pytest.mark.full
 def test_killed_by_the_kernel_while_rows_drain_equals_uninterrupted(whole, programs, tmp_path):
     """SIGKILL in a process of its own, with rows in the Lake that no saved state knows."""
     run, _, _ = whole

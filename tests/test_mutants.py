@@ -159,7 +159,7 @@ def test_the_unmutated_arithmetic_survives():
 
 
 @pytest.mark.parametrize(
-    "share", [0, 1, *(pytest.param(share, marks=pytest.mark.full) for share in (2, 3))]
+    "share", [0, *(pytest.param(share, marks=pytest.mark.full) for share in (1, 2, 3))]
 )
 def test_every_index_mutant_is_caught(share, record_property):
     caught, alive, skipped = [], [], []
