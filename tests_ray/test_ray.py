@@ -203,21 +203,6 @@ def test_a_shard_in_memory_comes_back_empty_and_the_run_goes_on(cluster, tmp_pat
     assert taken % (BASE.envs * TURNS) == 0
 
 
-def test_lost_weights_come_back_and_the_run_goes_on(cluster, tmp_path):
-    run, watched, seen = Run.create(tmp_path / "run", replace(BASE, steps=960)), Watched(), []
-
-    def told(line):
-        seen.append(line["kind"])
-        if line["kind"] == "train" and seen.count("train") == 2:
-            ray.kill(watched.crew.team.weights, no_restart=False)
-
-    train(run, told, opener=watched)
-    assert seen.count("train") > 3
-    assert watched.opened == 1
-    assert quiet(run)
-    assert max(evidence(run, "lag_max")) <= BASE.ahead * BASE.dqn.updates
-
-
 def test_a_lost_learner_takes_the_run_back_to_its_resume_state(cluster, tmp_path):
     base = replace(BASE, steps=960, resume_every=320)
     run, watched, lines = Run.create(tmp_path / "run", base), Watched(), []
