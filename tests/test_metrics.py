@@ -48,7 +48,6 @@ def test_lines_are_appended_and_a_torn_one_is_left_out(tmp_path):
     assert list(read_metrics(path, "diverged")) == []
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 def test_a_full_disk_is_told_and_closing_hides_nothing():
     metrics = Metrics(Path("/dev/full"))
     with pytest.raises(RunFailed, match=r"/dev/full: No space left on device; .*free some space"):

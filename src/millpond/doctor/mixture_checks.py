@@ -17,6 +17,7 @@ _AS_GOOD = 0.9  # of the agents' return, at which a clone loses next to nothing
 _ALIKE = 0.05  # share of states in which two agents act differently
 _HIGH, _FAR = 2.0, 0.5  # values so many times the realised return, and so much above it
 _SLEEPING = 0.5  # share of dormant units
+_UNMEASURED = "nothing was measured before a reset yet"
 
 
 @dataclass
@@ -100,7 +101,7 @@ def big_values(evidence: MixEvidence) -> Verdict:
     """What the BigAgent believes should not be far above what its states really came to."""
     name = "big-values"
     if not evidence["measure"]:
-        return unknown(name, "nothing was measured before a reset yet")
+        return unknown(name, _UNMEASURED)
     line = evidence["measure"][-1]
     believed, real = (statistics.fmean(line[key]) for key in ("big_max_q", "realised"))
     numbers: dict[str, Any] = dict(max_q=round(believed, 3), realised=round(real, 3))
@@ -117,7 +118,7 @@ def diversity(evidence: MixEvidence) -> Verdict:
     if evidence.settings.agents < 2:
         return unknown(name, "there is one agent")
     if not evidence["measure"]:
-        return unknown(name, "nothing was measured before a reset yet")
+        return unknown(name, _UNMEASURED)
     apart = statistics.fmean(evidence["measure"][-1]["disagreement"])
     message = f"two agents act differently in {apart:.0%} of the states"
     if apart < _ALIKE:
@@ -130,7 +131,7 @@ def dormant(evidence: MixEvidence) -> Verdict:
     """Units that never fire cannot learn."""
     name = "dormant-units"
     if not evidence["measure"]:
-        return unknown(name, "nothing was measured before a reset yet")
+        return unknown(name, _UNMEASURED)
     line = evidence["measure"][-1]
     agents = statistics.fmean(share for member in line["dormant"] for share in member)
     big = statistics.fmean(line["big_dormant"])

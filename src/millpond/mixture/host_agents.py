@@ -27,8 +27,8 @@ class HostAgents(Agents):
 
     repeats = False
 
-    def __init__(self, settings: MixSettings, only: int | None = None) -> None:
-        super().__init__(settings, only)
+    def __init__(self, settings: MixSettings) -> None:
+        super().__init__(settings)
         player = self.acting.player
         self._chance = jax.jit(lambda turn: player.chance(self.acting.key(Role.ACT, turn)))
         self._move = jax.jit(player.move)
@@ -40,8 +40,7 @@ class HostAgents(Agents):
         """Open the envs; where others were open before, they begin anew behind a cut."""
         world, turn = self.settings.world, int(state.acting.turn)
         assert isinstance(world, HostEnv)
-        # Not the same first frames in every sitting, nor for policies that play alone.
-        seed = (self.acting.salt << 80) + (self.settings.seed << 32) + turn
+        seed = (self.settings.seed << 32) + turn  # not the same first frames in every sitting
         self._vector = world.vector(self.acting.population.all_envs, seed)
         if not resumed:
             return state
