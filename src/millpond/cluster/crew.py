@@ -7,7 +7,6 @@ state. What happened is written to `events.jsonl` in the run's folder.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import LearnerLost, RunFailed
+from ..train.crew import SHARES
+from ..train.events import Events
 from ..train.learner import Progress
 from ..train.settings import Settings
 from ..train.tally import Sums
 from ..train.trace import Trace
-from .turnstile import SHARES
 
 _SLICE_S = 0.5
 _PAUSE_S = 60.0
@@ -80,6 +80,7 @@ class ClusterCrew:
     def __init__(self, settings: Settings, folder: Path, team: Team) -> None:
         self.settings, self.folder, self.team = settings, folder, team
         self.trace = Trace(folder) if settings.crew.trace else None
+        self._note = Events(folder).note
         self.members: dict[tuple[str, int], Member] = {}
         self.restarts, self.cycle, self.bad = 0, 0, False
         self.goal = 0  # where all run to; 0: nowhere
@@ -408,10 +409,3 @@ class ClusterCrew:
                 self._note("hangs", member, cycle=self.cycle)
                 self._seen.pop(key)
                 self.team.kill(member.handle)
-
-    def _note(self, what: str, member: Member, **more: Any) -> None:
-        """One line in events.jsonl: it is not wound back when a run resumes."""
-        line = {"event": what, "process": member.role, "index": member.index}
-        line |= {"incarnation": member.incarnation, **more}
-        with open(self.folder / "events.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")

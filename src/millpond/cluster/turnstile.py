@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Generator
 
-SHARES = ("working", "waiting", "moving")
+from ..train.crew import SHARES
 
 
 class Turnstile:

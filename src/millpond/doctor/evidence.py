@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..metrics import read_metrics
 from ..train import Run, Settings
+from ..train.events import Events
 
 Line = dict[str, Any]
 KINDS = ("train", "health", "eval", "diverged")
@@ -42,7 +41,7 @@ class Evidence:
             if line["kind"] in KINDS:
                 getattr(found, line["kind"]).append(line)
         found.speed = list(read_metrics(run.speed))
-        found.events = read_events(run.path)
+        found.events = Events(run.path).read()
         return found
 
     @property
@@ -74,12 +73,3 @@ class Evidence:
         """Whether an error of that name ended a process or the run."""
         said = [str(event.get("why", "")) for event in self.events]
         return any(name in text for text in [*said, str(self.status.get("why", ""))])
-
-
-def read_events(folder: Path) -> list[Line]:
-    """What befell the processes of a run; a torn last line is left out."""
-    path = folder / "events.jsonl"
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]

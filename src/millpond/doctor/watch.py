@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..train import Run
+from ..train.events import Events
 from .chance import known_chance
-from .evidence import KINDS, Evidence, read_events
+from .evidence import KINDS, Evidence
 from .examine import examine
 from .verdict import Verdict
 
@@ -34,7 +35,7 @@ class Watch:
         if line["kind"] != "train":  # a round's last line
             return []
         evidence.speed.append(line)
-        evidence.events = read_events(self.run.path)
+        evidence.events = Events(self.run.path).read()
         self._trim()
         return self.look()
 

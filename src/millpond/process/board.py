@@ -9,12 +9,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..train.crew import SHARES
 from .memory import PAGE, Memory
 
 STARTING, WORKING, WAITING = range(3)
 _WORDS = 8  # one cache line per process
 _BEAT, _STATE, _CYCLE, _STEPS, _SPENT = 0, 1, 2, 3, 4  # spent: three words
-SHARES = ("working", "waiting", "moving")
 
 
 class Line(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..train.crew import SHARES
 from ..train.learner import Progress
 from ..train.tally import Sums
-from .board import SHARES
 from .supervisor import Supervisor
 
 

@@ -8,7 +8,6 @@ learner says of its own failure is kept, told, and written to `events.jsonl` in 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import sys
@@ -21,6 +20,7 @@ import numpy as np
 
 from ..errors import BadConfig, ChannelBroken, ChannelClosed, LearnerLost, RunFailed, SpecMismatch
 from ..train.environment import child_environment
+from ..train.events import Events
 from ..train.provenance import traced_spec
 from ..train.settings import Settings
 from .board import STARTING, WAITING, Board
@@ -45,7 +45,7 @@ class Supervisor:
         if not sys.platform.startswith("linux"):
             raise BadConfig(f"mode {settings.mode}: this needs Linux, got {sys.platform}")
         self.settings, self.folder, self.hook = settings, folder, hook
-        self.events = folder / "events.jsonl"
+        self._note = Events(folder).note
         spec = traced_spec(settings.world)
         self.groups, actors = settings.groups, settings.actors
         templates = [params_template(settings, group) for group in self.groups]
@@ -332,13 +332,6 @@ class Supervisor:
             with contextlib.suppress(ChannelClosed):  # the learner's end will be seen
                 self.children["learner", learner].wire.send("channel", values, fds=fds)
         self._start_actor(index, incarnation, line.steps)
-
-    def _note(self, what: str, child: Child, **more: Any) -> None:
-        """One line in events.jsonl: it is not wound back when a run resumes."""
-        line = {"event": what, "process": child.role, "index": child.index}
-        line |= {"incarnation": child.incarnation, **more}
-        with open(self.events, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
 
 
 def cores_for(line: int, threads: int) -> list[int]:

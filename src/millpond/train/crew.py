@@ -17,6 +17,8 @@ from .learner import Progress
 from .settings import Settings
 from .tally import Sums, no_sums
 
+SHARES = ("working", "waiting", "moving")  # what an actor or a learner spends its time on
+
 
 class AgentView(NamedTuple):
     """What is to be seen of the agents from outside, [policies]."""
