@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import numpy as np
@@ -241,6 +244,62 @@ def test_fills_are_decided_by_their_seed(tmp_path):
             filling()
         contents.append(pond.export()["columns/obs/image"].tobytes())
     assert contents[0] == contents[1] != contents[2]
+
+
+@pytest.mark.parametrize("limit", [None, 1, 3])
+def test_blocks_come_in_one_order_however_early_they_begin(tmp_path, limit):
+    lake, _ = filled_lake(tmp_path, "short", 300)
+    early, late = HostPond(SPEC, 200 * ENVS, ENVS), HostPond(SPEC, 200 * ENVS, ENVS)
+    with Fill(lake, early, core=16, seed=1) as first, Fill(lake, late, core=16, seed=1) as second:
+        first.start(limit)
+        for _ in range(5):
+            first()
+            second()
+    for name, content in late.export().items():
+        np.testing.assert_array_equal(early.export()[name], content)
+
+
+def test_gathers_and_refreshes_go_on_beside_each_other(tmp_path):
+    """Four threads gather, whole blocks at a time, while rows are written, sealed and evicted."""
+    spec = Spec(Field("uint8", (512,)), Field("int32"))
+    lake = Lake.create(tmp_path / "lake", spec, 32_768, segment_rows=4096)
+    over, wrong, looked = threading.Event(), list[Any](), [0] * 4
+
+    def look(number: int) -> None:
+        while not over.is_set():
+            first, stop = lake.streams[0].first, lake.streams[0].stop
+            start = np.arange(first, stop - 64, 64)
+            if not len(start):
+                continue
+            try:
+                rows = lake.gather(np.zeros_like(start), start, 64, threads=2)
+            except RowsGone:
+                continue  # evicted since
+            ids = (start[:, None] + np.arange(64)) % 251
+            if not (np.asarray(rows.obs) == ids[..., None]).all():
+                wrong.append(start)
+            looked[number] += 1
+
+    with lake.writer("a", 1) as writer, ThreadPoolExecutor(4) as pool:
+        seen = [pool.submit(look, number) for number in range(4)]
+        try:
+            row = 0
+            while min(looked) < 20 or row < 65_536:
+                ids = np.arange(row, row + 1024)
+                obs = np.repeat((ids % 251).astype(np.uint8), 512).reshape(1024, 1, 512)
+                zero, none = np.zeros((1024, 1)), np.zeros((1024, 1), bool)
+                flags = np.where(ids == 0, Flag.FIRST, 0).astype(np.uint8)[:, None]
+                action, reward = zero.astype(np.int32), zero.astype(np.float32)
+                writer.append(Rows(obs, action, reward, none, none, flags))
+                writer.commit()
+                lake.refresh()
+                row += 1024
+        finally:
+            over.set()
+    for one in seen:
+        one.result(60)
+    assert not wrong
+    assert lake.streams[0].first > 0
 
 
 def test_packed_rows_are_the_same_rows(tmp_path):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-import queue
-import threading
-from contextlib import suppress
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -19,10 +18,10 @@ from ..replay import HostPond, Pond, PondState
 from ..rows import Array, Rows
 from ..spec import walk
 from .pinned import staging
-from .runs import Choice, Runs
+from .runs import Choice, Dealt, Runs
 
 _PATIENCE = 600.0  # seconds after which waiting for a block is an error
-_AHEAD = 2  # blocks prepared while one is in use
+_AHEAD = 2  # blocks in preparation at once: while one is looked up another is copied or decoded
 
 
 class Fill:
@@ -80,35 +79,56 @@ class Fill:
                 f"its context), the Pond keeps {pond.length}; lower core or runs, or raise the "
                 "capacity"
             )
-        self._ready: queue.Queue[Any] = queue.Queue(1)
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._ready: deque[Future[Rows]] = deque()  # in their order
+        self._left: int | None = None  # blocks to prepare yet; None: no end
+        self._turn = 0
+        # One buffer more than blocks in preparation, for the one that travels to the device.
         self._buffers: list[dict[str, np.ndarray]] = []
-        self._sent: list[Any] = [None] * _AHEAD
+        self._sent: list[Any] = [None] * (_AHEAD + 1)
 
     @property
     def blocks(self) -> int:
         """Blocks that fill the whole Pond."""
         return self.pond.length // self.runs.rows
 
+    def start(self, blocks: int | None = None) -> None:
+        """Begin to prepare now what the next calls add; given a number, so many blocks alone."""
+        if not self._ready:
+            self._left = blocks
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._pool = self._pool or ThreadPoolExecutor(_AHEAD, "fill")
+        if not self._buffers and jax.default_backend() == "gpu" and isinstance(self.pond, Pond):
+            self._buffers = [self._new_buffers() for _ in self._sent]
+        while len(self._ready) < _AHEAD and self._left != 0:
+            # Dealt here, in order: which thread comes first must not matter.
+            dealt, turn = self.runs.deal(), self._turn % len(self._sent)
+            self._ready.append(self._pool.submit(self._block, dealt, turn))
+            self._turn += 1
+            if self._left is not None:
+                self._left -= 1
+
     def __call__(self, state: PondState | None = None) -> PondState | None:
         """Add the next block; a HostPond changes itself, a Pond's new state is returned."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="fill", daemon=True)
-            self._thread.start()
+        if isinstance(self.pond, Pond) and state is None:
+            raise BadConfig("fill: pass the Pond's state")
+        if not self._ready:
+            self.start()
         try:
-            rows = self._ready.get(timeout=_PATIENCE)
-        except queue.Empty:
+            rows = self._ready.popleft().result(_PATIENCE)
+        except TimeoutError:
             raise MillpondError(f"fill: no block was ready within {_PATIENCE:.0f} s") from None
-        if isinstance(rows, BaseException):
+        except BaseException:
             self.close()
-            raise rows
+            raise
+        self._prepare()
         pond = self._into
         if isinstance(pond, HostPond):
             pond.add(rows)
             return None
-        if state is None:
-            raise BadConfig("fill: pass the Pond's state")
+        assert state is not None
         return _add_block(pond, state, rows)
 
     def whole(self, state: PondState | None = None) -> PondState | None:
@@ -120,21 +140,17 @@ class Fill:
         return state
 
     def refresh(self) -> None:
-        """Take in what was committed since. Blocks prepared before come first."""
+        """Take in what was committed since; a new order of all rows begins."""
         self.close()
         self.lake.refresh()
         self.runs.look()
 
     def close(self) -> None:
-        """End the background thread; a later call starts it again."""
-        self._stop.set()
-        if self._thread is not None:
-            while self._thread.is_alive():
-                with suppress(queue.Empty):
-                    self._ready.get_nowait()  # it may be waiting to hand over a block
-                self._thread.join(0.005)
-        self._thread, self._ready = None, queue.Queue(1)
-        self._stop.clear()
+        """Let go of the blocks in preparation; a later call begins anew."""
+        self._ready.clear()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool = None
 
     def __enter__(self) -> Fill:
         return self
@@ -142,39 +158,17 @@ class Fill:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self) -> None:
-        try:
-            turn = 0
-            while not self._stop.is_set():
-                rows = self._block(turn)
-                turn += 1
-                self._hand_over(rows)
-        except BaseException as error:
-            self._hand_over(error)
-
-    def _hand_over(self, what: Any) -> None:
-        while not self._stop.is_set():
-            try:
-                self._ready.put(what, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def _block(self, turn: int) -> Rows:
-        """The next block, on the device (or [time, env] on the host)."""
+    def _block(self, dealt: Dealt, turn: int) -> Rows:
+        """A block, on the device (or [time, env] on the host)."""
         runs = self.runs
         if isinstance(self.pond, HostPond):
-            return _time_first(runs.block())
+            return _time_first(runs.rows_of(dealt))
         if jax.default_backend() != "gpu":
-            return jax.device_put(runs.block())  # it may keep these arrays: they are not reused
-        if not self._buffers:
-            self._buffers = [self._new_buffers() for _ in range(_AHEAD)]
-        # While one block travels to the device the next is gathered; a buffer is written again
-        # only when its last block has arrived.
-        mine = turn % _AHEAD
-        jax.block_until_ready(self._sent[mine])
-        rows = jax.device_put(runs.block(self._buffers[mine]))
-        self._sent[mine] = rows
+            return jax.device_put(runs.rows_of(dealt))  # it may keep these arrays: not reused
+        # A buffer is written again only when its last block has arrived.
+        jax.block_until_ready(self._sent[turn])
+        rows = jax.device_put(runs.rows_of(dealt, self._buffers[turn]))
+        self._sent[turn] = rows
         return rows
 
     def _new_buffers(self) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ without repetition until all have had their turn; so every start is in the Pond 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +21,13 @@ from ..samplers import Eligible, recent
 from ..window import Window
 
 Choice = Literal["uniform", "recent", "balanced"]
+
+
+class Dealt(NamedTuple):
+    """Cores, one for every run of a block."""
+
+    which: np.ndarray  # indices into the streams held
+    number: np.ndarray  # core numbers in them
 
 
 class Runs:
@@ -81,7 +88,11 @@ class Runs:
 
     def block(self, out: Mapping[str, np.ndarray] | None = None) -> Rows:
         """The next runs: Rows [envs, rows]; `out` may hold uint8[envs, rows, width] per field."""
-        which, number = self._deal()
+        return self.rows_of(self.deal(), out)
+
+    def rows_of(self, dealt: Dealt, out: Mapping[str, np.ndarray] | None = None) -> Rows:
+        """What `deal` chose, as `block` gives it; several threads may gather at once."""
+        which, number = dealt
         core = (self._core0[which] + number) * self.core
         if out is not None:
             out = {name: block.reshape(self.number, self.length, -1) for name, block in out.items()}
@@ -101,13 +112,13 @@ class Runs:
         flags[:, -1] |= np.uint8(CUT)
         return jax.tree.map(lambda leaf: leaf.reshape(self.envs, self.rows, *leaf.shape[2:]), rows)
 
-    def _deal(self) -> tuple[np.ndarray, np.ndarray]:
-        """One core for every run: indices into the streams held, and core numbers in them."""
+    def deal(self) -> Dealt:
+        """One core for every run of the next block."""
         if self._recent is not None:
             drawn = self._recent.propose(
                 self._random, 1, self.number, Eligible(self._cores, len(self._cores))
             )
-            return drawn.stream[0], drawn.age[0]
+            return Dealt(drawn.stream[0], drawn.age[0])
         deck = (np.arange(self.number) + self._dealt) % len(self._decks)
         self._dealt += self.number
         which = np.empty(self.number, np.int64)
@@ -115,7 +126,7 @@ class Runs:
         for i, one in enumerate(self._decks):
             mine = deck == i
             which[mine], number[mine] = one.deal(int(mine.sum()))
-        return which, number
+        return Dealt(which, number)
 
 
 class Deck:

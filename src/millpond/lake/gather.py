@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,20 @@ _DECODED = 1024  # frames decoded by one call
 _JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
 
 
+class Found(NamedTuple):
+    """Runs of which all is known but their observations."""
+
+    slots: np.ndarray  # int64[n * length]; -1: not stored
+    records: np.ndarray  # [n, length]
+    raw: Mapping[str, np.ndarray]  # uint8[n, length, width] per observation path, to be filled
+
+
 class Gather:
-    """Rows [n, length] of `n` runs; what is not stored is zeros with CONTEXT and CUT."""
+    """Rows [n, length] of `n` runs; what is not stored is zeros with CONTEXT and CUT.
+
+    In two steps: `find` looks up and checks, one caller at a time; `move` copies and decodes, and
+    several callers may do so at once.
+    """
 
     def __init__(self, reader: Reader, threads: int, packed: bool = False) -> None:
         self.reader, self.threads = reader, threads
@@ -28,14 +41,14 @@ class Gather:
         self._pool = ThreadPoolExecutor(threads, "lake-gather") if threads > 1 else None
         self._widths = {column.name: column.width for column in reader.columns.all}
 
-    def __call__(
+    def find(
         self,
         stream: np.ndarray,
         start: np.ndarray,
         length: int,
         anchor: np.ndarray,
         out: Mapping[str, np.ndarray] | None = None,
-    ) -> Rows:
+    ) -> Found:
         """Rows start[i] ... start[i] + length - 1 of stream[i]; row anchor[i] of it is stored.
 
         `out` may hold uint8[n, length, width] per observation path, to be filled in place.
@@ -43,18 +56,21 @@ class Gather:
         reader, columns, lead = self.reader, self.reader.columns, (len(stream), length)
         piece, at = reader.index.find(stream, anchor)
         found = reader.index.stretches(piece, at + (start - anchor), length)
+        for path in columns.obs:
+            self._check(path, found[2], found[3])
+        slots = _every_slot(*found, number=len(stream) * length, length=length)
         raw = {
             path: out[path] if out else np.empty((*lead, self._widths[path]), np.uint8)
             for path in columns.obs
         }
-        for path in columns.obs:
-            self._check(path, found[2], found[3])
-        slots = _every_slot(*found, number=len(stream) * length, length=length)
-        records = reader.records(slots).reshape(lead)
-        stored = (slots >= 0).reshape(lead)
-        for path, block in raw.items():
-            self._move(path, slots, block.reshape(len(slots), -1))
-        return self._rows(records, stored, raw)
+        return Found(slots, reader.records(slots).reshape(lead), raw)
+
+    def move(self, found: Found) -> Rows:
+        """The rows, whole. Their segments must stay mapped meanwhile."""
+        for path, block in found.raw.items():
+            self._move(path, found.slots, block.reshape(len(found.slots), -1))
+        stored = (found.slots >= 0).reshape(found.records.shape)
+        return self._rows(found.records, stored, found.raw)
 
     def _check(self, path: str, slots: np.ndarray, rows: np.ndarray) -> None:
         """See that every stretch's bytes are what was written, those read before excepted."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import BadConfig, BadState, LakeRefused, RowsGone
+from ..errors import BadConfig, BadState, LakeFailed, LakeRefused, RowsGone
 from ..host_random import HostRandom
 from ..rows import CUT, Batch, Rows
 from ..samplers import Sampler, uniform
@@ -35,6 +35,7 @@ from .shuffle import Shuffle
 from .writer import Writer
 
 _LOOK = 1 << 16  # rows judged at a time when iterating
+_PATIENCE = 600.0  # seconds after which threads that wait for each other raise an error
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,9 @@ class Lake:
         self._batches: dict[tuple[Window, int], Batches] = {}
         self._gathers: dict[tuple[int, bool], Gather] = {}
         self._using = threading.RLock()  # refresh unmaps what a sample may be reading
+        # gather() copies without that lock: refresh() waits for its end, new ones for refresh()'s.
+        self._moving = self._refreshing = 0
+        self._changed = threading.Condition(self._using)
 
     @staticmethod
     def create(
@@ -167,7 +171,20 @@ class Lake:
     def refresh(self) -> None:
         """See what was committed since; forget what was evicted."""
         with self._using:
-            self.reader.refresh()
+            self._refreshing += 1
+            try:
+                self._wait(lambda: self._moving == 0)
+                self.reader.refresh()
+            finally:
+                self._refreshing -= 1
+                self._changed.notify_all()
+
+    def _wait(self, over: Callable[[], bool]) -> None:
+        if not self._changed.wait_for(over, _PATIENCE):
+            raise LakeFailed(
+                f"{self.path}: refresh() and gather() of other threads have waited "
+                f"{_PATIENCE:.0f} s for each other; the disk may not answer"
+            )
 
     def __len__(self) -> int:
         """Committed rows."""
@@ -314,10 +331,12 @@ class Lake:
         """Rows [n, length]: from id start[i] of stream[i] on, for all i at once.
 
         Row anchor[i] (default: start[i]) must be stored; rows before and after it that are not
-        are zeros with the flags CONTEXT and CUT. This is what fills Ponds. `packed`: binary
+        are zeros with the flags CONTEXT and CUT. This is what fills Ponds; several threads at once
+        do it fastest. `packed`: binary
         observations as bytes, for `pond.packed`.
         """
         with self._using:
+            self._wait(lambda: not self._refreshing)
             stream, start = np.asarray(stream, np.int64), np.asarray(start, np.int64)
             anchor = start if anchor is None else np.asarray(anchor, np.int64)
             if (self.reader.index.find(stream, anchor)[1] < 0).any():
@@ -327,7 +346,15 @@ class Lake:
                 )
             if (threads, packed) not in self._gathers:
                 self._gathers[threads, packed] = Gather(self.reader, threads, packed)
-            return self._gathers[threads, packed](stream, start, length, anchor, out)
+            gather = self._gathers[threads, packed]
+            found = gather.find(stream, start, length, anchor, out)
+            self._moving += 1
+        try:
+            return gather.move(found)
+        finally:
+            with self._using:
+                self._moving -= 1
+                self._changed.notify_all()
 
     def _of(self, window: Window, threads: int) -> Batches:
         key = (window, threads)

@@ -11,28 +11,23 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import numpy as np
 
 from ..errors import LakeFull, Paused
-from ..flow import Fill
 from ..lake.files import Files
-from ..replay import PondState
 from ..train.checkpoint import hash_of
 from ..train.session import Told, not_finite, stop_asked
 from .best import Best
+from .filling import Filling
 from .position import Position
 from .pour import Pour
 from .programs import MixState, Programs
 from .reset import passes
 from .run import MixRun
 from .sitting import Sitting
-
-CORE = 128  # rows of a Lake that are dealt together; see docs/decisions/0007
-RUNS = 8  # at most so many of them for every stream of BigPond go into one block
 
 
 def mix(
@@ -101,6 +96,7 @@ class _Session(Sitting):
                 self._between(before, lambda: pour.finish(sync=True))
         for lake in self.lakes:
             lake.refresh()
+        self._begin_filling()  # it goes on while the agents are evaluated
         self._end_of_agents("fill")
 
     def _live(self) -> None:
@@ -171,12 +167,21 @@ class _Session(Sitting):
 
     # --- the BigAgent ---------------------------------------------------------------------------
 
+    def _begin_filling(self) -> None:
+        """Every member's BigPond begins to be gathered from its Lake, beside all that follows."""
+        settings, pond, cycle = self.settings, self.programs.big.pond, self.at.cycle
+        self.fillings = [
+            Filling(lake, pond, settings.big, (settings.seed * 1000 + member) * 1000 + cycle)
+            for member, lake in enumerate(self.lakes)
+        ]
+
     def _fill(self) -> None:
         """BigPond from the Lakes, those of several members at the same time."""
         settings, big = self.settings, self.programs.big
-        with ThreadPoolExecutor(min(4, settings.members)) as pool:
-            ponds = list(pool.map(self._filled, range(settings.members)))
-        self.big_pond = big.together(ponds)
+        if not self.fillings:  # the run was resumed here
+            self._begin_filling()
+        self.big_pond = big.together([filling() for filling in self.fillings])
+        self.fillings = []
         rows = len(self.lakes[0])
         values = {
             "lake_rows": rows,
@@ -191,23 +196,6 @@ class _Session(Sitting):
         begun = big.begin(self.state.big, self.at.cycle, best)
         self.state = self.state._replace(big=begun)
         self.at = self.at.at(phase="big")
-
-    def _filled(self, member: int) -> PondState:
-        """One member's BigPond: whole, or as far as its Lake's rows go, each at most once."""
-        settings, lake, pond = self.settings, self.lakes[member], self.programs.big.pond
-        seed = (settings.seed * 1000 + member) * 1000 + self.at.cycle
-        choice, half_life = settings.big.choice, settings.big.half_life
-        core = max(1, min(CORE, len(lake) // pond.streams, pond.length // 2))
-        length = pond.window.before + core + pond.window.n_step
-        wanted = max(1, min(pond.length // length, len(lake) // (core * pond.streams)))
-        # Few, large blocks, and as few runs left over as can be.
-        runs = min(range(1, min(RUNS, wanted) + 1), key=lambda runs: (wanted % runs, -runs))
-        state = pond.init()
-        with Fill(lake, pond, core, seed, choice, half_life, runs=runs) as fill:
-            for _ in range(wanted // runs):
-                state = fill(state)
-        assert state is not None
-        return state
 
     def _big(self) -> None:
         settings, big = self.settings, self.programs.big

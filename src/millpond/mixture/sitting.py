@@ -18,6 +18,7 @@ from ..metrics import Metrics, make_sink
 from ..train.checkpoint import load_tree, save_tree
 from ..train.session import Told, cut_file, not_finite, summary
 from ..train.tally import Sums
+from .filling import Filling
 from .position import Position
 from .pour import open_lakes
 from .programs import MixState, Programs
@@ -40,6 +41,7 @@ class Sitting:
         if not programs.live:
             self.lakes = open_lakes(self.settings, programs.agents.acting.spec, run.lakes, files)
         self.state, self.at, written = self._begin()
+        self.fillings: list[Filling] = []  # begun at the end of the phase agents; never saved
         self.big_pond: Any = None  # of the phases fill and big; never saved
         track = self.settings.track
         cut_file(self.folder.metrics, written)
@@ -50,7 +52,9 @@ class Sitting:
         self.clock = Clock()
 
     def close(self) -> None:
-        """Close metrics and envs."""
+        """End what runs beside, close metrics and envs."""
+        for filling in self.fillings:
+            filling.close()
         self.metrics.close()
         self.speed.close()
         self.programs.agents.close()

@@ -1,0 +1,40 @@
+"""`Filling`: one member's BigPond from its Lake, gathered beside whatever else runs."""
+
+from __future__ import annotations
+
+from ..flow import Fill
+from ..lake import Lake
+from ..replay import Pond, PondState
+from .settings import BigSettings
+
+CORE = 128  # rows of a Lake that are dealt together; see docs/decisions/0007
+RUNS = 16  # at most so many of them for every stream of BigPond go into one block
+
+
+class Filling:
+    """Gathering begins at once; `filling()` is the state of a BigPond with those rows.
+
+    The Pond is filled whole, or as far as the Lake's rows go, each at most once.
+    """
+
+    def __init__(self, lake: Lake, pond: Pond, big: BigSettings, seed: int) -> None:
+        core = max(1, min(CORE, len(lake) // pond.streams, pond.length // 2))
+        length = pond.window.before + core + pond.window.n_step
+        wanted = max(1, min(pond.length // length, len(lake) // (core * pond.streams)))
+        # Few, large blocks, and as few runs left over as can be.
+        runs = min(range(1, min(RUNS, wanted) + 1), key=lambda runs: (wanted % runs, -runs))
+        self._pond, self._blocks = pond, wanted // runs
+        self._fill = Fill(lake, pond, core, seed, big.choice, big.half_life, runs=runs)
+        self._fill.start(self._blocks)
+
+    def __call__(self) -> PondState:
+        """The filled Pond's state; only once."""
+        state: PondState | None = self._pond.init()
+        for _ in range(self._blocks):
+            state = self._fill(state)
+        assert state is not None
+        return state
+
+    def close(self) -> None:
+        """Gather no further."""
+        self._fill.close()
