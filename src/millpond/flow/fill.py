@@ -21,7 +21,7 @@ from .pinned import staging
 from .runs import Choice, Dealt, Runs
 
 _PATIENCE = 600.0  # seconds after which waiting for a block is an error
-_AHEAD = 2  # blocks in preparation at once: while one is looked up another is copied or decoded
+_AHEAD = 3  # blocks in preparation at once: while one is looked up another is copied or decoded
 
 
 class Fill:

@@ -15,7 +15,9 @@ from ..rows import CONTEXT, CUT, Rows
 from .columns import LOST, Columns
 from .reader import Reader
 
-_DECODED = 1024  # frames decoded by one call
+# Frames decoded by one call, for every thread there is. Few stay in a core's cache, but the more
+# threads there are that wait for the interpreter between two calls, the longer they wait.
+_DECODED = 256
 _JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
 
 
@@ -106,8 +108,8 @@ class Gather:
         begin = 0
         for end in np.append(np.flatnonzero(np.diff(kind)) + 1, len(slots)).tolist():
             number = int(kind[begin])
-            plain = max(share, _JOB // self._widths[path])
-            most = plain if number < 0 else min(share, _DECODED)
+            plain = max(2 * share, _JOB // self._widths[path])
+            most = plain if number < 0 else min(2 * share, _DECODED * self.threads)
             jobs += [(number, at, min(at + most, end)) for at in range(begin, end, most)]
             begin = end
 
