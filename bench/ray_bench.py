@@ -27,7 +27,8 @@ import jax
 import numpy as np
 
 from millpond.cli.train import parse_train
-from millpond.cluster import ray as on_ray
+from millpond.cluster.ray import connected, import_ray
+from millpond.cluster.team import RayTeam, members
 from millpond.rows import FIRST, Rows
 from millpond.train.ledger import ChunkId
 from millpond.train.presets import settings_for
@@ -149,7 +150,7 @@ class Feeder:
 
     def __init__(self, plain: dict[str, Any], actors: list[int], shards: list[Any]) -> None:
         self.of, self.actors, self.shards = Settings.from_json(plain), actors, shards
-        self.ray = on_ray.import_ray()
+        self.ray = import_ray()
 
     def ready(self) -> None:
         """It has started."""
@@ -180,10 +181,10 @@ class Feeder:
 
 def feed(shards: int, seconds: float) -> dict[str, float]:
     of = settings("ray", 4, shards)
-    local = on_ray.connected("", on_ray.members(of), "they", 512)
+    local = connected("", members(of), "they", 512)
     with tempfile.TemporaryDirectory() as folder, local as ray:
         remote = ray.remote(Feeder).options(num_cpus=0)
-        team = on_ray.RayTeam(of, Path(folder))
+        team = RayTeam(of, Path(folder))
         ray.get([team.call(shard, "took", 0, 1 << 40) for shard in team.shards], timeout=120)
         begin = [(of.to_json(), actors, team.shards) for actors in ([0, 1], [2, 3])]
         feeders = [remote.remote(*one) for one in begin]

@@ -264,7 +264,11 @@ def _grow(run: Run, stop: threading.Event) -> None:
 
 
 def view(cookie: str, host: str, port: str) -> None:
-    """A page that looks while it is told to, `on` or `off` by lines; it ends with its input."""
+    """A page that looks while it is told to, `on` or `off` by lines; it ends with its input.
+
+    As gently as can be: it stands for a browser that is somewhere else.
+    """
+    os.nice(19)
     client = Client(host, int(port), cookie)
 
     def look() -> None:
@@ -336,9 +340,16 @@ def slow_down(root: Path, stretches: int, rounds: int, options: str) -> dict[str
         "watched": speeds[True],
         "ratio": statistics.median(pairs),
         "ratios": sorted(pairs),
+        "interval": interval(pairs),
         "server_cpu_idle": spent[False] / walls[False],
         "server_cpu_watched": spent[True] / walls[True],
     }
+
+
+def interval(pairs: list[float]) -> list[float]:
+    """95% of the medians that as many pairs, drawn from these, would have had."""
+    drawn = np.random.default_rng(0).choice(pairs, (10_000, len(pairs)))
+    return np.quantile(np.median(drawn, axis=1), [0.025, 0.975]).tolist()
 
 
 def show(found: dict[str, Any]) -> None:
@@ -359,7 +370,9 @@ def show(found: dict[str, Any]) -> None:
         return
     slow = found["training"]
     low, high = slow["ratios"][0], slow["ratios"][-1]
-    spread = f"median {slow['ratio']:.4f}, from {low:.3f} to {high:.3f}"
+    inside = "{:.4f}, {:.4f}".format(*slow["interval"])
+    number = len(slow["ratios"])
+    spread = f"median {slow['ratio']:.4f} [{inside}] of {number}, from {low:.3f} to {high:.3f}"
     print(f"watched / unwatched steps per second: {spread}")
     idle, watched = slow["server_cpu_idle"], slow["server_cpu_watched"]
     print(f"CPU of the server: {watched:.2%} of a core while watched, {idle:.2%} while not")
@@ -367,8 +380,8 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--stretches", type=int, default=12, help="of each kind")
-    parser.add_argument("--rounds", type=int, default=8, help="of the training, per stretch")
+    parser.add_argument("--stretches", type=int, default=60, help="of each kind")
+    parser.add_argument("--rounds", type=int, default=6, help="of the training, per stretch")
     parser.add_argument("--options", default=OPTIONS)
     parser.add_argument("--out", type=Path, default=Path("bench/out/watch.json"))
     parser.add_argument("--only-answers", action="store_true", help="leave the training away")

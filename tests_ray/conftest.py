@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # tiny_runs
 
 from millpond.cluster.ray import import_ray  # noqa: E402
 
-_NODE = dict(num_cpus=12, object_store_memory=128 << 20, include_dashboard=False)
+_NODE = dict(num_cpus=12, num_gpus=1, object_store_memory=128 << 20, include_dashboard=False)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import ray
@@ -19,7 +20,7 @@ from mix_runs import mixture
 from tiny_runs import WORLD, dqn, settings
 
 from millpond.cluster.crew import ClusterCrew
-from millpond.cluster.ray import open_loop
+from millpond.cluster.team import open_loop
 from millpond.errors import BadConfig, RunFailed
 from millpond.lake import Lake
 from millpond.metrics import read_metrics
@@ -83,12 +84,16 @@ class Watched:
 
     def kill(self, role: str, index: int) -> None:
         """SIGKILL, as the kernel would when memory runs out."""
+        os.kill(self.pid(role, index), signal.SIGKILL)
+
+    def pid(self, role: str, index: int) -> int:
+        """The process of a shard, an actor or a learner."""
         if role == "shard":
             found = ray.get(self.crew.team.shards[index].stats.remote(), timeout=30)
         else:
             member = self.crew.members[role, index]
             found = ray.get(member.handle.beat.remote(), timeout=30)
-        os.kill(found["pid"], signal.SIGKILL)
+        return found["pid"]
 
 
 CASES = [
@@ -221,6 +226,58 @@ def test_a_lost_learner_takes_the_run_back_to_its_resume_state(cluster, tmp_path
     assert quiet(run)
 
 
+def test_lost_weights_come_back_and_actors_soon_play_with_young_ones(cluster, tmp_path):
+    """On a learner with a (logical) GPU that publishes after eight updates only."""
+    crew = replace(BASE.crew, publish_every=8, gpus=0.5)
+    base = replace(BASE, crew=crew, steps=10**7)  # it ends when all was seen
+    run, watched, free = Run.create(tmp_path / "run", base), Watched(), []
+    bound = base.ahead * base.dqn.updates + crew.publish_every - 1
+    until = time.monotonic() + 120
+
+    def versions() -> list:
+        return ray.get(watched.crew.team.weights.pull.remote([-1]), timeout=60)
+
+    def told(line):
+        if line["kind"] != "train":
+            return
+        assert time.monotonic() < until
+        free.append(ray.available_resources()["GPU"])
+        if len(free) == 2:
+            ray.kill(watched.crew.team.weights, no_restart=False)
+        elif len(free) > 4 and versions()[0] and evidence(run, "lag_max")[-1] <= bound:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, told, opener=watched)
+    assert min(free) == ray.cluster_resources()["GPU"] - 0.5
+    assert max(evidence(run, "lag_max")) >= crew.publish_every - 1
+    assert quiet(run)
+    assert not any(name.startswith("lost") for name in events(run))
+
+
+def test_an_actor_that_hangs_is_replaced(cluster, tmp_path):
+    base = replace(BASE, crew=replace(BASE.crew, hang_s=5.0), steps=10**7)
+    run, watched, stopped = Run.create(tmp_path / "run", base), Watched(), []
+    until = time.monotonic() + 120
+
+    def told(line):
+        if line["kind"] != "train":
+            return
+        assert time.monotonic() < until
+        if not stopped:
+            stopped.append(watched.pid("actor", 1))
+            os.kill(stopped[0], signal.SIGSTOP)
+        elif watched.crew.members["actor", 1].incarnation:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, told, opener=watched)
+    assert events(run)["hangs actor"] >= 1
+    assert quiet(run)
+    while Path(f"/proc/{stopped[0]}").exists():  # it must let go of its CPU
+        assert time.monotonic() < until, "the stopped process is still there"
+
+
 def test_a_mixture_with_a_killed_worker_ends_as_one_without(cluster, tmp_path):
     alone = mixture(world=replace(WORLD, agents=1), mode="ray", members=1, frames=700)
     of = replace(alone, env="treasurehunt-small")
@@ -252,6 +309,9 @@ def test_a_cluster_that_is_too_small_is_told(cluster, tmp_path):
     many = dqn(many, capacity=1024)
     with pytest.raises(BadConfig, match="64 actors, 4 shards and 1 learners need 69 CPUs"):
         train(Run.create(tmp_path / "run", many))
+    greedy = replace(BASE, crew=replace(BASE.crew, gpus=4.0))
+    with pytest.raises(BadConfig, match="need 4 GPUs, the cluster has"):
+        train(Run.create(tmp_path / "greedy", greedy))
 
 
 def test_ray_listens_on_the_loopback_address_alone_and_wants_a_token(cluster):

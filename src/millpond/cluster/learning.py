@@ -69,9 +69,9 @@ class LearnerPart:
         )
         self.watch, self._door = Stopwatch(), Turnstile()
         self._moved = threading.Condition()
-        self.goal, self.published = 0, -1
+        self.goal, self.published = 0, 0
         self.packs: Packs | None = None
-        self._publish()
+        self._publish(again=True)
 
     @property
     def cycle(self) -> int:
@@ -115,8 +115,8 @@ class LearnerPart:
 
     def _publish(self, again: bool = False) -> None:
         """Give parameters to the actors, if they are new or may have been lost."""
-        version = self.learner.version
-        if version == self.published and not again:
+        version, every = self.learner.version, self.settings.crew.publish_every
+        if self.published <= version < self.published + every and not again:
             return
         with contextlib.suppress(Lost):  # offered again as soon as there is time
             self.weights.publish(self.index, version, jax.device_get(self.learner.params))

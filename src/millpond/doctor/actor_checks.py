@@ -34,7 +34,8 @@ def lag_bound(evidence: Evidence) -> int:
     settings = evidence.settings
     # Rows of a lost incarnation wait in a channel of their own.
     again = settings.crew.credits if evidence.losses and settings.mode == "processes" else 0
-    return (settings.ahead + again) * settings.dqn.updates  # 0: everybody waits for everybody
+    bound = (settings.ahead + again) * settings.dqn.updates  # 0: everybody waits for everybody
+    return bound + settings.crew.publish_every - 1
 
 
 def epsilon_applied(evidence: Evidence) -> Verdict:

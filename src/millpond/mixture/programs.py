@@ -35,7 +35,7 @@ class MixState(NamedTuple):
 def make_agents(settings: MixSettings) -> Agents:
     """All agents here, in one program or turn by turn, or each elsewhere."""
     if settings.mode == "ray":
-        return import_module("millpond.cluster.ray").spread(settings)
+        return import_module("millpond.cluster.workers").spread(settings)
     return HostAgents(settings) if settings.hosted else Agents(settings)
 
 

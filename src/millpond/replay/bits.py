@@ -147,3 +147,13 @@ def settle(tree: Any, zero: Array) -> Any:
         return jax.lax.fori_loop(0, 1 + zero.astype(np.int32), turn, tree)
 
     return jax.lax.platform_dependent(tree, cpu=once, default=lambda tree: tree)
+
+
+def together(tree: Any) -> Any:
+    """The tree, unchanged, but computed before anything that uses it; only on a GPU.
+
+    There XLA would let every gather choose its rows anew among all candidates, for each element.
+    """
+    return jax.lax.platform_dependent(
+        tree, cpu=lambda tree: tree, default=jax.lax.optimization_barrier
+    )

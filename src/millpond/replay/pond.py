@@ -28,7 +28,7 @@ from ..samplers import Eligible, Prioritized, Sampler, uniform
 from ..spec import Spec
 from ..window import Verdict, Window
 from . import snapshot
-from .bits import KeyRandom, after, around, minus, mix, plus, settle
+from .bits import KeyRandom, after, around, minus, mix, plus, settle, together
 from .device_ring import DeviceRing, PondState
 from .layouts import LayoutName, make_layout
 from .priorities import DeviceTree, Priorities
@@ -235,22 +235,26 @@ class Pond:
         oldest = state.head - state.size + first
         begin = oldest[drawn.stream] if self.layout.own_heads else oldest
         position = around(begin + drawn.age, self.length)
-        verdict = self._judge(state, drawn.stream, position)
+        flags = self._flags(state, drawn.stream, position)
         enough = (count > 0)[drawn.stream] if self.layout.own_heads else count > 0
-        valid = verdict.valid & enough
-        # The first valid candidate; where there is none, the last one, masked.
-        candidates = settle((drawn.stream, position, drawn.probability, verdict, valid), state.zero)
-        valid = candidates[-1]
-        chosen = jax.tree.map(lambda leaf: leaf[-1] if leaf.ndim else leaf, candidates)
+        valid = self.window.judge(flags, jnp).valid & enough
+        # The first valid candidate; where there is none, the last one, masked. Little is chosen
+        # among, and the rest found once more: on a GPU every array costs a kernel.
+        slots = self.layout.slot(drawn.stream, position)
+        known = (slots, drawn.probability, jnp.moveaxis(flags, 0, -1))
+        *candidates, valid = settle((*known, valid), state.zero)
+        chosen = [leaf[-1] if leaf.ndim else leaf for leaf in candidates]
         for turn in range(tries - 2, -1, -1):
-            chosen = jax.tree.map(
-                lambda leaf, so_far, t=turn: (
-                    jnp.where(valid[t], leaf[t], so_far) if leaf.ndim else so_far
-                ),
-                candidates,
-                chosen,
-            )
-        stream, position, chance, verdict, mask = chosen
+            chosen = [
+                jnp.where(valid[turn].reshape(-1, *(1,) * (so_far.ndim - 1)), leaf[turn], so_far)
+                if leaf.ndim
+                else so_far
+                for leaf, so_far in zip(candidates, chosen, strict=True)
+            ]
+        slots, chance, flags = chosen
+        stream, position, chance, flags = together((*self.layout.place(slots), chance, flags))
+        verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
+        mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
         batch = self._assemble(state, stream, position, verdict, mask, chance)
         return state._replace(zero=after(batch, state.zero)), batch
 
@@ -327,13 +331,15 @@ class Pond:
         return np.broadcast_to(added, self.streams).copy()
 
     def _judge(self, state: PondState, stream: Array, position: Array) -> Verdict:
+        return self.window.judge(self._flags(state, stream, position), jnp)
+
+    def _flags(self, state: PondState, stream: Array, position: Array) -> Array:
+        """The flags bytes [rows, ...] of all rows that decide about starts."""
         window = self.window
         if window.before + window.n_step == 1:
-            return window.judge(self._ring.flags_at(state, stream, position)[None], jnp)
+            return self._ring.flags_at(state, stream, position)[None]
         reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * stream.ndim)
-        return window.judge(
-            self._ring.flags_at(state, stream, around(position + reach, self.length)), jnp
-        )
+        return self._ring.flags_at(state, stream, around(position + reach, self.length))
 
     def _assemble(
         self,

@@ -76,7 +76,7 @@ class Loop(Protocol):
 _ELSEWHERE = {
     "lockstep": "millpond.process.lockstep",
     "processes": "millpond.process.free",
-    "ray": "millpond.cluster.ray",
+    "ray": "millpond.cluster.team",
 }
 
 

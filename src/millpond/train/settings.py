@@ -32,6 +32,7 @@ class CrewSettings:
     chunk: int = 16  # mode ray: cycles that an actor ships at once, at most
     ship_s: float = 0.2  # mode ray: an actor ships what it has after so long
     prefetch: int = 1  # mode ray: packs of rows and batches that a learner fetches ahead
+    publish_every: int = 1  # mode ray: updates after which a learner gives its actors parameters
     gpus: float = 0.0  # mode ray: GPUs of each learner
     store_mb: int = 512  # mode ray: shared memory of a local Ray
 
@@ -39,11 +40,16 @@ class CrewSettings:
         if self.learners < 0:
             raise BadConfig(f"crew: learners must be 0 or more, got {self.learners}")
         above = ("credits", "hang_s", "start_s", "failures", "threads", "chunk", "ship_s")
-        for name in (*above, "prefetch", "store_mb"):
+        for name in (*above, "prefetch", "publish_every", "store_mb"):
             if getattr(self, name) <= 0:
                 raise BadConfig(f"crew: {name} must be above 0, got {getattr(self, name)}")
         if self.gpus < 0:
             raise BadConfig(f"crew: gpus must be 0 or more, got {self.gpus}")
+        if self.lockstep and self.publish_every > 1:
+            raise BadConfig(
+                f"crew: lockstep acts with the newest parameters, got publish_every "
+                f"{self.publish_every}; leave it at 1"
+            )
 
 
 Mode = Literal["fused", "sequential", "lockstep", "processes", "ray"]

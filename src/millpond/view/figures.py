@@ -149,7 +149,7 @@ def loss(history: History) -> Figure | None:
     if not data:
         return None
     layout = axes_of(history, "")
-    layout["yaxis"]["type"] = "log"
+    layout["yaxis"] |= {"type": "log", "exponentformat": "power"}
     return make_figure("loss", "Loss and gradient", data, layout)
 
 

@@ -1,0 +1,112 @@
+"""`Sink`, `Source` and `Weights` over Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import WeightsBroken
+from ..rows import Batch, Draw
+from ..train.ledger import Judgement
+from ..train.shard import Collected
+from ..train.shard_store import Chunk
+from ..train.trace import digest
+from .ray import CALL_S, import_ray, result_of
+from .transport import Published
+
+_WAIT_S = 0.5  # how long a shard lets a learner wait before it answers that there is nothing
+
+
+class RaySink:
+    """`Sink`: chunks to one shard."""
+
+    def __init__(self, shard: Any) -> None:
+        self._ray, self._shard = import_ray(), shard
+
+    def append(self, chunk: Chunk) -> Any:
+        return self._shard.append.remote(chunk)
+
+    def outcome(self, ticket: Any, timeout: float) -> Judgement | None:
+        done, _ = self._ray.wait([ticket], timeout=timeout)
+        return result_of(self._ray, ticket, CALL_S) if done else None
+
+
+class RaySource:
+    """`Source`: rows and batches from all shards, asked at the same time."""
+
+    def __init__(self, learner: int, shards: Sequence[Any]) -> None:
+        self._ray, self._learner, self._shards = import_ray(), learner, shards
+        self._loose: list[Any] = []
+
+    def collect(self, first: int, most: int, timeout: float) -> list[Collected] | None:
+        self._settle()
+        wait_s = min(timeout, _WAIT_S)
+        asked = [shard.collect.remote(self._learner, first, most, wait_s) for shard in self._shards]
+        found: list[Collected] = [result_of(self._ray, one, CALL_S) for one in asked]
+        return found if all(one.cycles for one in found) else None
+
+    def took(self, first: int) -> None:
+        for shard in self._shards:
+            self._loose.append(shard.took.remote(self._learner, first))
+
+    def draw(self, counts: np.ndarray, turn: int) -> list[Batch]:
+        asked = [
+            shard.draw.remote(self._learner, counts[:, place], turn)
+            for place, shard in enumerate(self._shards)
+        ]
+        return [result_of(self._ray, one, CALL_S) for one in asked]
+
+    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+        self._settle()
+        for shard in self._shards:
+            self._loose.append(shard.rank.remote(self._learner, draw, errors))
+
+    def _settle(self) -> None:
+        """See what became of calls that nobody waited for: at most one round is on its way."""
+        before, self._loose = self._loose, []
+        for one in before:
+            result_of(self._ray, one, CALL_S)
+
+    def cut(self, actor: int, cycle: int) -> None:
+        shard = self._shards[actor % len(self._shards)]
+        result_of(self._ray, shard.cut.remote(actor, cycle), CALL_S)
+
+    def export(self) -> list[list[dict[str, np.ndarray]]]:
+        asked = [shard.export.remote(self._learner) for shard in self._shards]
+        return [result_of(self._ray, one, CALL_S) for one in asked]
+
+    def restore(self, cycle: int, parts: Sequence[Sequence[Mapping[str, np.ndarray]]]) -> None:
+        asked = [
+            shard.restore.remote(self._learner, cycle, list(part))
+            for shard, part in zip(self._shards, parts, strict=True)
+        ]
+        for one in asked:
+            result_of(self._ray, one, CALL_S)
+
+
+class RayWeights:
+    """`Weights`: whole, versioned, hashed."""
+
+    def __init__(self, host: Any) -> None:
+        self._ray, self._host = import_ray(), host
+
+    def publish(self, learner: int, version: int, params: Any) -> None:
+        result_of(self._ray, self._host.publish.remote(learner, version, params), CALL_S)
+
+    def pull(self, have: Sequence[int]) -> list[Published | None]:
+        found: list[Published | None] = []
+        for one in result_of(self._ray, self._host.pull.remote(list(have)), CALL_S):
+            if one is None:
+                found.append(None)
+                continue
+            version, (reference,), wanted = one
+            params = result_of(self._ray, reference, CALL_S)
+            if digest(params) != wanted:
+                raise WeightsBroken(
+                    f"weights: version {version} is not what was published; look for faulty "
+                    "memory or network between the machines"
+                )
+            found.append(Published(version, params))
+        return found

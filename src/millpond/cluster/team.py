@@ -1,0 +1,133 @@
+"""`RayTeam`: the actors, shards and learners of a run as Ray actors; `open_loop` is mode `ray`."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..train.crew import CrewLoop
+from ..train.environment import child_environment
+from ..train.settings import Settings
+from .crew import ClusterCrew, Failed, Gone
+from .hosts import ActorHost, LearnerHost, ShardHost, WeightsHost
+from .ray import CALL_S, beside_us, connected, import_ray, passed_on, why_of
+
+
+class RayTeam:
+    """Starts and ends Ray actors, calls them, and tells how they ended: `Team` of `ClusterCrew`."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self._ray = import_ray()
+        self.settings, self.folder = settings, folder.absolute()
+        self._plain = settings.to_json()
+        self._session = secrets.token_hex(8)
+        # Learners and shards beside the driver, where there is room; actors everywhere.
+        self._near = beside_us(self._ray)
+        self.weights = self._make(WeightsHost, len(settings.groups), restarts=True, cpus=0.0)
+        self.shards = [
+            self._make(ShardHost, self._plain, i, str(self.folder), self._session, restarts=True)
+            for i in range(settings.shards)
+        ]
+
+    def _make(
+        self,
+        kind: type,
+        *args: Any,
+        restarts: bool = False,
+        cpus: float = 1.0,
+        gpus: float = 0.0,
+        spread: bool = False,
+        threads: int | None = None,
+    ) -> Any:
+        # A folder of this machine is of no use to the others.
+        compiled = None if self.settings.address else self.folder / "compiled"
+        environment = child_environment(self.settings.crew.threads, not gpus, compiled)
+        options: dict[str, Any] = {
+            "num_cpus": cpus,
+            "max_restarts": -1 if restarts else 0,
+            "max_task_retries": 0,
+            "scheduling_strategy": "SPREAD" if spread else self._near,
+            "runtime_env": passed_on(environment),
+        }
+        if gpus:
+            options["num_gpus"] = gpus
+        options["max_concurrency"] = threads or max(1000, 8 * self.settings.actors)
+        return self._ray.remote(kind).options(**options).remote(*args)
+
+    def start_actor(self, index: int, incarnation: int, cycle: int, steps: np.ndarray) -> Any:
+        """A new incarnation of an actor."""
+        shard = self.shards[index % len(self.shards)]
+        begin = (index, incarnation, cycle, steps, shard, self.weights)
+        return self._make(ActorHost, self._plain, *begin, spread=True, threads=4)
+
+    def start_learner(self, index: int) -> Any:
+        """A learner."""
+        begin = (index, str(self.folder), self.shards, self.weights)
+        gpus = self.settings.crew.gpus
+        return self._make(LearnerHost, self._plain, *begin, gpus=gpus, threads=8)
+
+    def call(self, member: Any, method: str, *args: Any) -> Any:
+        """Begin a call; what it returns is for `wait` and `result`."""
+        return getattr(member, method).remote(*args)
+
+    def wait(self, calls: Sequence[Any], number: int, timeout: float) -> list[Any]:
+        """Those that have ended, once there are so many, or time is up."""
+        if not calls:
+            time.sleep(min(timeout, 0.05))
+            return []
+        ended, _ = self._ray.wait(list(calls), num_returns=number, timeout=timeout)
+        return ended
+
+    def result(self, call: Any, timeout: float = CALL_S) -> Any:
+        """What a call returned; `Gone` if the member was lost, `Failed` if it raised."""
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(call, timeout=timeout)
+        except errors.RayTaskError as error:
+            cause = error.cause if getattr(error, "cause", None) else error
+            raise Failed(f"{type(cause).__name__}: {cause}", str(error)) from error
+        except errors.ActorDiedError as error:
+            text = str(error)
+            # A constructor that raised would raise again: that is a failure and no loss.
+            if "raised in its creation task" in text:
+                raise Failed(text.strip().splitlines()[-1], text) from error
+            raise Gone(why_of(error)) from error
+        except (errors.RayActorError, errors.ObjectLostError) as error:
+            raise Gone(why_of(error)) from error
+        except errors.GetTimeoutError as error:
+            raise Gone(f"no answer within {timeout:g} s") from error
+
+    def kill(self, member: Any) -> None:
+        """End a member at once."""
+        with contextlib.suppress(Exception):  # it is gone already
+            self._ray.kill(member, no_restart=True)
+
+    def close(self) -> None:
+        """End shards and weights."""
+        for member in (*self.shards, self.weights):
+            self.kill(member)
+
+
+def members(settings: Settings) -> int:
+    """CPUs that a run asks Ray for: one for each actor, shard and learner."""
+    return settings.actors + settings.shards + len(settings.groups)
+
+
+@contextlib.contextmanager
+def open_loop(settings: Settings, folder: Path) -> Generator[CrewLoop]:
+    """Start everything on Ray; it is gone at the end."""
+    learners = len(settings.groups)
+    who = f"{settings.actors} actors, {settings.shards} shards and {learners} learners"
+    cpus, gpus = members(settings), settings.crew.gpus * learners
+    with (
+        connected(settings.address, cpus, who, settings.crew.store_mb, gpus),
+        contextlib.closing(RayTeam(settings, folder)) as team,
+        ClusterCrew(settings, folder, team) as crew,
+    ):
+        yield CrewLoop(settings, crew)
