@@ -25,6 +25,7 @@ from ..train.trace import Trace
 
 _SLICE_S = 0.5
 _PAUSE_S = 60.0
+_CALL_S = 120.0  # what takes longer than this is lost
 
 
 class Gone(Exception):
@@ -222,12 +223,12 @@ class ClusterCrew:
 
     # --- asking ----------------------------------------------------------------------------------
 
-    def _ask(self, role: str, method: str, *args: Any, timeout: float = 120.0) -> list[Any]:
+    def _ask(self, role: str, method: str, *args: Any, timeout: float = _CALL_S) -> list[Any]:
         """Call every member of a role; one that is lost meanwhile is asked in its next form."""
         return self._ask_each(role, method, lambda _: args, timeout)
 
     def _ask_each(
-        self, role: str, method: str, args: Callable[[int], Sequence[Any]], timeout: float = 120.0
+        self, role: str, method: str, args: Callable[[int], Sequence[Any]], timeout: float = _CALL_S
     ) -> list[Any]:
         keys = [key for key in sorted(self.members) if key[0] == role]
         asked = {
@@ -239,7 +240,7 @@ class ClusterCrew:
             while True:
                 member, call = asked[key]
                 try:
-                    found.append(self.team.result(call, timeout))
+                    found.append(self._result(call, timeout))
                     break
                 except (Gone, Failed) as error:
                     if self.members[key] is member:
@@ -248,9 +249,18 @@ class ClusterCrew:
                     asked[key] = member, self.team.call(member.handle, method, *args(key[1]))
         return found
 
+    def _result(self, call: Any, timeout: float) -> Any:
+        """What a call returned; who hangs meanwhile is killed, and the call then raises `Gone`."""
+        deadline = time.monotonic() + timeout
+        while not self.team.wait([call], 1, _SLICE_S):
+            self._look_for_hangs()
+            if time.monotonic() > deadline:
+                raise Gone(f"no answer within {timeout:g} s")
+        return self.team.result(call)
+
     def _answer(self, member: Member, call: Any) -> Any:
         try:
-            return self.team.result(call)
+            return self._result(call, _CALL_S)
         except (Gone, Failed) as error:
             self._lost(member, error)
             raise AssertionError("a lost learner ends the run") from error
