@@ -108,7 +108,9 @@ def trainer(pond: Pond) -> Any:
     return init(jax.random.key(0)), jax.jit(many, donate_argnums=(0, 1))
 
 
-def whole_fills(lake: Lake, pond: Pond, threads: int, times: int = 4) -> tuple[Any, float]:
+def whole_fills(
+    lake: Lake, pond: Pond, threads: int | None = None, times: int = 4
+) -> tuple[Any, float]:
     """GB/s of filling the whole pond, the median of those after the first."""
     with Fill(lake, pond, core=121, seed=1, threads=threads) as fill:
         state, speeds = pond.init(), []
@@ -125,9 +127,9 @@ def whole_fills(lake: Lake, pond: Pond, threads: int, times: int = 4) -> tuple[A
     return state, statistics.median(speeds)
 
 
-def first_reads(lake: Lake, pond: Pond, threads: int) -> float:
+def first_reads(lake: Lake, pond: Pond) -> float:
     """GB/s of gathering blocks into host memory that were not read before: checksums included."""
-    fill = Fill(lake, pond, core=121, seed=2, threads=threads)
+    fill = Fill(lake, pond, core=121, seed=2)
     out = {"obs": staging((pond.streams, fill.runs.length, FRAME))}
     start, blocks = time.perf_counter(), 6
     for _ in range(blocks):
@@ -146,7 +148,7 @@ def device_limit() -> float:
     return 5 * array.nbytes / (time.perf_counter() - start) / 1e9
 
 
-def beside(lake: Lake, pond: Pond, state: Any, threads: int, every: int) -> tuple[float, float]:
+def beside(lake: Lake, pond: Pond, state: Any, every: int) -> tuple[float, float]:
     """Milliseconds per update alone, and while a block is filled in every `every` x 50 updates."""
     learner, many = trainer(pond)
     keys = jax.random.split(jax.random.key(3), 64)
@@ -164,7 +166,7 @@ def beside(lake: Lake, pond: Pond, state: Any, threads: int, every: int) -> tupl
         return (time.perf_counter() - start) / turns / 50 * 1e3
 
     alone = [run(None) for _ in range(3)]
-    with Fill(lake, pond, core=121, seed=4, threads=threads) as fill:
+    with Fill(lake, pond, core=121, seed=4) as fill:
         state = fill(state)
         run(fill)
         both = [run(fill) for _ in range(3)]
@@ -205,14 +207,14 @@ def main() -> None:
                 table.append(
                     (
                         f"{name}: first reads on the host, GB/s",
-                        first_reads(lake, pond, threads),
+                        first_reads(lake, pond),
                         "",
                         None,
                     )
                 )
-                state, speed = whole_fills(lake, pond, threads)
+                state, speed = whole_fills(lake, pond)
                 table.append((f"{name}: Lake to Pond, GB/s", speed, f">= {wanted:.0f}", wanted))
-                alone, both = beside(lake, pond, state, threads, every=1)
+                alone, both = beside(lake, pond, state, every=1)
                 table.append((f"{name}: update alone, ms", alone, "", None))
                 table.append(
                     (f"{name}: update beside a block per 50, ratio", both / alone, "<= 1.05", None)

@@ -21,7 +21,7 @@ from .pinned import staging
 from .runs import Choice, Dealt, Runs
 
 _PATIENCE = 600.0  # seconds after which waiting for a block is an error
-_AHEAD = 3  # blocks in preparation at once: while one is looked up another is copied or decoded
+_AHEAD = 4  # blocks in preparation at once: while one is looked up another is copied or decoded
 
 
 class Fill:
@@ -34,7 +34,8 @@ class Fill:
     same rows. Over many blocks every transition is equally likely (`choice="uniform"`), every
     group (`"balanced"`), or newer rows likelier by half per `half_life` rows (`"recent"`).
     A Pond of another window than the Lake's users have is fine: the Pond's own is used. Where rows
-    are small more `runs` in a block are faster, since every block costs a few calls.
+    are small more `runs` in a block are faster, since every block costs a few calls. Up to five
+    blocks are in the host's memory at a time.
     """
 
     def __init__(
@@ -57,7 +58,10 @@ class Fill:
             raise BadConfig(
                 "fill: the Pond's spec is not the Lake's; build the Pond with lake.spec"
             )
-        threads = threads or len(os.sched_getaffinity(0))
+        # Not quite all cores: a thread that must wait for one while it holds the interpreter holds
+        # up all others.
+        cores = len(os.sched_getaffinity(0))
+        threads = threads or cores - cores // 8
         self.lake, self.pond = lake, pond
         device = isinstance(pond, Pond)
         self._into = pond.packed if device else pond

@@ -17,7 +17,7 @@ from .reader import Reader
 
 # Frames decoded by one call, for every thread there is. Few stay in a core's cache, but the more
 # threads there are that wait for the interpreter between two calls, the longer they wait.
-_DECODED = 256
+_DECODED = 144
 _JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
 
 
