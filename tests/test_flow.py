@@ -302,6 +302,38 @@ def test_gathers_and_refreshes_go_on_beside_each_other(tmp_path):
     assert lake.streams[0].first > 0
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_runs_of_several_dictionaries_and_raw_ones_are_gathered_together(tmp_path, threads):
+    """Two groups that look different, each with a dictionary, and an open segment of each."""
+    spec = Spec(Field("uint8", (1024,)), Field("int32"))
+    lake = Lake.create(tmp_path / "lake", spec, 10**6, groups=2, segment_rows=4096)
+    rng, rows = np.random.default_rng(0), 5000
+    looks = rng.integers(0, 255, (2, 1024), np.uint8)
+    frames = np.repeat(looks[:, None], rows, 1)
+    frames[..., :2] = np.arange(rows, dtype=np.uint16)[:, None].view(np.uint8)
+    for group, some in enumerate(frames):
+        with lake.writer(f"g{group}", 1) as writer:
+            none, flags = np.zeros((rows, 1), bool), np.zeros((rows, 1), np.uint8)
+            flags[0] = Flag.FIRST
+            zero = np.zeros((rows, 1))
+            new = Rows(
+                some[:, None], zero.astype(np.int32), zero.astype(np.float32), none, none, flags
+            )
+            writer.append(new)
+    lake.refresh()
+    assert len(lake.reader.codecs["obs"]) == 2
+    stream = rng.integers(0, 2, 200)
+    start = rng.integers(0, rows - 32, 200)
+    start[:8] = rows - 24  # of some the end is not stored
+    found = lake.gather(stream, start, 32, threads=threads)
+    ids = start[:, None] + np.arange(32)
+    there = ids < rows
+    np.testing.assert_array_equal(
+        found.obs, np.where(there[..., None], frames[stream[:, None], ids.clip(max=rows - 1)], 0)
+    )
+    assert ((found.flags & Flag.CUT) != 0)[~there].all()
+
+
 def test_packed_rows_are_the_same_rows(tmp_path):
     """What `pond.packed` takes and gives, and a writer takes, is what lies in ring and file."""
     spec = Spec({"bits": Field("bool", (3, 7)), "x": Field("float32", (2,))}, Field("int32"))

@@ -5,6 +5,7 @@ Rows of one stream lie side by side in a segment, so a run is a few stretches of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -104,30 +105,27 @@ class Gather:
         kind[missing] = kind[np.argmax(slots)]
         places = np.where(missing, some, slots)
         share = -(-len(slots) // self.threads)
-        jobs: list[tuple[int, int, int]] = []
-        begin = 0
-        for end in np.append(np.flatnonzero(np.diff(kind)) + 1, len(slots)).tolist():
-            number = int(kind[begin])
-            plain = max(2 * share, _JOB // self._widths[path])
-            most = plain if number < 0 else min(2 * share, _DECODED * self.threads)
-            jobs += [(number, at, min(at + most, end)) for at in range(begin, end, most)]
-            begin = end
+        most = {number: min(2 * share, _DECODED * self.threads) for number in np.unique(kind)}
+        most[-1] = max(2 * share, _JOB // self._widths[path])
+        jobs = _jobs(kind, most)
 
-        def do(job: tuple[int, int, int]) -> None:
-            number, begin, end = job
+        def do(number: int, parts: list[slice]) -> None:
             if number < 0:
                 rows = self.reader.pages[path].sheet.flat.reshape(-1, self._widths[path])
-                rows.take(places[begin:end], axis=0, out=block[begin:end], mode="clip")
+                for part in parts:
+                    rows.take(places[part], axis=0, out=block[part], mode="clip")
             else:
-                self.reader.decode(path, places[begin:end], number, 1, block[begin:end])
-            if missing[begin:end].any():
-                block[begin:end][missing[begin:end]] = 0
+                where = np.concatenate([places[part] for part in parts])
+                self.reader.decode(path, where, number, 1, *(block[part] for part in parts))
+            for part in parts:
+                if missing[part].any():
+                    block[part][missing[part]] = 0
 
         if self._pool is None or len(jobs) < 2:
             for job in jobs:
-                do(job)
+                do(*job)
         else:
-            for done in [self._pool.submit(do, job) for job in jobs]:
+            for done in [self._pool.submit(do, *job) for job in jobs]:
                 done.result()
 
     def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
@@ -141,6 +139,25 @@ class Gather:
             records["action"][~stored] = columns.spec.action.lowest()
         byte[:, :-1] |= lost[:, 1:] * np.uint8(CUT)
         return columns.rows(records, raw)
+
+
+def _jobs(kind: np.ndarray, most: Mapping[int, int]) -> list[tuple[int, list[slice]]]:
+    """Rows in jobs of one kind[row] each, of at most most[kind] rows: stretches side by side."""
+    edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
+    jobs: list[tuple[int, list[slice]]] = []
+    room: dict[int, int] = {}  # in the newest job of each kind
+    newest: dict[int, list[slice]] = {}
+    for begin, end in itertools.pairwise(edges):
+        number = int(kind[begin])
+        while begin < end:
+            if not room.get(number):
+                room[number], newest[number] = most[number], []
+                jobs.append((number, newest[number]))
+            stop = min(end, begin + room[number])
+            newest[number].append(slice(begin, stop))
+            room[number] -= stop - begin
+            begin = stop
+    return jobs
 
 
 def _every_slot(
