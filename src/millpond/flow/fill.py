@@ -35,7 +35,7 @@ class Fill:
     group (`"balanced"`), or newer rows likelier by half per `half_life` rows (`"recent"`).
     A Pond of another window than the Lake's users have is fine: the Pond's own is used. Where rows
     are small more `runs` in a block are faster, since every block costs a few calls. Up to five
-    blocks are in the host's memory at a time.
+    blocks are in the host's memory at a time, and up to four on a Pond's device.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class Fill:
         """Replace everything the Pond holds (a fresh state if none is given)."""
         if isinstance(self.pond, Pond) and state is None:
             state = self.pond.init()
+        self.start(self.blocks)
         for _ in range(self.blocks):
             state = self(state)
         return state
