@@ -108,11 +108,9 @@ def trainer(pond: Pond) -> Any:
     return init(jax.random.key(0)), jax.jit(many, donate_argnums=(0, 1))
 
 
-def whole_fills(
-    lake: Lake, pond: Pond, threads: int | None = None, times: int = 4
-) -> tuple[Any, float]:
+def whole_fills(lake: Lake, pond: Pond, times: int = 4) -> tuple[Any, float]:
     """GB/s of filling the whole pond, the median of those after the first."""
-    with Fill(lake, pond, core=121, seed=1, threads=threads) as fill:
+    with Fill(lake, pond, core=121, seed=1) as fill:
         state, speeds = pond.init(), []
         for turn in range(times):
             start = time.perf_counter()
@@ -133,7 +131,7 @@ def first_reads(lake: Lake, pond: Pond) -> float:
     out = {"obs": staging((pond.streams, fill.runs.length, FRAME))}
     start, blocks = time.perf_counter(), 6
     for _ in range(blocks):
-        fill.runs.block(out)
+        fill.runs.rows_of(fill.runs.deal(), out)
     moved = blocks * fill.runs.length * pond.streams * FRAME
     return moved / (time.perf_counter() - start) / 1e9
 

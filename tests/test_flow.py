@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +23,7 @@ from millpond import (
     Flag,
     HostPond,
     LakeFailed,
+    MillpondError,
     NotEnoughData,
     Pond,
     Rows,
@@ -252,11 +254,36 @@ def test_blocks_come_in_one_order_however_early_they_begin(tmp_path, limit):
     early, late = HostPond(SPEC, 200 * ENVS, ENVS), HostPond(SPEC, 200 * ENVS, ENVS)
     with Fill(lake, early, core=16, seed=1) as first, Fill(lake, late, core=16, seed=1) as second:
         first.start(limit)
+        assert len(first._ready) == min(limit or 4, 4)
         for _ in range(5):
             first()
             second()
     for name, content in late.export().items():
         np.testing.assert_array_equal(early.export()[name], content)
+
+
+def test_a_block_that_comes_late_is_not_lost(tmp_path, monkeypatch):
+    lake, _ = filled_lake(tmp_path, "short", 300)
+    late, usual = HostPond(SPEC, 200 * ENVS, ENVS), HostPond(SPEC, 200 * ENVS, ENVS)
+    go = threading.Event()
+    with Fill(lake, late, core=16, seed=1) as first, Fill(lake, usual, core=16, seed=1) as second:
+        gather = first.runs.rows_of
+
+        def slow(*args):
+            assert go.wait(60)
+            return gather(*args)
+
+        monkeypatch.setattr(first.runs, "rows_of", slow)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.modules["millpond.flow.fill"], "_PATIENCE", 0.01)
+            with pytest.raises(MillpondError, match="no block was ready"):
+                first()
+        go.set()
+        for _ in range(3):
+            first()
+            second()
+    for name, content in usual.export().items():
+        np.testing.assert_array_equal(late.export()[name], content)
 
 
 def test_gathers_and_refreshes_go_on_beside_each_other(tmp_path):
@@ -272,7 +299,7 @@ def test_gathers_and_refreshes_go_on_beside_each_other(tmp_path):
             if not len(start):
                 continue
             try:
-                rows = lake.gather(np.zeros_like(start), start, 64, threads=2)
+                rows = lake.gather(np.zeros_like(start), start, 64, threads=4)
             except RowsGone:
                 continue  # evicted since
             ids = (start[:, None] + np.arange(64)) % 251
@@ -284,7 +311,7 @@ def test_gathers_and_refreshes_go_on_beside_each_other(tmp_path):
         seen = [pool.submit(look, number) for number in range(4)]
         try:
             row = 0
-            while min(looked) < 20 or row < 65_536:
+            while (min(looked) < 20 or row < 65_536) and not any(one.done() for one in seen):
                 ids = np.arange(row, row + 1024)
                 obs = np.repeat((ids % 251).astype(np.uint8), 512).reshape(1024, 1, 512)
                 zero, none = np.zeros((1024, 1)), np.zeros((1024, 1), bool)

@@ -6,6 +6,8 @@ import sys
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,9 +18,13 @@ from hypothesis import strategies as st
 from tiny_runs import WORLD, crash_at, dqn, settings
 
 from millpond.cli.main import main
+from millpond.cluster import crew as crew_module
+from millpond.cluster.crew import ClusterCrew, Member
+from millpond.cluster.learning import LearnerPart
 from millpond.cluster.outbox import Outbox
 from millpond.cluster.ray import import_ray
 from millpond.cluster.transport import Lost
+from millpond.doctor.actor_checks import lag_bound
 from millpond.errors import BadConfig, ChannelClosed
 from millpond.metrics import read_metrics
 from millpond.rows import FIRST, Rows, host_batch
@@ -431,3 +437,74 @@ def test_without_ray_the_remedy_is_told(monkeypatch, capsys, tmp_path):
     assert main(["train", "treasurehunt-small", "--mode", "ray", "--run", str(folder)]) == 2
     assert "millpond[ray]" in capsys.readouterr().err
     assert not folder.exists()
+
+
+class Shelf:
+    """`Weights` that notes what was published."""
+
+    def __init__(self) -> None:
+        self.versions: list[int] = []
+
+    def publish(self, learner: int, version: int, params: Any) -> None:
+        self.versions.append(version)
+
+
+@pytest.mark.parametrize("every", [1, 8])
+def test_parameters_are_published_after_so_many_updates(every):
+    part = object.__new__(LearnerPart)
+    part.settings = replace(BASE, crew=replace(BASE.crew, publish_every=every))
+    part.index, part.published, part.weights = 0, 0, Shelf()
+    part.learner = SimpleNamespace(version=0, params={})
+    part._publish(again=True)
+    for part.learner.version in (0, 3, 3, 6, 9, 15, 17, 40):
+        part._publish()
+    part.learner.version = 2  # the run was taken back
+    part._publish()
+    wanted = {1: [0, 3, 6, 9, 15, 17, 40, 2], 8: [0, 9, 17, 40, 2]}
+    assert part.weights.versions == wanted[every]
+
+
+def test_age_is_judged_by_what_is_published():
+    of = replace(BASE, mode="ray", crew=replace(BASE.crew, publish_every=8))
+    bounds = {}
+    for mode in ("ray", "sequential"):
+        evidence = SimpleNamespace(settings=replace(of, mode=mode), losses=0)
+        bounds[mode] = lag_bound(evidence)
+    assert bounds == {"ray": of.ahead * of.dqn.updates + 7, "sequential": 0}
+
+
+class Silent:
+    """A `Team` that never answers, and notes whom it kills."""
+
+    def __init__(self) -> None:
+        self.killed: list[Any] = []
+
+    def call(self, member: Any, method: str, *args: Any) -> Any:
+        return object()
+
+    def wait(self, calls: Any, number: int, timeout: float) -> list[Any]:
+        return []
+
+    def kill(self, member: Any) -> None:
+        self.killed.append(member)
+
+
+def test_nobody_hangs_because_the_driver_was_away(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(crew_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    of = replace(BASE, mode="ray", crew=replace(BASE.crew, hang_s=60.0))
+    crew = ClusterCrew(of, tmp_path, Silent())
+    crew.members["actor", 0] = Member("actor", 0, 0, 0, "handle")
+    crew._seen["actor", 0] = (0, 100, 0.0)
+
+    def look_until(end: float) -> None:
+        while now[0] < end:
+            now[0] += 0.5
+            crew._look_for_hangs()
+
+    look_until(50)
+    now[0] = 500.0  # an evaluation, or a large state
+    look_until(508)
+    assert not crew.team.killed  # 58 seconds of silence that could have been heard
+    look_until(515)
+    assert crew.team.killed == ["handle"]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -250,7 +251,6 @@ def test_lost_weights_come_back_and_actors_soon_play_with_young_ones(cluster, tm
     with pytest.raises(KeyboardInterrupt):
         train(run, told, opener=watched)
     assert min(free) == ray.cluster_resources()["GPU"] - 0.5
-    assert max(evidence(run, "lag_max")) >= crew.publish_every - 1
     assert quiet(run)
     assert not any(name.startswith("lost") for name in events(run))
 
@@ -267,8 +267,9 @@ def test_an_actor_that_hangs_is_replaced(cluster, tmp_path):
         if not stopped:
             seen = watched.crew._seen.get(("actor", 1))
             if seen and seen[1] > 8:  # before that it may be compiling, and has longer
-                stopped.append(watched.pid("actor", 1))
-                os.kill(stopped[0], signal.SIGSTOP)
+                pid = watched.pid("actor", 1)
+                stopped.append(os.pidfd_open(pid))
+                os.kill(pid, signal.SIGSTOP)
         elif watched.crew.members["actor", 1].incarnation:
             signal.raise_signal(signal.SIGINT)
 
@@ -276,8 +277,9 @@ def test_an_actor_that_hangs_is_replaced(cluster, tmp_path):
         train(run, told, opener=watched)
     assert events(run)["hangs actor"] >= 1
     assert quiet(run)
-    while Path(f"/proc/{stopped[0]}").exists():  # it must let go of its CPU
-        assert time.monotonic() < until, "the stopped process is still there"
+    ended, _, _ = select.select(stopped, [], [], 60)
+    os.close(stopped[0])
+    assert ended, "the stopped process is still there, and with it its CPU"
 
 
 def test_a_mixture_with_a_killed_worker_ends_as_one_without(cluster, tmp_path):

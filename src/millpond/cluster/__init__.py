@@ -1,1 +1,1 @@
-"""The same actors and learners on more than one machine. Only `cluster.ray` knows Ray."""
+"""The same actors and learners on more than one machine. Only `cluster.ray` imports Ray."""

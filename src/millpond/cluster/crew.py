@@ -22,10 +22,10 @@ from ..train.learner import Progress
 from ..train.settings import Settings
 from ..train.tally import Sums
 from ..train.trace import Trace
+from .transport import CALL_S
 
 _SLICE_S = 0.5
 _PAUSE_S = 60.0
-_CALL_S = 120.0  # what takes longer than this is lost
 
 
 class Gone(Exception):
@@ -223,12 +223,12 @@ class ClusterCrew:
 
     # --- asking ----------------------------------------------------------------------------------
 
-    def _ask(self, role: str, method: str, *args: Any, timeout: float = _CALL_S) -> list[Any]:
+    def _ask(self, role: str, method: str, *args: Any, timeout: float = CALL_S) -> list[Any]:
         """Call every member of a role; one that is lost meanwhile is asked in its next form."""
         return self._ask_each(role, method, lambda _: args, timeout)
 
     def _ask_each(
-        self, role: str, method: str, args: Callable[[int], Sequence[Any]], timeout: float = _CALL_S
+        self, role: str, method: str, args: Callable[[int], Sequence[Any]], timeout: float = CALL_S
     ) -> list[Any]:
         keys = [key for key in sorted(self.members) if key[0] == role]
         asked = {
@@ -260,7 +260,7 @@ class ClusterCrew:
 
     def _answer(self, member: Member, call: Any) -> Any:
         try:
-            return self._result(call, _CALL_S)
+            return self._result(call, CALL_S)
         except (Gone, Failed) as error:
             self._lost(member, error)
             raise AssertionError("a lost learner ends the run") from error
@@ -394,6 +394,10 @@ class ClusterCrew:
     def _look_for_hangs(self) -> None:
         """Kill who works and does not get on; its `run` then ends as lost."""
         crew, now = self.settings.crew, time.monotonic()
+        every = min(2.0, crew.hang_s / 4)
+        if (away := now - self._looked) > 3 * every:  # evaluating, say: nobody could be heard
+            self._seen = {k: (who, beats, at + away) for k, (who, beats, at) in self._seen.items()}
+            self._looked = now
         for call in self.team.wait(list(self._beats), len(self._beats), 0) if self._beats else []:
             member = self._beats.pop(call)
             try:
@@ -405,7 +409,7 @@ class ClusterCrew:
             same = seen is not None and seen[:2] == (member.incarnation, beat["beats"])
             if not same or waits:
                 self._seen[key] = (member.incarnation, beat["beats"], now)
-        if now - self._looked < min(2.0, crew.hang_s / 4):
+        if now - self._looked < every:
             return
         self._looked = now
         waiting = {(m.role, m.index) for m in self._beats.values()}

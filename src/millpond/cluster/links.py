@@ -13,8 +13,8 @@ from ..train.ledger import Judgement
 from ..train.shard import Collected
 from ..train.shard_store import Chunk
 from ..train.trace import digest
-from .ray import CALL_S, import_ray, result_of
-from .transport import Published
+from .ray import import_ray, result_of
+from .transport import CALL_S, Published
 
 _WAIT_S = 0.5  # how long a shard lets a learner wait before it answers that there is nothing
 

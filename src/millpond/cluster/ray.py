@@ -18,7 +18,6 @@ from typing import Any
 from ..errors import BadConfig, RunFailed
 from .transport import Lost
 
-CALL_S = 120.0  # what takes longer than this is lost
 _ENVIRONMENT = ("XLA_", "JAX_", "OMP_", "OPENBLAS_", "MKL_", "NPROC")
 
 

@@ -16,7 +16,8 @@ from ..train.environment import child_environment
 from ..train.settings import Settings
 from .crew import ClusterCrew, Failed, Gone
 from .hosts import ActorHost, LearnerHost, ShardHost, WeightsHost
-from .ray import CALL_S, beside_us, connected, import_ray, passed_on, why_of
+from .ray import beside_us, connected, import_ray, passed_on, why_of
+from .transport import CALL_S
 
 
 class RayTeam:

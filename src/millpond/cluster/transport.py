@@ -16,6 +16,8 @@ from ..train.ledger import Judgement
 from ..train.shard import Collected
 from ..train.shard_store import Chunk
 
+CALL_S = 120.0  # a call that takes longer is lost
+
 
 class Lost(Exception):
     """The other end is gone for now, with all that was on its way to it."""

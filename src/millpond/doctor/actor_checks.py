@@ -35,7 +35,7 @@ def lag_bound(evidence: Evidence) -> int:
     # Rows of a lost incarnation wait in a channel of their own.
     again = settings.crew.credits if evidence.losses and settings.mode == "processes" else 0
     bound = (settings.ahead + again) * settings.dqn.updates  # 0: everybody waits for everybody
-    return bound + settings.crew.publish_every - 1
+    return bound + (settings.crew.publish_every - 1 if settings.mode == "ray" else 0)
 
 
 def epsilon_applied(evidence: Evidence) -> Verdict:

@@ -35,7 +35,7 @@ class Fill:
     group (`"balanced"`), or newer rows likelier by half per `half_life` rows (`"recent"`).
     A Pond of another window than the Lake's users have is fine: the Pond's own is used. Where rows
     are small more `runs` in a block are faster, since every block costs a few calls. Up to five
-    blocks are in the host's memory at a time, and up to four on a Pond's device.
+    blocks are in the host's memory at a time, and as many on a Pond's device.
     """
 
     def __init__(
@@ -87,9 +87,10 @@ class Fill:
         self._ready: deque[Future[Rows]] = deque()  # in their order
         self._left: int | None = None  # blocks to prepare yet; None: no end
         self._turn = 0
-        # One buffer more than blocks in preparation, for the one that travels to the device.
-        self._buffers: list[dict[str, np.ndarray]] = []
+        # On a GPU: one place more than blocks in preparation, for the one that travels there. A
+        # buffer is made when its turn first comes.
         self._sent: list[Any] = [None] * (_AHEAD + 1)
+        self._buffers: dict[int, dict[str, np.ndarray]] = {}
 
     @property
     def blocks(self) -> int:
@@ -97,15 +98,15 @@ class Fill:
         return self.pond.length // self.runs.rows
 
     def start(self, blocks: int | None = None) -> None:
-        """Begin to prepare now what the next calls add; given a number, so many blocks alone."""
-        if not self._ready:
-            self._left = blocks
+        """Begin to prepare now what the next calls add; given a number, so many blocks in all."""
+        if blocks is not None:
+            self._left = max(0, blocks - len(self._ready))
+        elif not self._ready:
+            self._left = None
         self._prepare()
 
     def _prepare(self) -> None:
-        self._pool = self._pool or ThreadPoolExecutor(_AHEAD, "fill")
-        if not self._buffers and jax.default_backend() == "gpu" and isinstance(self.pond, Pond):
-            self._buffers = [self._new_buffers() for _ in self._sent]
+        self._pool = self._pool or ThreadPoolExecutor(min(_AHEAD, self.runs.threads), "fill")
         while len(self._ready) < _AHEAD and self._left != 0:
             # Dealt here, in order: which thread comes first must not matter.
             dealt, turn = self.runs.deal(), self._turn % len(self._sent)
@@ -120,13 +121,15 @@ class Fill:
             raise BadConfig("fill: pass the Pond's state")
         if not self._ready:
             self.start()
+        next_ = self._ready[0]
         try:
-            rows = self._ready.popleft().result(_PATIENCE)
-        except TimeoutError:
-            raise MillpondError(f"fill: no block was ready within {_PATIENCE:.0f} s") from None
-        except BaseException:
+            rows = next_.result(_PATIENCE)
+        except BaseException as error:
+            if isinstance(error, TimeoutError) and not next_.done():
+                raise MillpondError(f"fill: no block was ready within {_PATIENCE:g} s") from None
             self.close()
             raise
+        self._ready.popleft()
         self._prepare()
         pond = self._into
         if isinstance(pond, HostPond):
@@ -156,6 +159,8 @@ class Fill:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._pool = None
+        jax.block_until_ready(self._sent)  # until then a device may read from our buffers
+        self._sent = [None] * len(self._sent)
 
     def __enter__(self) -> Fill:
         return self
@@ -172,6 +177,8 @@ class Fill:
             return jax.device_put(runs.rows_of(dealt))  # it may keep these arrays: not reused
         # A buffer is written again only when its last block has arrived.
         jax.block_until_ready(self._sent[turn])
+        if turn not in self._buffers:
+            self._buffers[turn] = self._new_buffers()
         rows = jax.device_put(runs.rows_of(dealt, self._buffers[turn]))
         self._sent[turn] = rows
         return rows

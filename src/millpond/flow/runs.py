@@ -86,12 +86,11 @@ class Runs:
         self._turn += 1 << 20  # decks shuffle anew with the numbers in between
         self._dealt = 0
 
-    def block(self, out: Mapping[str, np.ndarray] | None = None) -> Rows:
-        """The next runs: Rows [envs, rows]; `out` may hold uint8[envs, rows, width] per field."""
-        return self.rows_of(self.deal(), out)
-
     def rows_of(self, dealt: Dealt, out: Mapping[str, np.ndarray] | None = None) -> Rows:
-        """What `deal` chose, as `block` gives it; several threads may gather at once."""
+        """The block of what `deal` chose: Rows [envs, rows]. Several threads may gather at once.
+
+        `out` may hold uint8[envs, rows, width] per field, to be filled in place.
+        """
         which, number = dealt
         core = (self._core0[which] + number) * self.core
         if out is not None:

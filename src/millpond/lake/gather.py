@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from .reader import Reader
 # Frames decoded by one call, for every thread there is. Few stay in a core's cache, but the more
 # threads there are that wait for the interpreter between two calls, the longer they wait.
 _DECODED = 144
+_LEAST = 1024  # and at least so many: each call has a price
 _JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
 
 
@@ -105,8 +106,9 @@ class Gather:
         kind[missing] = kind[np.argmax(slots)]
         places = np.where(missing, some, slots)
         share = -(-len(slots) // self.threads)
-        most = {number: min(2 * share, _DECODED * self.threads) for number in np.unique(kind)}
-        most[-1] = max(2 * share, _JOB // self._widths[path])
+        decoded = min(share, max(_LEAST, _DECODED * self.threads))
+        most = dict.fromkeys(np.unique(kind).tolist(), decoded)
+        most[-1] = max(share, _JOB // self._widths[path])
         jobs = _jobs(kind, most)
 
         def do(number: int, parts: list[slice]) -> None:
@@ -125,8 +127,12 @@ class Gather:
             for job in jobs:
                 do(*job)
         else:
-            for done in [self._pool.submit(do, *job) for job in jobs]:
-                done.result()
+            calls = [self._pool.submit(do, *job) for job in jobs]
+            try:
+                for call in calls:
+                    call.result()
+            finally:
+                wait(calls)  # after an error too: what they read may be unmapped next
 
     def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
         columns, byte = self._given, records["flags"]  # a copy: ours to change

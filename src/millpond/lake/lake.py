@@ -331,9 +331,8 @@ class Lake:
         """Rows [n, length]: from id start[i] of stream[i] on, for all i at once.
 
         Row anchor[i] (default: start[i]) must be stored; rows before and after it that are not
-        are zeros with the flags CONTEXT and CUT. This is what fills Ponds; several threads at once
-        do it fastest. `packed`: binary
-        observations as bytes, for `pond.packed`.
+        are zeros with the flags CONTEXT and CUT. `packed`: binary observations as bytes, for
+        `pond.packed`. This is what fills Ponds; several threads may call it at once.
         """
         with self._using:
             self._wait(lambda: not self._refreshing)

@@ -12,7 +12,7 @@ RUNS = 16  # at most so many of them for every stream of BigPond go into one blo
 
 
 class Filling:
-    """Gathering begins at once; `filling()` is the state of a BigPond with those rows.
+    """`filling()` is the state of a BigPond with rows of a Lake; they are gathered from `start` on.
 
     The Pond is filled whole, or as far as the Lake's rows go, each at most once.
     """
@@ -25,13 +25,18 @@ class Filling:
         runs = min(range(1, min(RUNS, wanted) + 1), key=lambda runs: (wanted % runs, -runs))
         self._pond, self._blocks = pond, wanted // runs
         self._fill = Fill(lake, pond, core, seed, big.choice, big.half_life, runs=runs)
+
+    def start(self) -> None:
+        """Begin to gather, beside all that follows."""
         self._fill.start(self._blocks)
 
     def __call__(self) -> PondState:
         """The filled Pond's state; only once."""
+        self.start()
         state: PondState | None = self._pond.init()
         for _ in range(self._blocks):
             state = self._fill(state)
+        self.close()
         assert state is not None
         return state
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import LakeFull, Paused
 from ..lake.files import Files
+from ..replay import PondState
 from ..train.checkpoint import hash_of
 from ..train.session import Told, not_finite, stop_asked
 from .best import Best
@@ -28,6 +29,8 @@ from .programs import MixState, Programs
 from .reset import passes
 from .run import MixRun
 from .sitting import Sitting
+
+FILLINGS = 4  # members whose BigPonds are gathered at the same time
 
 
 def mix(
@@ -174,14 +177,21 @@ class _Session(Sitting):
             Filling(lake, pond, settings.big, (settings.seed * 1000 + member) * 1000 + cycle)
             for member, lake in enumerate(self.lakes)
         ]
+        for filling in self.fillings[:FILLINGS]:
+            filling.start()
 
     def _fill(self) -> None:
         """BigPond from the Lakes, those of several members at the same time."""
         settings, big = self.settings, self.programs.big
         if not self.fillings:  # the run was resumed here
             self._begin_filling()
-        self.big_pond = big.together([filling() for filling in self.fillings])
+        ponds: list[PondState] = []
+        for number, filling in enumerate(self.fillings):
+            ponds.append(filling())
+            if number + FILLINGS < len(self.fillings):
+                self.fillings[number + FILLINGS].start()
         self.fillings = []
+        self.big_pond = big.together(ponds)
         rows = len(self.lakes[0])
         values = {
             "lake_rows": rows,

@@ -150,9 +150,9 @@ def settle(tree: Any, zero: Array) -> Any:
 
 
 def together(tree: Any) -> Any:
-    """The tree, unchanged, but computed before anything that uses it; only on a GPU.
+    """The tree, unchanged, but computed before anything that uses it; not on CPU.
 
-    There XLA would let every gather choose its rows anew among all candidates, for each element.
+    A GPU's XLA would let every gather choose its rows anew among all candidates, for each element.
     """
     return jax.lax.platform_dependent(
         tree, cpu=lambda tree: tree, default=jax.lax.optimization_barrier

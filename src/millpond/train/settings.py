@@ -196,7 +196,7 @@ class Settings:
 
     @property
     def ahead(self) -> int:
-        """Cycles by which the parameters that act may be behind the learner, at most."""
+        """Cycles by which parameters that act may be behind the learner's newest published ones."""
         crew = self.crew
         if self.mode == "processes":
             return crew.credits + 1
