@@ -113,6 +113,11 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
     _check_said(block, said.getvalue())
 
 
+def _hear_interrupts() -> None:
+    """A shell that was started with SIGINT ignored, as behind an `&`, could not trap it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run_bash(block: Block, folder: Path) -> None:
     """Run one bash block, which stops at the first command that fails."""
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -124,6 +129,7 @@ def run_bash(block: Block, folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        preexec_fn=_hear_interrupts,
     )
     said = _follow(process, block)
     wanted = block.how.get("exit", "130" if "interrupt" in block.how else "0")
