@@ -113,23 +113,18 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
     _check_said(block, said.getvalue())
 
 
-def _hear_interrupts() -> None:
-    """A shell that was started with SIGINT ignored, as behind an `&`, could not trap it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def run_bash(block: Block, folder: Path) -> None:
     """Run one bash block, which stops at the first command that fails."""
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     process = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", block.code],
+        # A shell that inherits an ignored SIGINT, as behind an `&`, could not trap it.
+        ["env", "--default-signal=INT", "bash", "-euo", "pipefail", "-c", block.code],
         cwd=folder,
         env=env,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=_hear_interrupts,
     )
     said = _follow(process, block)
     wanted = block.how.get("exit", "130" if "interrupt" in block.how else "0")

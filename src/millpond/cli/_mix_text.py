@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from ..compare import Arm
-from ..compare.results import of_run, summary
 from ..errors import Diverged, Paused
 from ..metrics import read_metrics
 from ..mixture import MixRun, mix
 from ..train.checkpoint import about_file
 from ..view import save_curve, terminal_curve
-from ..view.report import save_report
+from ..view.run_report import read_runs, save_run_report
 
 
 def mix_and_show(run: MixRun) -> int:
@@ -87,19 +84,6 @@ def show_mixture(run: MixRun) -> None:
     title = f"{run.settings.env}, mixture: mean greedy return of the agents by frames"
     print(terminal_curve(frames, returns, title))
     save_curve(run.path / "curve.png", frames, returns, title, "frames", "return")
-    settings = run.settings
-    arm = Arm("mixture", f"of {settings.agents} agents", settings, settings.agents)
-    found = summary(arm, of_run(run.path, arm, settings.members))
-    about = {"env": settings.env, "frames": settings.frames, "seeds": settings.members}
-    write_report(run.path / "report.html", {**about, "arms": [found], "pairs": []})
+    page, *_ = save_run_report(run.path / "report.html", read_runs([run.path]), with_film=True)
+    print(f"report: {page}")
     print(f"BigAgent at the end {lines[-1]['big_return']:.2f}, agents {lines[-1]['return']:.2f}")
-
-
-def write_report(path: Path, results: dict[str, Any]) -> None:
-    """The page, and where it is; what was computed is not lost for want of a package."""
-    try:
-        save_report(path, results)
-    except ImportError as error:
-        print(f"no {path.name}: {error}; install plotly and give the same command again")
-    else:
-        print(f"report: {path}")

@@ -26,8 +26,8 @@ from ..compare.arms import pair
 from ..errors import BadConfig, Paused
 from ..train.presets import settings_for
 from ..train.session import Told
-from ..view.report import arms_table, pairs_table, save_picture
-from ._mix_text import Teller, write_report
+from ..view.report import arms_table, pairs_table, save_picture, save_report
+from ._mix_text import Teller
 from ._options import Parser, whole
 from ._print import empty_table, print_table
 
@@ -80,7 +80,7 @@ def main(args: Sequence[str]) -> int:
     with redirect_stdout(sys.stderr if options.json else sys.stdout):
         if not options.json:
             show(results)
-        write_report(out / "report.html", results)
+        _write_report(out / "report.html", results)
     if options.json:
         print(json.dumps(results, indent=1))
     return 0
@@ -131,3 +131,13 @@ def show(results: dict[str, Any]) -> None:
         for row in rows:
             table.add_row(*row)
         print_table(Console(), table)
+
+
+def _write_report(path: Path, results: dict[str, Any]) -> None:
+    """The page, and where it is; what was computed is not lost for want of a package."""
+    try:
+        save_report(path, results)
+    except ImportError as error:
+        print(f"no {path.name}: {error}; install plotly and give the same command again")
+    else:
+        print(f"report: {path}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .markup import panel, safe, table
+from .server import page_file
 
 _COLOURS = ("#1f6f8b", "#d1603d", "#5b8e3e", "#8a5aa3", "#b8952a", "#555555")
 _DASHES = ("-", "--", ":", "-.")
@@ -68,16 +70,22 @@ def save_report(path: Path, results: Plain) -> None:
     """One HTML file with plotly.js inside it: no network is needed to look at it."""
     from plotly.offline import get_plotlyjs
 
-    figures = [_curves(results), _scores(results), *_resets(results)]
-    parts = [figure.to_html(full_html=False, include_plotlyjs=False) for figure in figures]
-    title = html.escape(_title(results))
-    tables = _html_table(*arms_table(results))
+    tables = table(*arms_table(results))
     if results["pairs"]:
-        tables += _html_table(*pairs_table(results))
+        tables += table(*pairs_table(results))
+    parts = [panel("Scores", f'<p class="note">{safe(_NOTE)}</p>{tables}')]
+    for figure in (_curves(results), _scores(results), *_resets(results)):
+        title, figure.layout.title = figure.layout.title.text, None
+        figure.update_layout(template="plotly_white", margin=dict(l=60, r=20, t=20, b=50))
+        config = {"displaylogo": False, "responsive": True}
+        drawn = figure.to_html(full_html=False, include_plotlyjs=False, config=config)
+        parts.append(panel(title, drawn))
+    title = safe(_title(results))
     page = (
-        f'<!doctype html><html><head><meta charset="utf-8"><title>{title}</title>'
-        f"<script>{get_plotlyjs()}</script>{_STYLE}</head><body><h1>{title}</h1>"
-        f"<p>{html.escape(_NOTE)}</p>{tables}{''.join(parts)}</body></html>"
+        '<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'
+        f"<title>{title}</title><style>{page_file('page.css')}</style>"
+        f"<script>{get_plotlyjs()}</script></head>"
+        f'<body><main class="report"><h1>{title}</h1>{"".join(parts)}</main></body></html>\n'
     )
     path.write_text(page, encoding="utf-8")
 
@@ -144,11 +152,6 @@ _NOTE = (
     "a seed of the first arm scores higher than one of the second. Bands in the curves: the middle "
     "half of the seeds."
 )
-_STYLE = (
-    "<style>body{font:15px sans-serif;max-width:1100px;margin:2em auto}"
-    "table{border-collapse:collapse;margin:1em 0}td,th{padding:.3em .8em;border:1px solid #ccc}"
-    "</style>"
-)
 
 
 def _title(results: Plain) -> str:
@@ -180,13 +183,6 @@ def _looks(number: int) -> list[dict[str, str]]:
     dashes = [_DASHES[i // len(_COLOURS) % len(_DASHES)] for i in range(number)]
     pairs = zip(_cycle(number), dashes, strict=True)
     return [{"color": colour, "linestyle": dash} for colour, dash in pairs]
-
-
-def _html_table(heads: list[str], rows: list[list[str]]) -> str:
-    def line(cells: list[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-    return f"<table>{line(heads, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
 
 
 def _curves(results: Plain) -> Any:

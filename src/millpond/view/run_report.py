@@ -6,7 +6,6 @@ It shows what the live page shows, with the same figures and the same style.
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
 import tempfile
@@ -20,6 +19,7 @@ from ..train.film import film
 from .checkup import verdicts_of
 from .figures import Figure, compared, figures_of
 from .history import History, differences, flat
+from .markup import panel, safe, table
 from .picture import save_figure
 from .processes import processes
 from .server import page_file, plotly_path
@@ -53,7 +53,9 @@ def save_run_report(path: Path, runs: Sequence[tuple[str, History]], with_film: 
         parts.append(_compared(runs))
         figures.append(compared(runs))
     for name, history in runs:
-        parts.append(_one(name, history, len(figures), len(waters), with_film))
+        if len(runs) > 1:
+            parts.append(f"<h2>{safe(name)}</h2>")
+        parts.append(_one(history, len(figures), len(waters), with_film))
         figures.append(figures_of(history))
         waters.append(water(history))
     title = " and ".join(name for name, _ in runs)
@@ -91,8 +93,8 @@ def _page(title: str, parts: Iterable[str], data: Any) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
-            f"<title>{_safe(title)}</title><style>{page_file('page.css')}</style></head>",
-            f'<body><main class="report"><h1>{_safe(title)}</h1>{"".join(parts)}</main>',
+            f"<title>{safe(title)}</title><style>{page_file('page.css')}</style></head>",
+            f'<body><main class="report"><h1>{safe(title)}</h1>{"".join(parts)}</main>',
             f'<script type="application/json" id="data">{plain}</script>',
             *(f"<script>{script}</script>" for script in scripts),
             "</body></html>\n",
@@ -110,35 +112,33 @@ def _compared(runs: Sequence[tuple[str, History]]) -> str:
     differ = differences([history.settings for _, history in runs])
     lines = [[name, *values] for name, values in differ]
     settings = (
-        _table(["setting", *(name for name, _ in runs)], lines)
+        table(["setting", *(name for name, _ in runs)], lines)
         if lines
         else '<p class="note">All settings are the same.</p>'
     )
     return (
-        _panel(f"{len(runs)} runs compared", _table(["run", *keys], rows))
+        panel(f"{len(runs)} runs compared", table(["run", *keys], rows))
         + '<div class="charts" data-charts="0"></div>'
         + '<details class="panel config"><summary><h3>Settings that differ</h3></summary>'
         + f'<div class="scroll">{settings}</div></details>'
     )
 
 
-def _one(name: str, history: History, charts: int, water_at: int, with_film: bool) -> str:
+def _one(history: History, charts: int, water_at: int, with_film: bool) -> str:
     facts = "".join(
-        f"<div><dt>{_safe(key)}</dt><dd>{_safe(value)}</dd></div>"
-        for key, value in summary(history)
+        f"<div><dt>{safe(key)}</dt><dd>{safe(value)}</dd></div>" for key, value in summary(history)
     )
-    about = f'<p class="note">{_safe(water(history)["about"])}</p>'
-    config = _table(["setting", "value"], [list(pair) for pair in flat(history.settings).items()])
+    about = f'<p class="note">{safe(water(history)["about"])}</p>'
+    config = table(["setting", "value"], [list(pair) for pair in flat(history.settings).items()])
     film_box = _film(history.path) if with_film else ""
     return "".join(
         [
-            f"<h2>{_safe(name)}</h2>",
             f'<section class="panel head"><dl class="facts">{facts}</dl></section>',
-            _panel("Water", f'<div class="water-box" data-water="{water_at}"></div>{about}'),
+            panel("Water", f'<div class="water-box" data-water="{water_at}"></div>{about}'),
             f'<div class="charts" data-charts="{charts}"></div>',
-            _panel("Doctor", _doctor(history.path), "doctor"),
+            panel("Doctor", _doctor(history.path), "doctor"),
             film_box,
-            _panel("Processes", _processes(history)),
+            panel("Processes", _processes(history)),
             '<details class="panel config"><summary><h3>Settings</h3></summary>',
             f'<div class="scroll">{config}</div></details>',
         ]
@@ -149,14 +149,12 @@ def _doctor(path: Path) -> str:
     rows: list[str] = []
     for one in verdicts_of(path):
         numbers = ", ".join(f"{key} {value}" for key, value in one["evidence"].items())
-        remedy = (
-            f'<p class="remedy">What to do: {_safe(one["remedy"])}</p>' if one["remedy"] else ""
-        )
+        remedy = f'<p class="remedy">What to do: {safe(one["remedy"])}</p>' if one["remedy"] else ""
         rows.append(
-            f'<div class="verdict" data-state="{_safe(one["state"])}">'
-            f'<span class="mark">{_safe(one["state"])}</span><div>'
-            f"<p><strong>{_safe(one['name'])}</strong> {_safe(one['message'])}</p>{remedy}"
-            f'<p class="note">{_safe(numbers)}</p></div></div>'
+            f'<div class="verdict" data-state="{safe(one["state"])}">'
+            f'<span class="mark">{safe(one["state"])}</span><div>'
+            f"<p><strong>{safe(one['name'])}</strong> {safe(one['message'])}</p>{remedy}"
+            f'<p class="note">{safe(numbers)}</p></div></div>'
         )
     return f"<div>{''.join(rows)}</div>"
 
@@ -166,7 +164,7 @@ def _processes(history: History) -> str:
     for row in processes(history):
         shares = ", ".join(f"{key} {share:.0%}" for key, share in row["shares"].items())
         rows.append([row["name"], row["health"], str(row["losses"]), shares or "–", row["why"]])
-    return _table(["process", "health", "lost", "time", "what it said last"], rows)
+    return table(["process", "health", "lost", "time", "what it said last"], rows)
 
 
 def _film(path: Path) -> str:
@@ -179,28 +177,11 @@ def _film(path: Path) -> str:
             film(run.settings, load_params(run, kept.path), target, turns=_TURNS)
             data = base64.b64encode(target.read_bytes()).decode()
     except (MillpondError, OSError) as error:
-        return _panel("The agent playing", f'<p class="note">No film: {_safe(error)}</p>')
+        return panel("The agent playing", f'<p class="note">No film: {safe(error)}</p>')
     words = f"One greedy episode of the checkpoint at {kept.steps:,}"
     picture = f'<img alt="{words}" src="data:image/gif;base64,{data}">'
     inside = f'<div class="film">{picture}<p class="note">{words}.</p></div>'
-    return _panel("The agent playing", inside)
-
-
-def _panel(title: str, inside: str, kind: str = "") -> str:
-    scroll = "" if kind else f'<div class="scroll">{inside}</div>'
-    return f'<section class="panel {kind}"><h3>{_safe(title)}</h3>{scroll or inside}</section>'
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{_safe(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "".join(line(row, "td") for row in rows)
-    return f"<table><thead>{line(heads, 'th')}</thead><tbody>{body}</tbody></table>"
-
-
-def _safe(text: Any) -> str:
-    return html.escape(str(text))
+    return panel("The agent playing", inside)
 
 
 def _unique(names: Sequence[str]) -> list[str]:
