@@ -349,16 +349,20 @@ def test_runs_of_several_dictionaries_and_raw_ones_are_gathered_together(tmp_pat
             writer.append(new)
     lake.refresh()
     assert len(lake.reader.codecs["obs"]) == 2
-    stream = rng.integers(0, 2, 200)
-    start = rng.integers(0, rows - 32, 200)
-    start[:8] = rows - 24  # of some the end is not stored
-    found = lake.gather(stream, start, 32, threads=threads)
-    ids = start[:, None] + np.arange(32)
-    there = ids < rows
-    np.testing.assert_array_equal(
-        found.obs, np.where(there[..., None], frames[stream[:, None], ids.clip(max=rows - 1)], 0)
-    )
-    assert ((found.flags & Flag.CUT) != 0)[~there].all()
+    short = rng.integers(0, rows - 32, 200)
+    short[:8] = rows - 24  # of some the end is not stored
+    for start, length in (
+        (short, 32),
+        (np.array([4090, 4500, 4093]), 900),  # the longest stretch is raw, the first is not
+        (np.array([0, 4990]), 9000),  # more is missing than the longest stretch holds
+    ):
+        stream = rng.integers(0, 2, len(start))
+        found = lake.gather(stream, start, length, threads=threads)
+        ids = start[:, None] + np.arange(length)
+        there = ids < rows
+        stored = frames[stream[:, None], ids.clip(max=rows - 1)]
+        np.testing.assert_array_equal(found.obs, np.where(there[..., None], stored, 0))
+        assert ((found.flags & Flag.CUT) != 0)[~there].all()
 
 
 def test_packed_rows_are_the_same_rows(tmp_path):

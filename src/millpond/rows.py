@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .errors import SpecMismatch
+from .memory import keep_freed_memory
 from .spec import Field, Spec, walk
 
 __all__ = ["Batch", "Draw", "Field", "Flag", "Rows", "Spec", "border_row", "next_flags"]
@@ -111,6 +112,7 @@ def host_batch(spec: Spec, stack: int, number: int, out: Batch | None = None) ->
                 "pass what an earlier sample of the same size returned"
             )
         return out
+    keep_freed_memory()
 
     def empty(field: Field, *lead: int) -> np.ndarray:
         return np.empty((number, *lead, *field.shape), field.dtype)

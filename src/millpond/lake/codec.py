@@ -1,26 +1,30 @@
 """Wide columns compressed frame by frame, so that any frame can be read alone.
 
 Each frame is one zstd frame made with a dictionary trained on its Lake. Thousands are compressed
-or decoded by one native call; a Python object per frame would cost more than the decoding.
+by one native call, and neighbours are decoded by one, straight to where they are wanted; a Python
+object per frame would cost more than the decoding.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import struct
+import itertools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 import zstandard as _zstandard
+from zstandard import backend_cffi
 
+from .files import as_bytes
 from .journal import digest
 
 zstandard: Any = _zstandard  # its stubs know no arrays
+_backend: Any = backend_cffi
+_zstd, _ffi = _backend.lib, _backend.ffi  # zstd's own functions, called without the interpreter
+_NOWHERE = _ffi.cast("char *", 0)
 
 LEVEL = 3
 DICTIONARY = 64 * 1024
@@ -35,6 +39,8 @@ _PIECES = (4096, 8192)
 _TRAINING = 1.4  # how many times smaller training makes what untrained neighbours do not
 _SHARED = 32  # frames per thread from which sharing them pays
 
+Stretches = tuple[list[int], list[int]]  # bytes at which each begins and ends
+
 
 class Codec:
     """Frames of `width` bytes, to and from zstd with one dictionary (empty: none)."""
@@ -43,15 +49,17 @@ class Codec:
         self.dictionary, self.width = dictionary, width
         self.identity = digest(dictionary)
         self.usual = 0.0  # how many times smaller it makes what it was trained on, once known
-        self._mine = threading.local()  # a decoder serves one thread at a time
         self._encoder: Any = None
 
-    def _decoder(self) -> Any:
-        if not hasattr(self._mine, "decoder"):
-            _keep_freed_memory()
-            known = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
-            self._mine.decoder = zstandard.ZstdDecompressor(dict_data=known)
-        return self._mine.decoder
+    @functools.cached_property
+    def _known(self) -> Any:
+        """The dictionary as decoding wants it, for any number of threads."""
+        if not self.dictionary:
+            return _ffi.NULL
+        made = _zstd.ZSTD_createDDict(self.dictionary, len(self.dictionary))
+        if made == _ffi.NULL:
+            raise zstandard.ZstdError(f"no zstd dictionary: {len(self.dictionary)} bytes")
+        return _ffi.gc(made, _zstd.ZSTD_freeDDict)
 
     def compress(self, frames: np.ndarray, threads: int) -> tuple[bytes, np.ndarray]:
         """uint8[n, width] → their zstd frames one after the other, and the length of each."""
@@ -85,132 +93,98 @@ class Codec:
         stop: np.ndarray,
         threads: int,
         *outs: np.ndarray,
-        ballast: int | None = None,
     ) -> None:
         """Frames at bytes start[i] ... stop[i] - 1 of `blob` into uint8[some, width] arrays.
 
-        They fill the first of `outs`, then the next; without any they are only decoded. Call with
-        hundreds of frames, which stay in the cache until they are copied: each call has a price.
-        `ballast` is where in `blob` there is some.
+        They fill the first of `outs`, then the next.
         """
-        if threads > 1 and len(start) >= _SHARED * threads:
-            self._decode_shared(blob, start, stop, threads, outs, ballast)
+        shared = threads > 1 and len(start) >= _SHARED * threads
+        share = -(-len(start) // threads) if shared else max(1, len(start))
+        parts = [out[at : at + share] for out in outs for at in range(0, len(out), share)]
+        edges = np.cumsum([0, *map(len, parts)])
+        calls = list(zip(stretches(blob, start, stop, edges), parts, strict=True))
+        if not shared:
+            for where, part in calls:
+                self.decode_some(blob, where, part)
             return
-        number, width = len(start), self.width
-        where = np.empty((number + 1, 2), np.uint64)
-        where[:-1, 0], where[:-1, 1] = start, stop - start
-        sizes = np.full(number + 1, width, np.uint64)
-        sizes[-1] = 1
-        if ballast is not None and number * width <= BALLAST:
-            where[-1] = ballast_for(ballast, number * width)
-        else:
-            where, sizes = where[:-1], sizes[:-1]
-        frames = self._decoder().multi_decompress_to_buffer(
-            zstandard.BufferWithSegments(blob, where.tobytes()),
-            decompressed_sizes=sizes.tobytes(),
-            threads=1,
-        )
-        begin, usual = 0, number
-        for out in outs:
-            usual = _move(frames, begin, begin + len(out), width, out.ctypes.data, usual)
-            begin += len(out)
+        under_way = [_pool(threads).submit(self.decode_some, blob, *call) for call in calls]
+        try:
+            for one in under_way:
+                one.result()
+        finally:
+            wait(under_way)  # after an error too: what they read may be unmapped next
 
-    def _decode_shared(
-        self,
-        blob: np.ndarray,
-        start: np.ndarray,
-        stop: np.ndarray,
-        threads: int,
-        outs: tuple[np.ndarray, ...],
-        ballast: int | None,
-    ) -> None:
-        """As `decode`, every thread a share of every array."""
-        share, begin, done = -(-len(start) // threads), 0, list[Any]()
-        for out in outs:
-            for at in range(0, len(out), share):
-                some = slice(begin + at, begin + min(at + share, len(out)))
-                part = out[at : at + share]
-                done.append(
-                    _pool(threads).submit(
-                        self.decode, blob, start[some], stop[some], 1, part, ballast=ballast
-                    )
-                )
-            begin += len(out)
-        for one in done:
-            one.result()
+    def decode_some(self, blob: np.ndarray, where: Stretches, out: np.ndarray) -> None:
+        """Frames in stretches of `blob` into uint8[some, width], which lies side by side.
+
+        By one native call: a zstd frame tells its own end, the next is decoded behind it. So the
+        frames, which are small, are brought together first. Many threads may do this at once, as
+        each needs the interpreter for a few microseconds only.
+        """
+        begins, ends = where
+        if len(begins) == 1:
+            size, source = ends[0] - begins[0], blob.ctypes.data + begins[0]
+        else:
+            size = sum(ends) - sum(begins)
+            together, source = _scratch(size)
+            at, bytes_ = 0, as_bytes(blob)
+            for begin, end in zip(begins, ends, strict=True):
+                together[at : at + end - begin] = bytes_[begin:end]
+                at += end - begin
+        made = _zstd.ZSTD_decompress_usingDDict(
+            _context(), _NOWHERE + out.ctypes.data, out.nbytes, _NOWHERE + source, size, self._known
+        )
+        if made != out.nbytes:
+            raise zstandard.ZstdError(
+                f"{len(out)} frames in {size} bytes do not decode to {self.width} bytes each"
+            )
+
+
+def stretches(
+    blob: np.ndarray, start: np.ndarray, stop: np.ndarray, edges: np.ndarray
+) -> list[Stretches]:
+    """Frames at bytes start[i] ... stop[i] - 1 of `blob`, neighbours taken together.
+
+    For those between every two of edges[0] = 0 ... edges[-1] = len(start) apart.
+    """
+    check_within(blob, start, stop)
+    new = np.ones(len(start), bool)
+    np.not_equal(start[1:], stop[:-1], out=new[1:])
+    new[edges[:-1]] = True
+    first = np.flatnonzero(new)
+    last = np.append(first, len(start))[1:] - 1
+    begins, ends = start[first].tolist(), stop[last].tolist()
+    bounds = itertools.pairwise(np.searchsorted(first, edges).tolist())
+    return [(begins[a:b], ends[a:b]) for a, b in bounds]
+
+
+def check_within(blob: np.ndarray, start: np.ndarray, stop: np.ndarray) -> None:
+    """Bytes start[i] ... stop[i] - 1 are there."""
+    if start.min(initial=0) < 0 or stop.max(initial=0) > len(blob) or (stop < start).any():
+        raise ValueError(f"a frame lies outside of the {len(blob)} bytes there are")
+
+
+_mine = threading.local()
+
+
+def _context() -> Any:
+    """What zstd works with while it decodes, one per thread."""
+    if not hasattr(_mine, "context"):
+        _mine.context = _ffi.gc(_zstd.ZSTD_createDCtx(), _zstd.ZSTD_freeDCtx)
+    return _mine.context
+
+
+def _scratch(size: int) -> tuple[memoryview, int]:
+    """At least so many bytes to work in, the same for a thread every time, and their address."""
+    if not hasattr(_mine, "scratch") or len(_mine.scratch[0]) < size:
+        room = np.empty(size + size // 4, np.uint8)
+        _mine.scratch = as_bytes(room), room.ctypes.data
+    return _mine.scratch
 
 
 @functools.cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "lake-decoder")
-
-
-# The decoder allocates buffers about as large as what it is given to decode. For frames that
-# become 40 times larger those would be dozens of small ones, each to be found and copied. So it is
-# given one frame more: of one byte, and a skippable part as large as the result, which the format
-# allows and nobody reads. Then everything lies in one buffer.
-BALLAST = 1 << 26
-_EACH = 64  # bytes apart; ballast for all sizes lies over each other, as only its head matters
-
-
-def lay_ballast(region: np.ndarray) -> None:
-    """Write ballast into uint8[up to BALLAST], for results of every size there is room for."""
-    heads = _ballast()
-    region[: len(heads)] = heads
-
-
-@functools.cache
-def _ballast() -> np.ndarray:
-    """The heads of ballast for every size."""
-    heads = np.zeros((BALLAST.bit_length() + 1) * _EACH, np.uint8)
-    frame = zstandard.ZstdCompressor().compress(b"x")
-    for bits in range(BALLAST.bit_length()):
-        at, size = ballast_for(0, 1 << bits)
-        head = frame + struct.pack("<II", 0x184D2A50, size - len(frame) - 8)
-        heads[at : at + len(head)] = np.frombuffer(head, np.uint8)
-    return heads
-
-
-def with_ballast(blob: bytes, size: int) -> np.ndarray:
-    """Frames with ballast behind them, for results of at most `size` bytes, all told."""
-    room = max(len(_ballast()), sum(ballast_for(0, size)))
-    whole = np.empty(len(blob) + room, np.uint8)
-    whole[: len(blob)] = np.frombuffer(blob, np.uint8)
-    lay_ballast(whole[len(blob) :])
-    return whole
-
-
-def ballast_for(base: int, size: int) -> tuple[int, int]:
-    """Where the ballast for a result of `size` bytes lies, and its length."""
-    bits = max(12, (size - 1).bit_length())
-    return base + bits * _EACH, (1 << (bits - 1)) + 64
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Let malloc keep up to 64 MiB it got back. Every decoding call needs the same few megabytes;
-    given back to the kernel each time, their page faults would double the time it takes."""
-    with suppress(AttributeError):  # a C library without mallopt
-        libc: Any = ctypes.CDLL(None)
-        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-            libc.mallopt(parameter, 64 << 20)
-
-
-def _move(frames: Any, i: int, stop: int, width: int, to: int, usual: int) -> int:
-    """Copy frames i ... stop - 1 out of the decoder's buffers, as many at once as lie together."""
-    begin = i
-    while i < stop:
-        offset = frames[i].offset
-        end = min(i + usual, stop)
-        if frames[end - 1].offset != offset + (end - 1 - i) * width:
-            end = i + 1
-            while end < stop and frames[end].offset != 0:  # a buffer's first frame has offset 0
-                end += 1
-            usual = end - i
-        address = np.frombuffer(frames[i], np.uint8).__array_interface__["data"][0]
-        ctypes.memmove(to + (i - begin) * width, address, (end - i) * width)
-        i = end
-    return usual
 
 
 class Codecs:

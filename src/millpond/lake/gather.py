@@ -13,20 +13,26 @@ from typing import NamedTuple
 import numpy as np
 
 from ..rows import CONTEXT, CUT, Rows
+from .codec import check_within
 from .columns import LOST, Columns
 from .reader import Reader
 
-# Frames decoded by one call, for every thread there is. Few stay in a core's cache, but the more
-# threads there are that wait for the interpreter between two calls, the longer they wait.
-_DECODED = 144
-_LEAST = 1024  # and at least so many: each call has a price
+_DECODED = 4096  # frames decoded by one call, at most
 _JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
+
+Jobs = list[tuple[int, list[slice]]]  # a codec's number (-1: raw), and some of the stretches
 
 
 class Found(NamedTuple):
-    """Runs of which all is known but their observations."""
+    """Runs of which all is known but their observations.
 
-    slots: np.ndarray  # int64[n * length]; -1: not stored
+    Rows are numbered through all runs. They are stored in stretches of neighbouring slots.
+    """
+
+    row: np.ndarray  # int64[stretch]: its first row; they rise
+    slot: np.ndarray  # int64[stretch]: its first slot
+    rows: np.ndarray  # int64[stretch]: how many
+    slots: np.ndarray  # int64[n * length] of every row; -1: not stored
     records: np.ndarray  # [n, length]
     raw: Mapping[str, np.ndarray]  # uint8[n, length, width] per observation path, to be filled
 
@@ -59,20 +65,21 @@ class Gather:
         """
         reader, columns, lead = self.reader, self.reader.columns, (len(stream), length)
         piece, at = reader.index.find(stream, anchor)
-        found = reader.index.stretches(piece, at + (start - anchor), length)
+        run, begin, slot, rows = reader.index.stretches(piece, at + (start - anchor), length)
+        row = run * length + begin
         for path in columns.obs:
-            self._check(path, found[2], found[3])
-        slots = _every_slot(*found, number=len(stream) * length, length=length)
+            self._check(path, slot, rows)
+        slots = _every_slot(row, slot, rows, len(stream) * length)
         raw = {
             path: out[path] if out else np.empty((*lead, self._widths[path]), np.uint8)
             for path in columns.obs
         }
-        return Found(slots, reader.records(slots).reshape(lead), raw)
+        return Found(row, slot, rows, slots, reader.records(slots).reshape(lead), raw)
 
     def move(self, found: Found) -> Rows:
         """The rows, whole. Their segments must stay mapped meanwhile."""
         for path, block in found.raw.items():
-            self._move(path, found.slots, block.reshape(len(found.slots), -1))
+            self._move(path, found, block.reshape(len(found.slots), -1))
         stored = (found.slots >= 0).reshape(found.records.shape)
         return self._rows(found.records, stored, found.raw)
 
@@ -93,36 +100,42 @@ class Gather:
             _, stop = reader.frames(path, slots[packed] + rows[packed] - 1)
             reader.ready(path, start, stop)
 
-    def _move(self, path: str, slots: np.ndarray, block: np.ndarray) -> None:
+    def _move(self, path: str, found: Found, block: np.ndarray) -> None:
         """Stored bytes of one field into block[row, width], shared among the threads.
 
-        In few, large jobs: a thread that waits for the interpreter waits longer than a copy takes.
+        In few, large jobs, with all that is compressed looked up before: a thread needs the
+        interpreter only to begin. While it waits for it, it could have decoded a hundred frames.
         """
-        codecs = self.reader.codec_of.get(path)
-        kind = np.full(len(slots), -1) if codecs is None else codecs[slots >> self.reader.shift]
-        missing = slots < 0
-        # What is missing is taken from anywhere, then blanked: so ranges stay long.
-        some = int(slots.max())
-        kind[missing] = kind[np.argmax(slots)]
-        places = np.where(missing, some, slots)
-        share = -(-len(slots) // self.threads)
-        decoded = min(share, max(_LEAST, _DECODED * self.threads))
-        most = dict.fromkeys(np.unique(kind).tolist(), decoded)
-        most[-1] = max(share, _JOB // self._widths[path])
-        jobs = _jobs(kind, most)
+        reader, width = self.reader, self._widths[path]
+        flat = reader.pages[path].sheet.flat
+        share = -(-len(block) // self.threads)
+        raw_share = max(share, _JOB // width)
+        share = min(share, _DECODED)
+        missing, longest = found.slots < 0, np.argmax(found.rows)
+        row, slot, rows = _shorter(*_without_gaps(found, longest), share)
+        codecs = reader.codec_of.get(path)
+        kind = np.full(len(slot), -1) if codecs is None else codecs[slot >> reader.shift]
+        start, stop = np.zeros((2, len(slot)), np.int64)
+        packed = np.flatnonzero(kind >= 0)
+        if len(packed):
+            start[packed], _ = reader.frames(path, slot[packed])
+            _, stop[packed] = reader.frames(path, (slot + rows - 1)[packed])
+            check_within(flat, start, stop)
+        slots = np.where(missing, found.slot[longest], found.slots)
+        starts, stops = start.tolist(), stop.tolist()
+        begins, ends = row.tolist(), (row + rows).tolist()
+        raw = flat.reshape(-1, width)
 
         def do(number: int, parts: list[slice]) -> None:
-            if number < 0:
-                rows = self.reader.pages[path].sheet.flat.reshape(-1, self._widths[path])
-                for part in parts:
-                    rows.take(places[part], axis=0, out=block[part], mode="clip")
-            else:
-                where = np.concatenate([places[part] for part in parts])
-                self.reader.decode(path, where, number, 1, *(block[part] for part in parts))
             for part in parts:
-                if missing[part].any():
-                    block[part][missing[part]] = 0
+                here = slice(begins[part.start], ends[part.stop - 1])
+                if number < 0:
+                    raw.take(slots[here], axis=0, out=block[here], mode="clip")
+                else:
+                    codec = reader.codecs[path][number]
+                    codec.decode_some(flat, (starts[part], stops[part]), block[here])
 
+        jobs = _jobs(kind, row, rows, raw_share, share)
         if self._pool is None or len(jobs) < 2:
             for job in jobs:
                 do(*job)
@@ -133,6 +146,8 @@ class Gather:
                     call.result()
             finally:
                 wait(calls)  # after an error too: what they read may be unmapped next
+        if missing.any():
+            block[missing] = 0
 
     def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
         columns, byte = self._given, records["flags"]  # a copy: ours to change
@@ -147,36 +162,69 @@ class Gather:
         return columns.rows(records, raw)
 
 
-def _jobs(kind: np.ndarray, most: Mapping[int, int]) -> list[tuple[int, list[slice]]]:
-    """Rows in jobs of one kind[row] each, of at most most[kind] rows: stretches side by side."""
-    edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
-    jobs: list[tuple[int, list[slice]]] = []
+def _jobs(kind: np.ndarray, row: np.ndarray, rows: np.ndarray, raw: int, packed: int) -> Jobs:
+    """Stretches in jobs of one kind[stretch] each, of about so many rows: those side by side."""
+    new = np.append(True, (np.diff(kind) != 0) | (np.diff(row) != rows[:-1]))
+    edges = [*np.flatnonzero(new).tolist(), len(kind)]
+    before = np.append(0, np.cumsum(rows))
+    jobs: Jobs = []
     room: dict[int, int] = {}  # in the newest job of each kind
     newest: dict[int, list[slice]] = {}
     for begin, end in itertools.pairwise(edges):
         number = int(kind[begin])
         while begin < end:
-            if not room.get(number):
-                room[number], newest[number] = most[number], []
+            if room.get(number, 0) <= 0:
+                room[number], newest[number] = raw if number < 0 else packed, []
                 jobs.append((number, newest[number]))
-            stop = min(end, begin + room[number])
+            full = int(np.searchsorted(before, before[begin] + room[number]))
+            stop = min(end, max(begin + 1, full))
             newest[number].append(slice(begin, stop))
-            room[number] -= stop - begin
+            room[number] -= int(before[stop] - before[begin])
             begin = stop
     return jobs
 
 
-def _every_slot(
-    run: np.ndarray,
-    begin: np.ndarray,
-    slot: np.ndarray,
-    rows: np.ndarray,
-    number: int,
-    length: int,
-) -> np.ndarray:
-    """int64[number]: the slot of every row of runs that are given by stretches; -1: not stored."""
+def _without_gaps(found: Found, longest: np.intp) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First row, first slot and rows of all stretches, and of others where rows are missing.
+
+    These repeat the longest, to be blanked later: so what is decoded by one call stays long.
+    """
+    row, slot, rows = found.row, found.slot, found.rows
+    ends = np.append(0, row + rows)
+    gap = np.append(row, len(found.slots)) - ends
+    where = np.flatnonzero(gap > 0)
+    if not len(where):
+        return row, slot, rows
+    number = -(-gap[where] // rows[longest])
+    inside = rows[longest] * _counted(number)
+    where = np.repeat(where, number)
+    return (
+        np.insert(row, where, ends[where] + inside),
+        np.insert(slot, where, slot[longest]),
+        np.insert(rows, where, np.minimum(gap[where] - inside, rows[longest])),
+    )
+
+
+def _shorter(
+    row: np.ndarray, slot: np.ndarray, rows: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same stretches, cut into some of at most so many rows."""
+    if rows.max() <= most:
+        return row, slot, rows
+    number = -(-rows // most)
+    inside = most * _counted(number)
+    rows = np.minimum(np.repeat(rows, number) - inside, most)
+    return np.repeat(row, number) + inside, np.repeat(slot, number) + inside, rows
+
+
+def _every_slot(row: np.ndarray, slot: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
+    """int64[number]: the slot of every row that is in a stretch; -1: not stored."""
     slots = np.full(number, -1, np.int64)
-    first = run * length + begin
-    inside = np.arange(int(rows.sum())) - np.repeat(np.cumsum(rows) - rows, rows)
-    slots[np.repeat(first, rows) + inside] = np.repeat(slot, rows) + inside
+    inside = _counted(rows)
+    slots[np.repeat(row, rows) + inside] = np.repeat(slot, rows) + inside
     return slots
+
+
+def _counted(numbers: np.ndarray) -> np.ndarray:
+    """0 ... n - 1 for every n of numbers, one after the other."""
+    return np.arange(int(numbers.sum())) - np.repeat(np.cumsum(numbers) - numbers, numbers)

@@ -232,7 +232,7 @@ class Lake:
     ) -> Batch:
         """Draw `batch` transitions, exactly as from a Pond; NotEnoughData if no start is valid.
 
-        Pass the last batch as `out` to reuse its arrays: fresh ones halve the speed.
+        Pass the last batch as `out` to reuse its arrays.
         """
         with self._using:
             batches = self._of(window or Window(), threads)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LakeFailed
-from .codec import BALLAST, Codec, lay_ballast
+from .codec import Codec
 from .columns import RECORD, Columns
 from .files import PAGE, PAGE_BITS
 from .index import Index, Part
@@ -56,15 +56,9 @@ class Reader:
         self._free = list(range(seats - 1, -1, -1))
         self._tables = Sheet(seats, self._most_sums())
         self.pages = {
-            column.name: Pages(
-                Sheet(seats, info.slots * column.width, BALLAST if column.wide else 0),
-                self._tables,
-            )
+            column.name: Pages(Sheet(seats, info.slots * column.width), self._tables)
             for column in self.columns.all
         }
-        for column in self.columns.all:
-            if column.wide:
-                lay_ballast(self.pages[column.name].sheet.extra)
         wide = [column.name for column in self.columns.all if column.wide]
         # A page more than `slots` offsets: the end of the last frame needs one.
         self._entries = info.slots + PAGE // 8
@@ -353,10 +347,8 @@ class Reader:
         self, name: str, slots: np.ndarray, number: int, threads: int, *outs: np.ndarray
     ) -> None:
         """Frames at slots of one codec, seen to before, into uint8[some, width] arrays."""
-        sheet = self.pages[name].sheet
-        self.codecs[name][number].decode(
-            sheet.all, *self.frames(name, slots), threads, *outs, ballast=len(sheet.flat)
-        )
+        blob = self.pages[name].sheet.flat
+        self.codecs[name][number].decode(blob, *self.frames(name, slots), threads, *outs)
 
 
 def major_faults() -> int:

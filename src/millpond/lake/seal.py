@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LakeFailed
-from .codec import Codec, Codecs, with_ballast
+from .codec import Codec, Codecs
 from .columns import Column, Columns
 from .files import PAGE, Files, as_bytes, said_plainly
 from .journal import digest
@@ -222,12 +222,12 @@ def _read_back(
     number, width = frames.shape
     together = min(number, max(1, _CACHED // width) * threads)
     ends = np.cumsum(lengths)
-    packed = with_ballast(blob, together * width)
+    packed = np.frombuffer(blob, np.uint8)
     found = np.empty((together, width), np.uint8)
     for at in range(0, number, together):
         some = slice(at, min(at + together, number))
         out = found[: some.stop - at]
-        codec.decode(packed, (ends - lengths)[some], ends[some], threads, out, ballast=len(blob))
+        codec.decode(packed, (ends - lengths)[some], ends[some], threads, out)
         if not np.array_equal(out, frames[some]):
             raise LakeFailed(
                 "Lake: a compressed frame did not decode to what it was made of; the raw rows "

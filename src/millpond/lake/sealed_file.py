@@ -18,7 +18,8 @@ from .journal import digest
 from .segment import Meta, Region, Stored
 
 _CHUNK = 8 << 20  # bytes read at a time
-_FRAMES = 4096  # frames decoded at a time
+_FRAMES = 4096  # frames read at a time
+_DECODED = 256  # frames decoded at a time by each thread
 
 Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # bytes, and where each frame starts and stops
 
@@ -124,19 +125,26 @@ class SealedFile:
 def undecodable(codec: Codec, frames: Frames, threads: int) -> np.ndarray:
     """bool[n]: the frames that do not decode to a row's size."""
     blob, start, stop = frames
+    bad = np.zeros(len(start), bool)
+    room = np.empty((_DECODED * threads, codec.width), np.uint8)
+    for at in range(0, len(start), len(room)):
+        some = slice(at, at + len(room))
+        try:
+            codec.decode(blob, start[some], stop[some], threads, room[: len(start[some])])
+        except (zstandard.ZstdError, ValueError):
+            for i in range(at, at + len(start[some])):
+                bad[i] = not _decodes(codec, blob, start[i : i + 1], stop[i : i + 1], room[:1])
+    return bad
+
+
+def _decodes(
+    codec: Codec, blob: np.ndarray, start: np.ndarray, stop: np.ndarray, room: np.ndarray
+) -> bool:
     try:
-        codec.decode(blob, start, stop, threads)
+        codec.decode(blob, start, stop, 1, room)
     except (zstandard.ZstdError, ValueError):
-        if len(start) == 1:
-            return np.ones(1, bool)
-        half = len(start) // 2
-        return np.concatenate(
-            [
-                undecodable(codec, (blob, start[part], stop[part]), threads)
-                for part in (slice(None, half), slice(half, None))
-            ]
-        )
-    return np.zeros(len(start), bool)
+        return False
+    return True
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import LakeFailed
 from .files import PAGE
 
-_READ, _WRITE, _NONE = 1, 2, 0
+_READ, _NONE = 1, 0
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 1, 2, 0x10, 0x20, 0x4000
 _GAP = 2  # pages; asking for one between is cheaper than asking twice
 _FAILED = ctypes.c_void_p(-1).value
@@ -32,22 +32,18 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 class Sheet:
     """`seats` places of `stride` bytes each (a whole number of pages), empty or a mapped file.
 
-    `flat` is all of it as uint8[seats * stride], `all` has `extra` bytes of plain memory behind it.
+    `flat` is all of it as uint8[seats * stride].
     Touching an empty seat is a crash, so every index must come from a segment that is seated.
     """
 
-    def __init__(self, seats: int, stride: int, extra: int = 0) -> None:
+    def __init__(self, seats: int, stride: int) -> None:
         self.seats, self.stride = seats, stride
         size = seats * stride
         flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE
-        self._base = _map(None, size + extra, _NONE, flags, -1, 0)
-        weakref.finalize(self, _libc.munmap, self._base, size + extra)
-        self.all = np.ctypeslib.as_array((ctypes.c_uint8 * (size + extra)).from_address(self._base))
-        self.flat = self.all[:size]
+        self._base = _map(None, size, _NONE, flags, -1, 0)
+        weakref.finalize(self, _libc.munmap, self._base, size)
+        self.flat = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self._base))
         self.flat.setflags(write=False)
-        if extra:
-            _map(self._base + size, extra, _READ | _WRITE, flags | _FIXED, -1, 0)
-        self.extra = self.all[size:]
 
     def seat(self, seat: int, fd: int, offset: int, size: int) -> None:
         """Map `size` bytes of a file at a whole page `offset` onto a seat, read-only."""
