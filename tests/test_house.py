@@ -25,6 +25,7 @@ BASE = {
     "samplers",
     "intake",
     "host_random",
+    "memory",
     "schedule",
     "config",
     "metrics",
