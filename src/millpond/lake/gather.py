@@ -17,7 +17,7 @@ from .codec import check_within
 from .columns import LOST, Columns
 from .reader import Reader
 
-_DECODED = 4096  # frames decoded by one call, at most
+_DECODED = 32 << 20  # bytes that one call decodes, at most
 _JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
 
 Jobs = list[tuple[int, list[slice]]]  # a codec's number (-1: raw), and some of the stretches
@@ -110,7 +110,7 @@ class Gather:
         flat = reader.pages[path].sheet.flat
         share = -(-len(block) // self.threads)
         raw_share = max(share, _JOB // width)
-        share = min(share, _DECODED)
+        share = min(share, max(1, _DECODED // width))
         missing, longest = found.slots < 0, np.argmax(found.rows)
         row, slot, rows = _shorter(*_without_gaps(found, longest), share)
         codecs = reader.codec_of.get(path)
