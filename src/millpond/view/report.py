@@ -29,7 +29,7 @@ def arms_table(results: Plain) -> tuple[list[str], list[list[str]]]:
         "BigAgent",
         "least",
         "frames",
-        "gradient",
+        "gradient steps",
     ]
     rows = [
         [
@@ -171,7 +171,7 @@ def _unit(results: Plain) -> str:
 
 def _span(limits: Any) -> str:
     low, high = limits
-    return f"[{low:.3f}, {high:.3f}]"
+    return f"[{low:.3f},\u00a0{high:.3f}]"  # never broken in two
 
 
 def _cycle(number: int) -> list[str]:
