@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -178,6 +179,43 @@ def after_everything_sealed_is_evicted(disk: Disk, path: Path) -> None:
         add(disk, writer, 256, 0, sync)
         writer._sealer.finish()
     kill(disk, writer)
+
+
+def test_what_a_failed_sync_may_have_lost_is_not_sealed(tmp_path, monkeypatch):
+    """The writer's sync of a full segment fails before the sealer comes to it, or meanwhile."""
+    base = tmp_path / "base"
+    base.mkdir()
+    disk, path = Disk(base), base / "deep" / "lake"
+    Lake.create(path, SPEC, 4 * SLOTS, segment_rows=SLOTS, files=disk)
+    disk.note("created")
+    writer = Lake.open(path, "a", files=disk).writer("g", STREAMS)
+    monkeypatch.setattr(writer._sealer, "_run", lambda: None)
+    for number in (256, 1):
+        add(disk, writer, number, 5, sync=False)  # noise: it is not compressed
+    (segment,) = writer._sealer.waiting()
+    disk.fail_at = disk.syncs + 1
+    with pytest.raises(LakeFailed, match="syncing a segment"):
+        writer.commit(sync=True)
+    with pytest.raises(LakeFailed, match="open the writer again"):
+        writer._sealer.seal_one(segment)
+    monkeypatch.setattr(segment, "check_whole", check_from_second_call(segment.check_whole))
+    with pytest.raises(LakeFailed, match="open the writer again"):
+        writer._sealer.seal_one(segment)
+    assert segment.path.exists()
+    assert not list(path.rglob("*.seg"))
+    kill(disk, writer)
+    writer = Lake.open(path, "a", files=disk).writer("g", STREAMS)
+    writer.close()
+    disk.note("synced", writer.next_row)
+    assert list(path.rglob("*.seg"))
+    for number in range(20):
+        check_image(disk, len(disk.log), random.Random(number), tmp_path / str(number))
+
+
+def check_from_second_call(check: Callable[[], None]) -> Callable[[], None]:
+    """As if the failure came after the first look."""
+    calls: list[int] = []
+    return lambda: check() if calls else calls.append(1)
 
 
 SCENES = [after_a_failed_sync, over_two_segments, after_everything_sealed_is_evicted]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from ..errors import LakeFailed
 from .columns import Columns
 from .files import Files, as_bytes, said_plainly
 from .journal import Block, pack, unpack
@@ -34,7 +35,7 @@ class OpenSegment:
         self._records = self._journal_size = 0
         self._fd = self._journal = -1
         self._closing = threading.Lock()  # the sealer closes what the writer may be syncing
-        self.dirty = False
+        self.dirty = self.doubtful = False  # the latter: a sync failed, rows may not be on disk
 
     @property
     def written(self) -> np.ndarray:
@@ -138,10 +139,31 @@ class OpenSegment:
         with self._closing:
             if self.dirty and self._fd >= 0:
                 with said_plainly("syncing a segment", self.path, again=False):
-                    self.files.sync(self._fd)
+                    self._sync(self._fd)
                     if self._journal >= 0:
                         self.files.sync(self._journal)
                 self.dirty = False
+
+    def sync_rows(self, fd: int) -> None:
+        """The sealer's sync of the same rows. After the writer's has failed, success would mean
+        nothing: the kernel takes pages it never wrote for clean."""
+        with self._closing:
+            self.check_whole()
+            self._sync(fd)
+
+    def check_whole(self) -> None:
+        if self.doubtful:
+            raise LakeFailed(
+                f"{self.path}: not sealed, as syncing it has failed before; open the writer again, "
+                "which writes its rows again"
+            )
+
+    def _sync(self, fd: int) -> None:
+        try:
+            self.files.sync(fd)
+        except BaseException:
+            self.doubtful = True
+            raise
 
     def close(self) -> None:
         with (

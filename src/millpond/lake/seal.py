@@ -32,18 +32,18 @@ def seal(
     rows: Rows,
     known: dict[str, Codecs],
     threads: int,
-    in_place: bool = False,
+    in_place: Callable[[int], None] | None = None,
 ) -> Meta:
     """Make `NUMBER.seg` of the rows `meta.count` says; it is durable when this returns.
 
     `known` holds the codecs of each wide column so far, and gets the one that is chosen here.
-    With `in_place` an open segment of which nothing compresses is not copied: it gets its
-    checksums and description behind its rows, and its new name.
+    With `in_place`, which syncs a file, an open segment of which nothing compresses is not copied:
+    it gets its checksums and description behind its rows, and its new name.
     """
     codecs = {
         column.name: _codec_for(column, meta, rows, known) for column in columns.all if column.wide
     }
-    stays = in_place and not any(codecs.values())
+    stays = in_place is not None and not any(codecs.values())
     target = path_of(folder, meta.number, ".seg")
     source = path_of(folder, meta.number, ".open" if stays else ".tmp")
     with said_plainly("sealing a segment", target):
@@ -56,7 +56,10 @@ def seal(
             else:
                 sealed = _write(files, fd, columns, meta, rows, codecs, threads)
             with said_plainly("syncing a segment", target, again=False):
-                files.sync(fd)
+                if stays and in_place is not None:
+                    in_place(fd)
+                else:
+                    files.sync(fd)
         finally:
             files.close(fd)
         files.rename(source, target)

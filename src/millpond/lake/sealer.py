@@ -119,6 +119,7 @@ class Sealer:
 
     def seal_one(self, segment: OpenSegment) -> None:
         """Seal one segment, delete its raw files, evict what is over quota."""
+        segment.check_whole()
         self.evict(segment, len(self._queue) + 1)
         meta = replace(segment.meta, count=segment.count)
         rows = mapped_rows(segment.path, meta, self.columns)
@@ -130,7 +131,7 @@ class Sealer:
             rows,
             self.known,
             self.threads,
-            in_place=True,
+            in_place=segment.sync_rows,
         )
         self.sealed[meta.number] = (int(meta.count.sum()), size_on_disk(self.folder, meta.number))
         segment.remove()
