@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from millpond import Field, Rows, Spec
+from millpond import Field, Flag, Rows, Spec
 from millpond.process import Channel, Memory, Weights, slots
 from millpond.process.memory import pass_on
 from millpond.spec import walk
@@ -18,7 +18,7 @@ from millpond.spec import walk
 SPAWN = get_context("spawn")
 PATIENCE = 60.0  # seconds after which a test gives up; a correct one never comes near
 
-PLAIN = Spec(Field("float32", (5,)), Field("int32", (), 0, 9))
+PLAIN = Spec(Field("float32", (5,), allow_nan=True), Field("int32", (), 0, 9))
 NESTED = Spec(
     {
         "image": Field("uint8", (3, 4)),
@@ -41,14 +41,15 @@ _PATTERN = np.arange(56, dtype=np.float32)
 
 
 def random_rows(spec: Spec, lead: tuple[int, ...], rng: np.random.Generator) -> Rows:
-    """Any values that fit the spec, NaN and infinity in unbounded floats included."""
+    """Any values that fit the spec: infinities, and NaN where it is allowed, included."""
 
     def value(field: Field) -> np.ndarray:
         shape = (*lead, *field.shape)
         if field.binary or field.dtype.kind == "b":
             return rng.integers(0, 2, shape).astype(field.dtype)
         if field.dtype.kind == "f" and field.low is None:
-            odd = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40], shape)
+            nan = np.nan if field.allow_nan else 1.0
+            odd = rng.choice([0.0, -0.0, np.inf, -np.inf, nan, 1e-40], shape)
             return np.where(rng.random(shape) < 0.2, odd, rng.standard_normal(shape)).astype("f4")
         if field.dtype.kind == "f":
             return rng.uniform(field.low, field.high, shape).astype(field.dtype)
@@ -62,7 +63,7 @@ def random_rows(spec: Spec, lead: tuple[int, ...], rng: np.random.Generator) -> 
         reward=rng.standard_normal(lead).astype(np.float32),
         terminated=rng.random(lead) < 0.3,
         truncated=rng.random(lead) < 0.3,
-        flags=rng.integers(0, 16, lead, np.uint8),
+        flags=rng.integers(0, 16, lead, np.uint8) & np.uint8(~Flag.BORDER & 15),  # else no reward
         extras={name: value(field) for name, field in spec.extras.items()},
     )
 

@@ -119,3 +119,17 @@ def _slow(part) -> None:
         return inner(*args)
 
     part.cycle = cycle
+
+
+def stop_between_pushes(worker) -> None:
+    """Actor 0 gives cycle 5 to the first learner alone, actor 1 to none; then they do nothing."""
+    if worker.incarnation == 0:
+        writer = worker.writers[1 - worker.index]
+        inner = writer.push
+
+        def push(rows, **more):
+            if worker.cycle == 5:
+                threading.Event().wait(600)
+            inner(rows, **more)
+
+        writer.push = push

@@ -46,6 +46,9 @@ PATTERNS = {
 }
 
 
+ENDLESS = Pattern(end=0.0)  # every row is a valid start
+
+
 class Stream:
     """One env's rows, one by one, following the rules of rows.py."""
 

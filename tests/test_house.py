@@ -23,6 +23,7 @@ BASE = {
     "rows",
     "window",
     "samplers",
+    "borders",
     "intake",
     "host_random",
     "memory",

@@ -13,7 +13,8 @@ import pytest
 from plain_lake import PlainLake
 from test_lake_verify import SPEC, STREAMS, Quick, file_of, fill, flip, some_rows
 
-from millpond import Lake, Rows
+from millpond import Lake, LakeFailed, Rows
+from millpond.cli import lake as cli
 from millpond.cli.main import find_commands, main
 from millpond.lake import survey, survey_lake
 
@@ -210,7 +211,7 @@ def test_a_living_writer_is_named(lake, capsys):
         code, out, err = run(capsys, "repair", lake)
     assert (code, out) == (1, "")
     assert "writer group 'g' is open in process" in err
-    assert "end that process" in err
+    assert "close() the writer" in err
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "repair"])
@@ -250,6 +251,17 @@ def test_other_errors_have_no_traceback(lake, capsys):
         assert (code, "damaged" in err, "Traceback" in err) == (1, True, False)
     code, out, _ = run(capsys, "verify", lake)
     assert (code, "lake.json" in out) == (1, True)
+
+
+@pytest.mark.parametrize("error", [LakeFailed("the disk does not answer"), ZeroDivisionError()])
+def test_what_could_not_be_verified_is_not_called_damaged(lake, capsys, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(cli, "verify_lake", fail)
+    code, _, err = run(capsys, "verify", lake)
+    assert code == 3
+    assert str(error) in err
 
 
 def test_as_its_own_process(lake):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import struct
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,8 +15,10 @@ import pytest
 from lake_world import SLOTS, SPEC, append, check_all, copy_tree, snapshot
 
 from millpond import LakeDamaged, LakeRefused
-from millpond.lake import Lake
+from millpond.lake import Lake, mark, repair_lake, verify_lake
+from millpond.lake.columns import Columns
 from millpond.lake.manifest import Capacity, LakeInfo
+from millpond.lake.mark import AT, SIZE
 
 STREAMS = 64
 GROUP = "groups/g"
@@ -195,21 +199,109 @@ def test_a_writer_deletes_no_segment_that_it_cannot_describe(place):
     assert place.look() == "right"
 
 
-def test_records_behind_a_damaged_one_never_come_back(tmp_path):
-    """Another life's rows take the place of the lost ones; what followed those is not theirs."""
+def thirty_commits(path: Path) -> Path:
+    """A Lake of one open segment with as many synced commits of a row per stream."""
+    with Lake.create(path, SPEC, 10**6, segment_rows=SLOTS).writer("g", STREAMS) as writer:
+        for _ in range(30):
+            append(writer, 1)
+            writer.commit(sync=True)
+    return path
+
+
+def flip_one(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def first_row_of(path: Path) -> int:
+    """Where the first row of an open segment lies."""
+    data = path.read_bytes()
+    offset, length = struct.unpack_from("<QQ", data, 16)
+    return json.loads(data[offset : offset + length])["columns"]["record"]["data"][0]
+
+
+def rot_in_a_row(group: Path) -> None:
+    path = group / f"{0:016d}.open"
+    flip_one(path, first_row_of(path))
+
+
+def rot_in_a_record(group: Path) -> None:
+    path = group / f"{0:016d}.journal"
+    flip_one(path, path.stat().st_size // 2)
+
+
+def rot_in_the_last_record(group: Path) -> None:
+    path = group / f"{0:016d}.journal"
+    flip_one(path, path.stat().st_size - 1)
+
+
+def a_journal_emptied(group: Path) -> None:
+    os.truncate(group / f"{0:016d}.journal", 0)
+
+
+def a_journal_deleted(group: Path) -> None:
+    os.unlink(group / f"{0:016d}.journal")
+
+
+def an_older_segment_rotten(group: Path) -> None:
+    """As versions before the mark wrote it."""
+    path = group / f"{0:016d}.open"
+    fd = os.open(path, os.O_RDWR)
+    os.pwrite(fd, bytes(SIZE), AT)
+    os.close(fd)
+    rot_in_a_row(group)
+
+
+ROT = [
+    rot_in_a_row,
+    rot_in_a_record,
+    rot_in_the_last_record,
+    a_journal_emptied,
+    a_journal_deleted,
+    an_older_segment_rotten,
+]
+
+
+@pytest.mark.parametrize("rot", ROT, ids=lambda rot: rot.__name__)
+@pytest.mark.parametrize("booted", ["since", "never"])
+def test_rows_that_were_synced_and_cannot_be_read_are_damage(tmp_path, monkeypatch, rot, booted):
+    """Never an unfinished tail: nothing is served in silence, deleted, or numbered again."""
+    path = thirty_commits(tmp_path / "lake")
+    rot(path / GROUP)
+    if booted == "since":
+        monkeypatch.setattr(mark, "this_boot", lambda: b"after power loss")
+    before = snapshot(path / GROUP)
+    with pytest.raises(LakeDamaged):
+        len(Lake.open(path))
+    with pytest.raises(LakeDamaged):
+        Lake.open(path, "a").writer("g", STREAMS)
+    assert not verify_lake(path).clean
+    assert snapshot(path / GROUP) == before
+    repair_lake(path)
+    assert verify_lake(path).clean
+    with Lake.open(path, "a").writer("g", STREAMS) as writer:
+        assert (writer.next_row >= 30).all(), "ids are given again"
+    assert len(list((path / GROUP).glob("*.damaged*"))) == 1 + (rot is not a_journal_deleted)
+
+
+def test_rot_under_a_living_reader_is_damage(tmp_path):
     path = tmp_path / "lake"
     with Lake.create(path, SPEC, 10**6, segment_rows=SLOTS).writer("g", STREAMS) as writer:
-        for _ in range(3):
-            append(writer, 2)
-            writer.commit()
-    journal = path / GROUP / f"{0:016d}.journal"
-    data = bytearray(journal.read_bytes())
-    data[len(data) // 2] ^= 1
-    journal.write_bytes(data)
-    with Lake.open(path, "a").writer("g", STREAMS) as writer:
-        assert (writer.next_row == 2).all()
-        append(writer, 2)
-    assert (check_all(Lake.open(path)).stop == 4).all()
+        append(writer, 1)
+        writer.commit()
+        lake = Lake.open(path)
+        assert len(lake) == STREAMS
+        append(writer, 1)
+        writer.commit()
+        file = path / GROUP / f"{0:016d}.open"
+        fd = os.open(file, os.O_RDWR)
+        at = first_row_of(file) + Columns(SPEC).record.itemsize
+        os.pwrite(fd, bytes([os.pread(fd, 1, at)[0] ^ 1]), at)
+        os.close(fd)
+        with pytest.raises(LakeDamaged):
+            lake.refresh()
+        writer.close(commit=False)
 
 
 @pytest.mark.full

@@ -162,8 +162,7 @@ class Life:
         if self.writer is not None:
             with suppress(Kill):
                 self.writer._sealer.stop()
-            if self.writer._lock >= 0:
-                os.close(self.writer._lock)
+            self.writer._lock.release()
             self.writer = None
         for fd in self.files.fds:
             os.close(fd)
@@ -207,7 +206,7 @@ def react_to_error(life: Life, step: tuple, error: BaseException) -> None:
     """Typed; after a failed sync nothing is trusted; opening again recovers."""
     assert isinstance(error, LakeFailed), error
     life.look()
-    if "sync" in life.files.hit and life.writer is not None and life.writer._lock >= 0:
+    if "sync" in life.files.hit and life.writer is not None and life.writer._lock.held:
         with pytest.raises(LakeFailed):
             append(life.writer, 1)
         with pytest.raises(LakeFailed):

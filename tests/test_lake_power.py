@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from lake_power import Disk, Image, Killed
 from lake_world import SLOTS, SPEC, append, check_all
 
 from millpond import LakeFailed
-from millpond.lake import Lake, Writer
+from millpond.lake import Lake, Writer, mark
 
 STREAMS = 16  # so 256 rows of one stream fill a segment
 CAPACITY = 2 * SLOTS + 1200
@@ -74,8 +74,7 @@ def kill(disk: Disk, writer: Writer) -> None:
     disk.dead = True
     with suppress(Killed):
         writer._sealer.stop()
-    os.close(writer._lock)
-    writer._lock = -1
+    writer._lock.release()
     disk.close_all()
     disk.dead = False
 
@@ -94,6 +93,11 @@ def check_image(disk: Disk, at: int, chance: random.Random, to: Path) -> None:
             said[kind] = True
     Image(log, disk.base, chance).build(to)
     path = to / "deep" / "lake"
+    with patch.object(mark, "this_boot", lambda: b"after power loss"):
+        check_recovery(path, said)
+
+
+def check_recovery(path: Path, said: dict) -> None:
     if not (path / "lake.json").exists():
         assert not said["created"], "the Lake is gone"
         Lake.create(path, SPEC, CAPACITY, segment_rows=SLOTS)

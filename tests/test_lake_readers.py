@@ -12,8 +12,8 @@ import pytest
 from lake_lives import PATIENCE, STREAMS, Zygote
 from lake_world import SLOTS, SPEC, append, check_all, check_samples, snapshot
 
-from millpond import Window
-from millpond.lake import Lake
+from millpond import Field, Rows, Spec, Window
+from millpond.lake import Lake, reader
 
 READERS = 2
 
@@ -124,3 +124,29 @@ def test_a_first_write_of_a_whole_capacity_writes_everything(tmp_path, steps):
     held = check_all(Lake.open(path))
     assert (held.first == 0).all()
     assert (held.stop == steps).all()
+
+
+def test_more_segments_than_were_expected_are_readable(tmp_path, monkeypatch):
+    """Streams that advance one after the other make many segments of few rows."""
+    monkeypatch.setattr(reader, "_SEATS", 1)
+    lake = Lake.create(tmp_path / "lake", SPEC, 2 * SLOTS, segment_rows=SLOTS)
+    with lake.writer("g", 1024) as writer:
+        append(writer, 80, 3)
+    assert lake.stats().segments == 20
+    assert check_all(lake).rows == 80
+
+
+def test_many_very_wide_columns_are_readable(tmp_path):
+    """What can be written can be read: columns share the address space of a process."""
+    camera = Field("uint8", (128, 128, 12))
+    spec = Spec({f"camera{i}": camera for i in range(24)}, Field("int32", (), 0, 3))
+    lake = Lake.create(tmp_path / "lake", spec, 10**6, segment_rows=SLOTS)
+    rng = np.random.default_rng(0)
+    obs = {name: rng.integers(0, 256, camera.shape, np.uint8) for name in spec.obs}
+    with lake.writer("g", 1) as writer:
+        writer.append(Rows(obs, np.int32(1), np.float32(2), False, False, np.uint8(1)))
+    again = Lake.open(tmp_path / "lake")  # a second one in the same process
+    for one in (lake, again):
+        found = one.read(0, 0, 1)
+        for name, frame in obs.items():
+            np.testing.assert_array_equal(found.obs[name][0], frame)

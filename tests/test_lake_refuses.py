@@ -252,7 +252,8 @@ def test_another_version_is_refused(lake_path):
 def test_a_second_writer_learns_who_the_first_is(lake_path):
     code = (
         "import sys; from pathlib import Path; from millpond.lake.writer import take_lock;"
-        "take_lock(Path(sys.argv[1]), 'a group'); print('locked', flush=True); sys.stdin.read()"
+        "held = take_lock(Path(sys.argv[1]), 'a group');"
+        "print('locked', flush=True); sys.stdin.read()"
     )
     lock = lake_path / GROUP / "lock"
     holder = subprocess.Popen(

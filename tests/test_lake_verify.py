@@ -16,9 +16,20 @@ import numpy as np
 import pytest
 from plain_lake import PAGE, Open, PlainLake, Sealed
 
-from millpond import Field, Lake, LakeLocked, LakeRefused, Rows, Spec, Window, Writer
-from millpond.lake import repair_lake, verify_lake
+from millpond import (
+    Field,
+    Lake,
+    LakeDamaged,
+    LakeLocked,
+    LakeRefused,
+    Rows,
+    Spec,
+    Window,
+    Writer,
+)
+from millpond.lake import mark, repair_lake, verify_lake
 from millpond.lake.files import Files
+from millpond.lake.mark import Mark, write_mark
 
 STREAMS, LENGTH, GROUP = 512, 8, "g"
 SPEC = Spec(
@@ -349,22 +360,42 @@ def test_bits_flipped_in_a_journal(lake, truth, record):
     known = None if record == 2 else sum(ends[-1]) - sum(ends[record])
     assert damage.rows == known
     check_repaired(lake, expect(truth, segment, ends[record]))
-    assert file_of(lake, 3, ".damaged").exists() == (record == 0)
-    assert file_of(lake, 3, ".damaged.journal").exists() == (record == 0)
+    assert file_of(lake, 3, ".damaged").exists()
+    assert file_of(lake, 3, ".damaged.journal").exists()
 
 
-def test_a_journal_cut_short_anywhere_is_an_older_commit(lake, truth):
-    """Nothing tells a lost end from a commit that never ended, so it is no damage."""
+def test_a_journal_cut_short_anywhere_is_damage(whole, tmp_path, truth):
+    """The segment is marked with how much of it was committed."""
+    segment = Open(PlainLake(whole), PlainLake(whole).groups[0], file_of(whole, 3, ".open"))
+    journal = file_of(whole, 3, ".journal").read_bytes()
+    for size in range(0, len(journal), 97):
+        lake = tmp_path / str(size)
+        shutil.copytree(whole, lake)
+        file_of(lake, 3, ".journal").write_bytes(journal[:size])
+        ends = [end for stop, end, _, commit in segment.records if commit and stop <= size]
+        assert [d.path for d in verify_lake(lake).damages] == [file_of(lake, 3, ".journal")]
+        with pytest.raises(LakeDamaged, match="journal"):
+            len(Lake.open(lake))
+        check_repaired(lake, expect(truth, segment, ends[-1] if ends else [0] * STREAMS))
+
+
+def test_a_journal_cut_short_by_a_power_loss_is_an_older_commit(lake, monkeypatch):
+    """Of what was never synced the end may be missing, and nothing tells that it ever was."""
     path = file_of(lake, 3, ".open")
     segment = Open(PlainLake(lake), PlainLake(lake).groups[0], path)
-    journal = path.with_suffix(".journal").read_bytes()
-    for size in range(0, len(journal), 97):
-        path.with_suffix(".journal").write_bytes(journal[:size])
-        ends = [end for stop, end, _, commit in segment.records if commit and stop <= size]
-        found = verify_lake(lake)
-        assert found.clean
-        assert found.rows == 3 * 4096 + sum(ends[-1] if ends else [0])
-        assert repair_lake(lake).segments == ()
+    first, second, whole = (stop for stop, _, _, _ in segment.records)
+    fd = os.open(path, os.O_RDWR)
+    write_mark(Files(), fd, Mark(whole, first, b"before the power"))
+    os.close(fd)
+    os.truncate(path.with_suffix(".journal"), second + 20)
+    found = verify_lake(lake)
+    assert found.clean
+    assert found.rows == 3 * 4096 + sum(segment.records[1][1]) == len(Lake.open(lake))
+    assert repair_lake(lake).segments == ()
+    os.truncate(path.with_suffix(".journal"), first - 1)
+    assert not verify_lake(lake).clean
+    with pytest.raises(LakeDamaged):
+        Lake.open(lake, "a").writer(GROUP, STREAMS)
 
 
 @pytest.mark.parametrize("where", [10, 4100, 120_000])
@@ -585,3 +616,60 @@ def test_damaged_manifests_are_named(lake):
             repair_lake(lake)
     with pytest.raises(LakeRefused, match="not a Lake"):
         verify_lake(lake / "groups")
+
+
+def the_middle_segment(lake: Path) -> int:
+    file_of(lake, 1, ".seg").unlink()
+    return 1
+
+
+def the_last_sealed_segment(lake: Path) -> int:
+    file_of(lake, 2, ".seg").unlink()
+    return 2
+
+
+@pytest.mark.parametrize("delete", [the_middle_segment, the_last_sealed_segment])
+@pytest.mark.parametrize("booted", [False, True])
+def test_a_deleted_segment_is_damage(lake, truth, delete, booted, monkeypatch):
+    """Rows behind it are kept, by readers, by writers and by repair, and by one after that."""
+    if booted:
+        monkeypatch.setattr(mark, "this_boot", lambda: b"after power loss")
+    gone = delete(lake)
+    left = {s: {i: r for i, r in rows.items() if i // 8 != gone} for s, rows in truth.items()}
+    (damage,) = verify_lake(lake).damages
+    assert damage.rows == 4096
+    assert damage.path == file_of(lake, gone + 1, ".seg" if gone == 1 else ".open")
+    assert PlainLake(lake).rows() == left
+    assert len(Lake.open(lake)) == sum(len(rows) for rows in left.values())
+    if gone == 2:
+        before = contents(lake)
+        with pytest.raises(LakeDamaged, match="rows before"):
+            Lake.open(lake, "a").writer(GROUP, STREAMS)
+        assert contents(lake) == before
+    check_repaired(lake, left)
+
+
+def test_damaged_files_may_be_deleted_after_repair(lake):
+    flip(file_of(lake, 1, ".seg"), [file_of(lake, 1, ".seg").stat().st_size - 20])
+    repair_lake(lake)
+    for path in (lake / "groups" / GROUP).glob("*.damaged*"):
+        path.unlink()
+    assert verify_lake(lake).clean
+
+
+def test_a_deleted_group_manifest_is_damage(lake, tmp_path):
+    """Of the only group, and of one of several, with which the others' numbers make no sense."""
+    several = Lake.create(tmp_path / "several", SPEC, 10**6, groups=3, segment_rows=4096)
+    for name in ("a", "b", "c"):
+        with several.writer(name, STREAMS) as writer:
+            writer.append(some_rows(np.random.default_rng(0), 1))
+    for path in (lake / "groups" / GROUP, tmp_path / "several" / "groups" / "b"):
+        (path / "group.json").unlink()
+        found = verify_lake(path.parent.parent)
+        assert [d.path for d in found.damages] == [path / "group.json"]
+        with pytest.raises(LakeRefused, match="holds segments but"):
+            len(Lake.open(path.parent.parent))
+    shutil.rmtree(tmp_path / "several" / "groups" / "b")
+    assert not verify_lake(tmp_path / "several").clean
+    with pytest.raises(LakeRefused, match="missing"):
+        len(Lake.open(tmp_path / "several"))

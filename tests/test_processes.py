@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import os
 import signal
@@ -16,12 +15,24 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from tiny_runs import WORLD, Crash, dqn, settings
+from process_runs import (
+    ALONE,
+    CREW,
+    events,
+    evidence,
+    hooks,
+    living,
+    lost,
+    nothing_left_behind,
+    quiet,
+    with_hook,
+    workers,
+)
+from tiny_runs import WORLD, Crash, dqn
 
 from millpond.cli.train import told_identical
 from millpond.errors import RunFailed
 from millpond.metrics import read_metrics
-from millpond.process import free
 from millpond.process.twin import compare
 from millpond.train import Run, checkpoint, train
 from millpond.train.loop import open_loop
@@ -29,72 +40,7 @@ from millpond.train.session import resume_point
 from millpond.train.settings import CrewSettings
 from millpond.train.witness import LAG_EDGES
 
-CREW = replace(
-    settings(mode="processes", actors=2, steps=640, world=replace(WORLD, agents=1)),
-    crew=CrewSettings(hang_s=20.0),
-    eval_every=640,
-    checkpoint_every=640,
-    resume_every=640,
-)
-ALONE = replace(CREW, actors=1)
-
-
-@pytest.fixture(autouse=True)
-def hooks(monkeypatch):
-    """The processes find `process_hooks` where this file lies."""
-    here = str(Path(__file__).parent)
-    path = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", here if path is None else f"{here}{os.pathsep}{path}")
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind():
-    """No process and no shared memory outlives a test."""
-    before = set(os.listdir("/dev/shm"))
-    yield
-    assert workers() == []
-    deadline = time.monotonic() + 30  # tests beside this one may have memory there for a while
-    while left := set(os.listdir("/dev/shm")) - before:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
-
-
-def workers(parent: int | None = None) -> list[int]:
-    """Living workers that this test's processes, or a given parent, have started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            status = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ours = words[-2:-1] == [str(parent or os.getpid()).encode()]
-        if ours and b"millpond.process.worker" in words and status[0] != "Z":
-            found.append(int(entry.name))
-    return found
-
-
-def events(run: Run) -> list[dict]:
-    path = run.path / "events.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def with_hook(mode=free, **hook: str):
-    named = {role.replace("_", " "): f"process_hooks:{name}" for role, name in hook.items()}
-    return functools.partial(mode.open_loop, hook=named)
-
-
-def evidence(run: Run, name: str) -> list:
-    return [e[name] for line in read_metrics(run.metrics, "health") for e in line["learners"]]
-
-
-def quiet(run: Run) -> bool:
-    """Nothing that the witnesses counted is wrong."""
-    wrong = ("border_breaks", "stack_mismatches", "returns_wrong", "torn")
-    return all(not any(evidence(run, name)) for name in wrong)
-
+__all__ = ["hooks", "nothing_left_behind"]  # fixtures for every test here
 
 # --- equal to the sequential run ----------------------------------------------------------------
 
@@ -171,16 +117,6 @@ def test_a_crew_resumes_exactly(tmp_path, mode):
 
 
 # --- faults -------------------------------------------------------------------------------------
-
-
-def living(run: Run) -> dict[tuple[str, int], int]:
-    """The newest process of each part."""
-    started = (e for e in events(run) if e["event"] == "started")
-    return {(e["process"], e["index"]): e["pid"] for e in started}
-
-
-def lost(run: Run) -> list[tuple[str, int]]:
-    return [(e["process"], e["index"]) for e in events(run) if e["event"] == "lost"]
 
 
 def test_every_process_is_killed_in_turn(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -18,11 +19,13 @@ from tiny_runs import WORLD, crash_at, dqn, files_of, settings
 from millpond import Lake
 from millpond.envs import spec_of
 from millpond.envs.hosted import HostedVector
+from millpond.errors import LearnerLost, RunFailed
 from millpond.metrics import read_metrics
 from millpond.rows import BORDER, CUT, ENDED, FIRST
 from millpond.train import Run, train
 from millpond.train.checkpoint import about_file, hash_of, load_tree, save_tree
 from millpond.train.device_loop import DeviceLoop
+from millpond.train.loop import open_loop
 from millpond.train.session import resume_point
 
 RANKED = dqn(settings(steps=3_600), sampler="prioritized", capacity=256)
@@ -166,6 +169,34 @@ def test_ctrl_c_saves_the_round_it_came_in(tmp_path):
     assert 100 <= last["steps"] < PQN.steps
     assert run.status() == {"state": "stopped", "steps": last["steps"]}
     assert resume_point(run) == last["steps"]
+
+
+def test_a_learner_that_dies_at_the_same_place_ends_the_run(tmp_path):
+    """Three sittings that get no further; each before it that did get further counts for none."""
+    run, places = Run.create(tmp_path / "run", PQN), [200, 320, 320, 320, 320]
+    opened = []
+
+    @contextlib.contextmanager
+    def opener(of, folder):
+        with open_loop(of, folder) as loop:
+            place, real = places[len(opened)], loop.round
+            opened.append(place)
+
+            def lost(state, cycles):
+                if loop.steps(state).min() >= place:
+                    raise LearnerLost("learner 0: killed by SIGKILL")
+                return real(state, cycles)
+
+            loop.round = lost
+            yield loop
+
+    with pytest.raises(RunFailed, match=r"killed by SIGKILL; a learner was lost 3 times") as error:
+        train(run, opener=opener)
+    assert opened == [200, 320, 320, 320]
+    assert "millpond resume" in str(error.value)
+    assert run.status()["state"] == "failed"
+    train(run)
+    assert run.status()["state"] == "finished"
 
 
 def some_lake(path: Path) -> Path:

@@ -7,9 +7,10 @@ import random
 import jax
 import numpy as np
 import pytest
-from scenarios import PATTERNS, SPEC, SUBJECTS, Stream, pick, to_rows
+from oracle import check_batch
+from scenarios import PATTERNS, SPEC, SUBJECTS, Stream, model_of, pick, to_rows
 
-from millpond import BadState, HostPond, Pond, Window
+from millpond import BadState, HostPond, Pond, Window, prioritized
 
 WINDOW = Window(stack=3, n_step=2)
 
@@ -139,3 +140,91 @@ def test_seeds_decide_the_draws_and_no_global_generator_does():
         np.random.seed(noise)
         draws.append(subject.sample(64).draw.row.tolist())
     assert draws[0] == draws[1] != draws[2]
+
+
+RANKED = ("device-stream", "device-per_env", "host-stream", "host-per_env")
+
+
+def ranked(subject: str, window: Window, alpha: float = 0.6, rows: int = 40):
+    ring = SUBJECTS[subject](window, 16, 3, seed=1, sampler=prioritized(alpha=alpha))
+    model = model_of(window, 16, 3)
+    streams = [Stream(env, PATTERNS["everything"], random.Random(env)) for env in range(3)]
+    steps = [[stream.next() for stream in streams] for _ in range(rows)]
+    for env, row in ((env, row) for step in steps for env, row in enumerate(step)):
+        model.add(env, row)
+    ring.add(to_rows(steps))
+    return ring, model
+
+
+@pytest.mark.parametrize("subject", RANKED)
+@pytest.mark.parametrize(("before", "after"), [(1, 5), (5, 1)])
+@pytest.mark.parametrize("says", [True, False])
+def test_priorities_restored_under_another_window_are_those_of_valid_starts(
+    subject, before, after, says
+):
+    """Exported with n_step 1 and restored with 5, samples joined new rows to old."""
+    one, _ = ranked(subject, Window(stack=2, n_step=before))
+    other, model = ranked(subject, Window(stack=2, n_step=after))
+    arrays = one.export()
+    if not says:
+        del arrays["meaning"]  # as version 0.1 exported
+    other.restore(arrays)
+    valid = model.transitions()
+    check_batch(other.sample(2048), valid, every_valid=True)
+    mass = other.export()["priorities/mass"]
+    assert (mass > 0).sum() == len(valid)
+
+
+def test_a_priority_of_zero_stays_zero_and_a_new_start_gets_the_highest():
+    one, _ = ranked("host-stream", Window(n_step=1), alpha=1.0)
+    batch = one.sample(2048)
+    starts = list(zip(batch.draw.stream.tolist(), batch.draw.row.tolist(), strict=True))
+    one.update(batch.draw, np.array([0.0 if s == starts[0] else 3.0 for s in starts]))
+    other, model = ranked("host-stream", Window(n_step=2), alpha=0.5)
+    other.restore(one.export())
+    mass = other.export()["priorities/mass"].reshape(16, 3)
+    for env, row in model.transitions():
+        want = 0.0 if (env, row) == starts[0] else 3.0**0.5
+        assert mass[row % 16, env] == pytest.approx(want)
+
+
+DAMAGE = {
+    "negative count": ("added", lambda a: -a),
+    "NaN mass": ("priorities/mass", lambda a: np.where(a > 0, np.nan, a)),
+    "negative mass": ("priorities/mass", lambda a: a - 1),
+    "no highest": ("priorities/highest", lambda a: a * np.nan),
+    "short generator": ("rng", lambda a: a[:3]),
+    "generator of another kind": ("rng", lambda a: a.astype(float)),
+    "unknown flags": ("flags", lambda a: a | np.uint8(128)),
+    "faults of another ring": ("faults", lambda a: a[:, :1]),
+    "unreadable window": ("meaning", lambda a: a[:7]),
+}
+
+
+@pytest.mark.parametrize(
+    ("subject", "damage"),
+    [
+        (subject, damage)
+        for subject in ("device-stream", "host-stream")
+        for damage, (name, _) in DAMAGE.items()
+        if (subject, name) != ("device-stream", "rng")  # a device's key is the caller's
+    ],
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(subject, damage):
+    name, harm = DAMAGE[damage]
+    ring, _ = ranked(subject, WINDOW)
+    arrays = ring.export()
+    with pytest.raises(BadState, match="damaged"):
+        ring.pond.restore({**arrays, name: harm(arrays[name])})
+    equal(ring.export(), arrays)
+
+
+def test_the_rings_of_several_agents_are_exported_one_by_one():
+    pond = Pond(SPEC, 48, 3, WINDOW)
+    states = pond.init_many(2)
+    with pytest.raises(BadState, match=r"one by one: pond.export\(pond.one\(states, 0\)\)"):
+        pond.export(states)
+    for layout in ("stream", "per_env"):
+        pond = Pond(SPEC, 48, 3, WINDOW, layout=layout)
+        one = pond.one(pond.init_many(2), 1)
+        equal(pond.export(one), pond.export(pond.restore(pond.export(pond.init()))))

@@ -227,6 +227,23 @@ def test_a_lost_learner_takes_the_run_back_to_its_resume_state(cluster, tmp_path
     assert quiet(run)
 
 
+def test_a_state_saved_where_a_new_incarnation_begins_can_be_gone_on_from(cluster, tmp_path):
+    """The shards in it end with a cut, so the actor's first row may follow."""
+    of = replace(BASE, actors=1, replay_shards=1, crew=replace(BASE.crew, lockstep=True))
+    watched = Watched()
+    with watched(of, tmp_path) as loop:
+        state, _ = loop.round(loop.init(), 7)  # mid-episode: one is 11 turns, a cycle is 2
+        watched.kill("actor", 0)
+        state = loop.init()  # asks every actor: the lost one is replaced
+        assert watched.crew.members["actor", 0].incarnation == 1
+        tree, cycle = loop.pack(state), state.cycle
+    with watched(of, tmp_path) as loop:
+        state, _ = loop.round(loop.unpack(tree), 8)
+        assert state.cycle == cycle + 8
+        assert watched.crew.restarts == 0  # a shard refused the rows of an actor that begins
+        assert not any(one["border_breaks"] for one in loop.evidence)
+
+
 def test_lost_weights_come_back_and_actors_soon_play_with_young_ones(cluster, tmp_path):
     """On a learner with a (logical) GPU that publishes after eight updates only."""
     crew = replace(BASE.crew, publish_every=8, gpus=0.5)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import BadState
+
 
 class HostRandom:
     """Random numbers for samplers on the host, from a generator that can be saved."""
@@ -21,12 +23,20 @@ class HostRandom:
 
     def integers(self, shape: tuple[int, ...], *below: Any) -> tuple[np.ndarray, ...]:
         """Whole numbers in [0, below), for each of `below`."""
-        return tuple(
-            np.zeros(shape, np.int64)
-            if limit == 1
-            else self.generator.integers(0, int(limit), shape)
-            for limit in below
-        )
+        return tuple(self._integers(shape, limit) for limit in below)
+
+    def _integers(self, shape: tuple[int, ...], limit: Any) -> np.ndarray:
+        if np.ndim(limit):  # a limit each; 0 where a stream holds nothing, which is judged later
+            return self.generator.integers(0, np.maximum(limit, 1), shape)
+        if limit == 1:
+            return np.zeros(shape, np.int64)
+        return self.generator.integers(0, int(limit), shape)
+
+    def stratum(self, stratum: np.ndarray, length: Any) -> np.ndarray:
+        """int64[batch] in [0, length), each in its own one of `batch` equal parts of that span."""
+        part = (stratum + self.generator.random(len(stratum))) / len(stratum)
+        place = (part * length).astype(np.int64)
+        return np.clip(place, 0, np.maximum(length, 1) - 1)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """float64 in [0, 1)."""
@@ -48,7 +58,13 @@ class HostRandom:
         return np.array([*halves, state["has_uint32"], state["uinteger"]], np.uint64)
 
     def unpack(self, packed: np.ndarray) -> None:
-        """Become the generator whose state was packed."""
+        """Become the generator whose state was packed, or raise BadState and stay as it is."""
+        packed = np.asarray(packed)
+        if packed.shape != (6,) or packed.dtype != np.uint64 or packed[4] > 1 or packed[5] >> 32:
+            raise BadState(
+                f"rng: expected the generator's state, uint64 (6,), got {packed.dtype} "
+                f"{packed.shape} or words out of range; the state is damaged"
+            )
         words = [int(word) for word in packed]
         self.generator.bit_generator.state = {
             "bit_generator": "PCG64",

@@ -7,7 +7,8 @@ raise on the host (`check_values`); inside jit the same rules give a mask (`bad_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from math import isfinite
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,23 +32,29 @@ class Intake:
             self.fields |= {f"next_{path}": field for path, field in walk(spec.obs, "obs")}
         if "life_lost" in spec.extras:
             self.fields["extras/life_lost"] = _BOOL
-        bounds = {path: field.limits(field.dtype) for path, field in self.fields.items()}
-        self._bounded = {
-            path: (low, high)
-            for path, (low, high) in bounds.items()
-            if low is not None or high is not None
-        }
-        self._bounded["flags"] = (None, KNOWN_FLAGS)  # unsigned: nothing lies below
+        self._rules: dict[tuple[str, Any], tuple[Any, Any, bool]] = {}
+        # By path, for values that come in their field's dtype: None where nothing can be wrong.
+        self._plain = [(path, f.dtype, self._needed(path, f)) for path, f in self.fields.items()]
+
+    def _needed(self, path: str, field: Field) -> tuple[Any, Any, bool] | None:
+        low, high, nan = self._rule(path, field.dtype)
+        return (low, high, nan) if nan or low is not None or high is not None else None
+
+    def _rule(self, path: str, dtype: np.dtype) -> tuple[Any, Any, bool]:
+        """What values of a dtype are checked for: low, high, and whether they could be NaN."""
+        found = self._rules.get((path, dtype))
+        if found is None:
+            field = self.fields[path]
+            nan = field.dtype.kind == "f" and not field.allow_nan and path != "reward"
+            found = self._rules[path, dtype] = (*field.limits(dtype), nan)
+        return found
 
     def arrange(
         self, rows: Rows, lead: tuple[int, ...], whose: str, next_obs: Tree | None = None
     ) -> dict[str, Array]:
         """Values by path, each of shape lead + field.shape; nothing is broadcast or squeezed."""
         if not isinstance(rows, Rows):
-            raise SpecMismatch(
-                f"add: expected Rows, got {type(rows).__name__}; "
-                "build Rows(obs, action, reward, terminated, truncated, flags)"
-            )
+            raise no_rows(rows)
         given = self._given(rows, next_obs)
         values: dict[str, Array] = {}
         for path, field in self.fields.items():
@@ -66,9 +73,9 @@ class Intake:
 
     def _given(self, rows: Rows, next_obs: Tree | None) -> dict[str, Any]:
         plain = self._flat and not isinstance(rows.obs, Mapping)
-        given = {"obs": rows.obs} if plain else dict(walk(rows.obs, "obs"))
+        given = {"obs": rows.obs} if plain else _by_path(rows.obs, "obs")
         if next_obs is not None:
-            given |= dict(walk(next_obs, "next_obs"))
+            given |= _by_path(next_obs, "next_obs")
         given |= {f"extras/{name}": value for name, value in rows.extras.items()}
         for path in ("action", "reward", "terminated", "truncated", "flags"):
             given[path] = getattr(rows, path)
@@ -81,45 +88,113 @@ class Intake:
             )
         return given
 
-    def check_values(self, values: Mapping[str, Array]) -> None:
-        """Host: raise SpecMismatch for the first value outside its field's bounds."""
-        for path, field in self.fields.items():
+    def check_values(self, values: dict[str, Array], keep: Array | None = None) -> None:
+        """Host: raise SpecMismatch for the first value that its field does not take.
+
+        Floats come out in their field's dtype, as they will be stored. Rows that `keep` leaves
+        out may hold anything.
+        """
+        for path, dtype, rule in self._plain:
             value = values[path]
-            if value.dtype == field.dtype:
-                if path not in self._bounded:
-                    continue
-                low, high = self._bounded[path]
-            else:
-                low, high = field.limits(value.dtype)
-            # Written so that NaN, which compares with nothing, is refused too. Where one number
-            # bounds all elements, the extremes tell, in one pass.
-            if low is not None and not _all_above(value, low):
-                raise _out_of_bounds(path, field, value, ~(value >= low))
-            if high is not None and not _all_below(value, high):
-                raise _out_of_bounds(path, field, value, ~(value <= high))
-            if field.binary and value.dtype.kind == "f" and np.any((value != 0) & (value != 1)):
-                raise mismatch(path, "only 0 and 1 (binary)", "other values", "drop binary=True")
-        if not np.isfinite(values["reward"]).all():
-            raise mismatch("reward", "finite numbers", f"{_first_bad(values['reward'])}", _NAN)
+            if value.__class__ is not np.ndarray:
+                value = values[path] = np.asarray(value)
+            if value.dtype != dtype:
+                if dtype.kind == "f":
+                    value = values[path] = self._narrow(path, value, keep)
+                rule = self._rule(path, value.dtype)
+            if rule is None:
+                continue
+            wrong = _wrong(value, *rule)
+            if wrong is not None and _counts(wrong, keep):
+                raise self._refused(path, value, wrong & _rows_of(keep, wrong))
+        reward = values["reward"]
+        if not _all_finite(reward):
+            wrong = ~np.isfinite(reward)
+            if _counts(wrong, keep):
+                got = _first(reward, wrong & _rows_of(keep, wrong))
+                raise mismatch("reward", "finite numbers", got, _NAN)
+        if values["flags"].any():
+            stray = _stray_borders(values)
+            if _counts(stray, keep):
+                where = tuple(int(i) for i in np.argwhere(np.atleast_1d(stray))[0])
+                got = f"a border row that is a step at {where}"
+                raise mismatch("flags", "BORDER rows with reward 0 and no end", got, _SAME_STEP)
+
+    def _narrow(self, path: str, value: Array, keep: Array | None) -> Array:
+        """Numbers as the field's floats; one too large for them is refused, not made infinite."""
+        with np.errstate(over="ignore"):
+            narrow = value.astype(self.fields[path].dtype)
+        wrong = np.isinf(narrow)
+        if wrong.any():
+            wrong &= np.isfinite(value)
+            if _counts(wrong, keep):
+                got = _first(value, wrong & _rows_of(keep, wrong))
+                kind = f"numbers that {narrow.dtype} can hold"
+                raise mismatch(path, kind, got, "scale it, or declare a wider field")
+        return narrow
+
+    def _refused(self, path: str, value: Array, wrong: Array) -> SpecMismatch:
+        field, got = self.fields[path], _first(value, wrong)
+        low, high, nan = self._rule(path, value.dtype)
+        if field.binary:
+            return mismatch(path, "only 0 and 1 (binary)", got, "drop binary=True")
+        if nan and np.isnan(value[wrong][0]):
+            remedy = "find where it is made, or declare the field with allow_nan=True"
+            return mismatch(path, "numbers", got, remedy)
+        return mismatch(path, f"values in [{low}, {high}]", got, "correct it before adding")
 
     def bad_values(self, values: Mapping[str, Array], rank: int, xp: Any) -> Array:
         """Device: bool[lead] of rows that `check_values` would refuse; `rank` leading axes."""
-        bad = ~xp.isfinite(values["reward"])
+        bad = ~xp.isfinite(values["reward"].astype(np.float32)) | _stray_borders(values)
         for path, field in self.fields.items():
-            value = values[path]
-            low, high = field.limits(np.dtype(value.dtype))
-            wrong = None if low is None else ~(value >= low)
+            value, wrong = values[path], None
+            if field.dtype.kind == "f" and value.dtype != field.dtype:
+                narrow = value.astype(field.dtype)
+                wrong = xp.isinf(narrow) & xp.isfinite(value)
+                value = narrow
+            low, high, nan = self._rule(path, np.dtype(value.dtype))
+            # Written so that NaN, which compares with nothing, is refused too; or is not.
+            if low is not None:
+                wrong = _either(wrong, value < low if field.allow_nan else ~(value >= low))
             if high is not None:
-                wrong = ~(value <= high) if wrong is None else wrong | ~(value <= high)
-            if field.binary and np.dtype(value.dtype).kind == "f":
-                wrong = (value != 0) & (value != 1)
+                wrong = _either(wrong, value > high if field.allow_nan else ~(value <= high))
+            if nan and low is None and high is None:
+                wrong = _either(wrong, xp.isnan(value))
             if wrong is not None:
                 bad = bad | wrong.any(axis=tuple(range(rank, wrong.ndim)))
         return bad
 
 
-def short_way(spec: Spec, whole: bool) -> tuple[Field, Field] | None:
-    """The obs and action fields, if one row is right when their class, shape and dtype are."""
+def _by_path(tree: Tree, name: str) -> dict[str, Any]:
+    leaves = list(walk(tree, name))
+    given = dict(leaves)
+    if len(given) < len(leaves):
+        paths = [path for path, _ in leaves]
+        twice = sorted({path for path in paths if paths.count(path) > 1})
+        raise mismatch(twice[0], "one value", "two", "one key holds '/', the other is nested")
+    return given
+
+
+def no_rows(given: object) -> SpecMismatch:
+    """The error for something that is no Rows at all."""
+    return SpecMismatch(
+        f"add: expected Rows, got {type(given).__name__}; "
+        "build Rows(obs, action, reward, terminated, truncated, flags)"
+    )
+
+
+class Short(NamedTuple):
+    """What one value of a single row must be: bounds in numbers, and no NaN where `nan`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    low: float | None
+    high: float | None
+    nan: bool
+
+
+def short_way(spec: Spec, whole: bool) -> tuple[Short, Short] | None:
+    """For obs and action, if one row is right when they are."""
     if whole or spec.extras or not isinstance(spec.obs, Field):
         return None
     for field in (spec.obs, spec.action):
@@ -131,7 +206,11 @@ def short_way(spec: Spec, whole: bool) -> tuple[Field, Field] | None:
             return None
         if not field.shape and not (field.dtype.kind in "iu" and closed):
             return None
-    return spec.obs, spec.action
+    obs, action = (
+        Short(f.shape, f.dtype, f.low, f.high, f.dtype.kind == "f" and not f.allow_nan)
+        for f in (spec.obs, spec.action)
+    )
+    return obs, action
 
 
 def pack_values(values: Mapping[str, Array]) -> Array:
@@ -140,31 +219,75 @@ def pack_values(values: Mapping[str, Array]) -> Array:
     return pack_flags(values["flags"], values["terminated"], values["truncated"], lost)
 
 
-def _all_above(value: Array, low: Any) -> bool:
-    if isinstance(low, np.ndarray) or not value.size:
-        return bool((value >= low).all())
-    return value.min() >= low
+def _wrong(value: Array, low: Any, high: Any, nan: bool) -> Array | None:
+    """Where a value breaks its rule, or None if it breaks it nowhere."""
+    if low is None and high is None:
+        return None if not nan or _no_nan(value) else np.isnan(value)
+    if not value.size:
+        return None
+    if not (isinstance(low, np.ndarray) or isinstance(high, np.ndarray)):
+        # Where one number bounds all elements, the extremes tell, in one pass; NaN is both.
+        above = low is None or np.minimum.reduce(value, axis=None) >= low
+        if above and (high is None or np.maximum.reduce(value, axis=None) <= high):
+            return None
+    # Written so that NaN, which compares with nothing, is refused too; or so that it is not.
+    wrong = np.zeros(value.shape, bool)
+    if low is not None:
+        wrong |= ~(value >= low) if nan else value < low
+    if high is not None:
+        wrong |= ~(value <= high) if nan else value > high
+    return wrong if wrong.any() else None
 
 
-def _all_below(value: Array, high: Any) -> bool:
-    if isinstance(high, np.ndarray) or not value.size:
-        return bool((value <= high).all())
-    return value.max() <= high
+def _no_nan(value: Array) -> bool:
+    """Whether no element is NaN, without a pass that makes an array of answers."""
+    if value.size <= _FEW and value.dtype.itemsize >= 4:
+        square = np.vdot(value, value)  # NaN if and only if an element is
+        return bool(square == square)
+    return not value.size or not np.isnan(np.maximum.reduce(value, axis=None))
 
 
+_SAME_STEP = (
+    "an env that resets in the same step gives itself away like this: pass its final "
+    "observations, add(rows, final_obs=...), with next_flags(..., same_step=True)"
+)
+
+
+def _stray_borders(values: Mapping[str, Array]) -> Array:
+    """Border rows that are steps of an env: they carry a reward or an end."""
+    step = (values["reward"] != 0) | values["terminated"] | values["truncated"]
+    return ((values["flags"] & BORDER) != 0) & step
+
+
+def _all_finite(value: Array) -> bool:
+    """Whether all elements are finite; a square that overflows asks again."""
+    if value.size <= _FEW and isfinite(np.vdot(value, value)):
+        return True
+    return bool(np.isfinite(value).all())
+
+
+def _rows_of(keep: Array | None, wrong: Array) -> Array:
+    """`keep`[lead] for every element of wrong[lead + shape]."""
+    if keep is None:
+        return np.True_
+    return np.reshape(keep, (*keep.shape, *(1,) * (wrong.ndim - keep.ndim)))
+
+
+def _counts(wrong: Array, keep: Array | None) -> bool:
+    return bool((wrong & _rows_of(keep, wrong)).any())
+
+
+def _either(wrong: Array | None, more: Array) -> Array:
+    return more if wrong is None else wrong | more
+
+
+_FEW = 10_000  # elements; of more, a dot product would wake BLAS's threads
 _NAN = "find the env that gave it; rewards must be numbers"
 
 
-def _first_bad(reward: Array) -> str:
-    where = np.argwhere(~np.isfinite(np.atleast_1d(reward)))[0]
-    return f"{np.atleast_1d(reward)[tuple(where)]} at {tuple(int(i) for i in where)}"
-
-
-def _out_of_bounds(path: str, field: Field, value: Array, wrong: Array) -> SpecMismatch:
+def _first(value: Array, wrong: Array) -> str:
     where = tuple(int(i) for i in np.argwhere(np.atleast_1d(wrong))[0])
-    low, high = field.limits(value.dtype)
-    got = f"{np.atleast_1d(value)[where]} at index {where}"
-    return mismatch(path, f"values in [{low}, {high}]", got, "correct it before adding")
+    return f"{np.atleast_1d(value)[where]} at index {where}"
 
 
 def _shape_remedy(shape: tuple[int, ...], expected: tuple[int, ...]) -> str:

@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Which rows a batch was drawn from, and how likely each was.
+    """Which rows a batch was drawn from and, if drawn by priority, how likely each was.
 
     `row` is a 64-bit id, counted per stream and never reused: int64[batch] on the host,
     uint32[batch, 2] (high word, low word) on a device, where JAX has no int64.
@@ -70,7 +70,7 @@ class Draw(NamedTuple):
 
     stream: Array
     row: Array
-    probability: Array
+    probability: Array = None  # None unless drawn by priority
 
     def ids(self) -> np.ndarray:
         """Row ids as int64[batch], whichever placement drew them: `batch.draw.ids()`."""
@@ -103,7 +103,9 @@ class Batch(NamedTuple):
     extras: Mapping[str, Array]
 
 
-def host_batch(spec: Spec, stack: int, number: int, out: Batch | None = None) -> Batch:
+def host_batch(
+    spec: Spec, stack: int, number: int, out: Batch | None = None, ranked: bool = False
+) -> Batch:
     """NumPy arrays for a batch of `number`, not yet filled; or `out`, if it is one of that size."""
     if out is not None:
         if not isinstance(out, Batch) or len(out.reward) != number:
@@ -134,25 +136,33 @@ def host_batch(spec: Spec, stack: int, number: int, out: Batch | None = None) ->
         steps=plain("int32"),
         mask=plain("bool"),
         weight=plain("float32"),
-        draw=Draw(plain("int32"), plain("int64"), plain("float32")),
+        draw=Draw(plain("int32"), plain("int64"), plain("float32") if ranked else None),
         extras={name: empty(field) for name, field in spec.extras.items()},
     )
 
 
 def leaf(tree: Tree, path: str) -> Array:
-    """The leaf at a path such as `obs/image` of an observation."""
-    for key in path.split("/")[1:]:
-        tree = tree[key]
-    return tree
+    """The leaf at a path such as `obs/image` of an observation; keys may hold slashes too."""
+    if not isinstance(tree, Mapping):
+        return tree
+    return dict(walk(tree, "obs"))[path]
 
 
-def next_flags(flags: Array, terminated: Array, truncated: Array) -> Array:
+def leaves(tree: Tree) -> list[Array]:
+    """The leaves of an observation, in the order of `walk`."""
+    return [leaf for _, leaf in walk(tree, "")] if isinstance(tree, Mapping) else [tree]
+
+
+def next_flags(flags: Array, terminated: Array, truncated: Array, same_step: bool = False) -> Array:
     """Flags of the rows that follow, under next-step autoreset: uint8[...], NumPy or JAX.
 
     An ended row is followed by its border row, a border row by the first row of an episode.
-    `flags = next_flags(flags, terminated, truncated)` after every step.
+    `flags = next_flags(flags, terminated, truncated)` after every step. With `same_step`, for envs
+    that reset at once, by the first row of an episode: `add(rows, final_obs=...)` makes the border.
     """
     ended = (terminated | truncated) & ((flags & BORDER) == 0)
+    if same_step:
+        return ended.astype(np.uint8) * np.uint8(FIRST)
     first = ((flags & BORDER) != 0).astype(np.uint8) * np.uint8(FIRST)
     return first + ended.astype(np.uint8) * np.uint8(BORDER)
 
@@ -196,7 +206,8 @@ def breaks(before: Array, after: Array) -> Array:
 def border_row(spec: Spec, final_obs: Tree, extras: Mapping[str, Array] | None = None) -> Rows:
     """The single row that closes an episode of one env: its final observation, no step.
 
-    For envs that reset at once: `pond.add(border_row(spec, final_obs), env=3)`.
+    `pond.add(border_row(spec, final_obs), env=3)`; for vector envs that reset at once rather
+    `pond.add(rows, final_obs=...)`.
     """
     zero_extras = {name: np.zeros(f.shape, f.dtype) for name, f in spec.extras.items()}
     return Rows(

@@ -39,23 +39,32 @@ class Random(Protocol):
         """0 ... number - 1 in random order."""
         ...
 
+    def stratum(self, stratum: Array, length: Array) -> Array:
+        """Places[batch] in [0, length), each in its own one of `batch` equal parts of that span.
+
+        `stratum` is a permutation of 0 ... batch - 1. Where `batch` is a multiple of `length`, no
+        part reaches into two places.
+        """
+        ...
+
 
 class Eligible(NamedTuple):
     """Starts that are old enough: `count` per stream, one number when all streams are in lockstep.
 
-    Ages count from a stream's oldest such start: 0 ... count - 1, the newest last.
+    Ages count from a stream's oldest such start: 0 ... count - 1, the newest last. `interleaved`
+    is how many envs take turns within one stream: those of layout `shared`.
     """
 
     count: Array
     streams: int
+    interleaved: int = 1
 
 
 class Candidates(NamedTuple):
-    """Proposed starts [tries, batch] and how likely each was: one number if all alike."""
+    """Proposed starts [tries, batch]: the first valid one is taken."""
 
     stream: Array
     age: Array
-    probability: Array
 
 
 @dataclass(frozen=True)
@@ -73,8 +82,7 @@ class Uniform:
         _at_least_one("uniform", self.tries)
 
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
-        stream, age = _evenly(random, (tries, batch), eligible)
-        return Candidates(stream, age, _share(eligible))
+        return Candidates(*_evenly(random, (tries, batch), eligible))
 
 
 @dataclass(frozen=True)
@@ -83,27 +91,33 @@ class Stratified:
 
     A batch of B has B strata of streams and B strata of time, paired at random, and one sample
     from each. So with B >= streams every stream appears floor(B / streams) times or once more, and
-    any span of time gets its share to within one sample. Within its stratum, a valid start is
-    drawn evenly.
+    any span of time gets its share to within one sample. Where a start is not valid, another of
+    its stratum is tried, then any: a stratum may be narrower than one row.
     """
 
-    tries: int = 4
+    tries: int = 5
 
     def __post_init__(self) -> None:
         _at_least_one("stratified", self.tries)
 
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
-        xp, shape = random.xp, (tries, batch)
-        order = random.permutation(batch)
-        stream = _stratum(random, xp.arange(batch), shape, eligible.streams)
-        count = eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
-        age = _stratum(random, order, shape, count)
-        return Candidates(stream, age, _share(eligible))
+        # Both in random order, or a batch would come sorted by stream or by time.
+        of_streams, of_time = random.permutation(batch), random.permutation(batch)
+        streams: list[Array] = []
+        ages: list[Array] = []
+        for _ in range(min(tries, 2)):
+            streams.append(random.stratum(of_streams, eligible.streams))
+            ages.append(random.stratum(of_time, _count_of(eligible, streams[-1])))
+        if tries > 2:
+            others = _evenly(random, (tries - 2, batch), eligible)
+            streams.extend(others[0])
+            ages.extend(others[1])
+        return Candidates(random.xp.stack(streams), random.xp.stack(ages))
 
 
 @dataclass(frozen=True)
 class Recent:
-    """A start is half as likely for every `half_life` rows of its stream that came after it."""
+    """A start is half as likely for every `half_life` rows of its env that came after it."""
 
     half_life: float
     tries: int = 4
@@ -114,17 +128,16 @@ class Recent:
             raise BadConfig(f"recent: half_life must be a positive number, got {self.half_life}")
 
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
-        xp, shape, real = random.xp, (tries, batch), random.real
+        xp, shape = random.xp, (tries, batch)
         (stream,) = random.integers(shape, eligible.streams)
-        count = eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
-        decay = real(np.log(2.0) / self.half_life)
-        # Inverse of the cumulative sum of 2^(-back / half_life), back = 0 ... count - 1.
-        reach = -xp.expm1(-decay * xp.asarray(count, real))
-        back = xp.floor(-xp.log1p(-random.uniform(shape) * reach) / decay).astype(random.whole)
-        back = xp.clip(back, 0, xp.maximum(xp.asarray(count), 1) - 1)
-        chance = -np.expm1(-decay) * xp.exp(-decay * back.astype(real))
-        chance = chance / xp.maximum(reach, real(1e-30)) / real(eligible.streams)
-        return Candidates(stream, count - 1 - back, chance.astype(np.float32))
+        count = _count_of(eligible, stream)
+        decay = np.log(2.0) / (self.half_life * eligible.interleaved)
+        # A block of rows first, then a row within it: one uniform float32 has 2^23 values, too few
+        # to tell the rows of a large ring apart.
+        block = _decaying(random, shape, decay, count, _BLOCK)
+        rest = xp.minimum(count - block * _BLOCK, _BLOCK)
+        back = block * _BLOCK + _decaying(random, shape, decay, rest, 1)
+        return Candidates(stream, count - 1 - back)
 
 
 @dataclass(frozen=True)
@@ -176,7 +189,7 @@ def uniform(tries: int = 4) -> Uniform:
     return Uniform(tries)
 
 
-def stratified(tries: int = 4) -> Stratified:
+def stratified(tries: int = 5) -> Stratified:
     """Every batch spreads evenly over envs and time: `Pond(spec, 1000, sampler=stratified())`."""
     return Stratified(tries)
 
@@ -209,18 +222,24 @@ def _evenly(random: Random, shape: tuple[int, ...], eligible: Eligible) -> tuple
     return stream, flat - (ends[stream] - count[stream])
 
 
-def _stratum(random: Random, stratum: Array, shape: tuple[int, int], length: Array) -> Array:
-    """Places [tries, batch] in [0, length), from stratum k of `batch` equal parts of it."""
+def _count_of(eligible: Eligible, stream: Array) -> Array:
+    """Starts that are old enough in these streams."""
+    return eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
+
+
+_BLOCK = 1 << 15
+
+
+def _decaying(
+    random: Random, shape: tuple[int, ...], decay: float, count: Array, width: int
+) -> Array:
+    """Which part of `width` rows a row lies in, of `count` rows that weigh exp(-decay * row)."""
     xp, real = random.xp, random.real
-    place = (stratum.astype(real) + random.uniform(shape)) * (length / real(shape[1]))
-    return xp.clip(place.astype(random.whole), 0, xp.maximum(xp.asarray(length), 1) - 1)
-
-
-def _share(eligible: Eligible) -> Array:
-    """One of all starts that are old enough; 1 if there is none."""
-    count = eligible.count
-    total = count.sum() if np.ndim(count) else count * eligible.streams
-    return np.float32(1) / (total + (total == 0))
+    # The inverse of the cumulative sum of the weights.
+    reach = -xp.expm1(real(-decay) * xp.asarray(count, real))
+    part = -xp.log1p(-random.uniform(shape) * reach) / real(decay * width)
+    most = xp.maximum(-(-xp.asarray(count) // width), 1) - 1
+    return xp.clip(xp.floor(part).astype(random.whole), 0, most)
 
 
 def _at_least_one(name: str, tries: int) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import ceil, floor, inf
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,16 @@ import numpy as np
 from .errors import BadConfig, SpecMismatch
 
 _KINDS = {"b": "bool", "i": "an integer", "u": "an integer", "f": "a float"}
+_EXACT = 2**53 - 1  # beyond it a float64 does not tell whole numbers apart
 RESERVED = ("obs", "action", "reward", "terminated", "truncated", "flags")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # bounds may be arrays, which have no single truth
 class Field:
     """One value of a row: dtype, shape, inclusive bounds; `binary` values are stored as bits.
 
-    Bounds are scalars or arrays of the field's shape. `Field("uint8", (84, 84))`.
+    Bounds are scalars or arrays of the field's shape. NaN is refused unless `allow_nan`; an
+    infinity is a value like any other. `Field("uint8", (84, 84))`.
     """
 
     dtype: Any
@@ -28,6 +31,7 @@ class Field:
     low: Any = None
     high: Any = None
     binary: bool = False
+    allow_nan: bool = False
 
     def __post_init__(self) -> None:
         dtype = np.dtype(self.dtype)
@@ -48,7 +52,12 @@ class Field:
     def _bound(self, name: str, value: Any) -> Any:
         if value is None:
             return None
-        bound = np.asarray(value, np.float64)
+        given = np.asarray(value)
+        bound = np.asarray(given, np.float64)
+        if np.isnan(bound).any():
+            raise BadConfig(f"Field: {name} is not a number; leave it out where nothing bounds")
+        if given.dtype.kind in "iu" and (np.abs(bound) > _EXACT).any():
+            bound = given  # what a float64 cannot tell apart stays whole
         if bound.ndim and bound.shape != self.shape:
             raise BadConfig(
                 f"Field: {name} has shape {bound.shape}, the field {self.shape}; "
@@ -57,11 +66,19 @@ class Field:
         if bound.ndim and np.all(bound == bound.flat[0]):
             bound = bound.flat[0]  # one number checks faster and reads better
         if bound.ndim == 0:
-            bound = float(bound)
+            bound = bound.item()
             edge = np.iinfo(self.dtype) if self.dtype.kind in "iu" else None
             if np.isinf(bound) or (edge and bound == (edge.min if name == "low" else edge.max)):
                 return None  # a bound that the dtype itself implies
         return bound
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Field):
+            return NotImplemented
+        return self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape, self.binary))
 
     @property
     def size(self) -> int:
@@ -92,15 +109,19 @@ class Field:
         return (kind == "f" and dtype.kind in "fiu") or (kind in "iu" and dtype.kind in "iu")
 
     def limits(self, dtype: np.dtype) -> tuple[Any, Any]:
-        """The bounds that values of `dtype` must be checked against; None where none is needed."""
-        low, high = self.low, self.high
+        """The bounds that values of `dtype` must be checked against; None where none is needed.
+
+        A float is compared as it will be stored, in the field's dtype, so bounds are rounded to it
+        as values are. An integer is compared as it came: bounds are whole and lie within `dtype`,
+        so that neither side is ever converted. Where no value of `dtype` fits, low is above high.
+        """
         if self.binary:
-            low, high = (None, None) if dtype.kind == "b" else (0, 1)
-        elif self.dtype.kind in "iu" and dtype != self.dtype:
-            edge = np.iinfo(self.dtype)
-            low = edge.min if low is None else low
-            high = edge.max if high is None else high
-        return low, high
+            return (None, None) if dtype.kind == "b" else (dtype.type(0), dtype.type(1))
+        if self.dtype.kind == "f":
+            return _rounded(self.low, self.dtype), _rounded(self.high, self.dtype)
+        if dtype.kind not in "iu":
+            return None, None
+        return _whole(self.low, self.high, self.dtype, dtype)
 
     def describe(self) -> str:
         """Short form used in messages, such as `uint8 (84, 84)`."""
@@ -109,20 +130,48 @@ class Field:
     def to_json(self) -> dict[str, Any]:
         """A plain description; equal fields give equal descriptions."""
         plain = [None if b is None else np.asarray(b).tolist() for b in (self.low, self.high)]
-        return {
+        described = {
             "dtype": self.dtype.newbyteorder("<").str,
             "shape": list(self.shape),
             "low": plain[0],
             "high": plain[1],
             "binary": self.binary,
         }
+        # Only where it is set: files and fingerprints of other fields stay what they were.
+        return described | ({"allow_nan": True} if self.allow_nan else {})
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> Field:
         """The field that `to_json` described."""
-        return Field(
-            plain["dtype"], tuple(plain["shape"]), plain["low"], plain["high"], plain["binary"]
-        )
+        bounds = plain["low"], plain["high"]
+        nan = plain.get("allow_nan", False)
+        return Field(plain["dtype"], tuple(plain["shape"]), *bounds, plain["binary"], nan)
+
+
+def _rounded(bound: Any, dtype: np.dtype) -> Any:
+    """A bound of floats as values are stored: what rounds to it must fit."""
+    if bound is None:
+        return None
+    with np.errstate(over="ignore"):  # beyond the dtype: infinite, so nothing is out of bounds
+        return np.asarray(bound).astype(dtype)[()]
+
+
+def _whole(low: Any, high: Any, field: np.dtype, dtype: np.dtype) -> tuple[Any, Any]:
+    """Bounds of integers of `dtype` for a field, in `dtype`: a None is what it implies itself."""
+    mine, edge = np.iinfo(field), np.iinfo(dtype)
+    low, high = (mine.min if low is None else low), (mine.max if high is None else high)
+    low, high = np.broadcast_arrays(*(np.asarray(bound, object) for bound in (low, high)))
+    pairs: list[tuple[int, int]] = []
+    for one, other in zip(low.ravel(), high.ravel(), strict=True):
+        least = max(mine.min, edge.min) if one == -inf else max(ceil(one), edge.min)
+        most = min(mine.max, edge.max) if other == inf else min(floor(other), edge.max)
+        fits = least <= edge.max and most >= edge.min
+        pairs.append((least, most) if fits else (edge.max, edge.min))
+    lows, highs = np.array(pairs, dtype).T
+    return (
+        None if (lows == edge.min).all() else lows.reshape(low.shape)[()],
+        None if (highs == edge.max).all() else highs.reshape(high.shape)[()],
+    )
 
 
 Tree = Field | Mapping[str, Any]
@@ -146,8 +195,16 @@ class Spec:
                 raise BadConfig(f"Spec: an extra may not be called {name!r}; choose another name")
         if "life_lost" in self.extras and self.extras["life_lost"] != Field("bool"):
             raise BadConfig('Spec: the extra life_lost must be Field("bool"), one flag per row')
-        if not list(walk(self.obs, "obs")):
+        _check_keys(self.obs, "obs")
+        paths = [path for path, _ in walk(self.obs, "obs")]
+        if not paths:
             raise BadConfig("Spec: obs holds no field; give a Field or a dict of Fields")
+        twice = {path for path in paths if paths.count(path) > 1}
+        if twice:
+            raise BadConfig(
+                f"Spec: two fields of obs have the path {sorted(twice)}, one by a key with '/' and "
+                "one by nested dicts; rename one of them"
+            )
 
     @property
     def columns(self) -> dict[str, Field]:
@@ -233,6 +290,19 @@ def walk(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from walk(tree[key], f"{path}/{key}")
     else:
         yield path, tree
+
+
+def _check_keys(tree: Any, path: str) -> None:
+    if isinstance(tree, Field):
+        return
+    if not isinstance(tree, Mapping):
+        raise BadConfig(
+            f"Spec: {path} is a {type(tree).__name__}; give a Field or a dict of Fields"
+        )
+    for key, value in tree.items():
+        if not isinstance(key, str):
+            raise BadConfig(f"Spec: {path} has the key {key!r}; keys are strings, so use '{key}'")
+        _check_keys(value, f"{path}/{key}")
 
 
 def _build(tree: Tree, path: str, columns: Mapping[str, Any]) -> Any:

@@ -9,6 +9,7 @@ import difflib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +20,10 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ..errors import BadConfig
+from ..errors import BadConfig, MillpondError
 from ..lake.repair import repair_lake
 from ..lake.survey import survey_lake
-from ..lake.verify import verify_lake
+from ..lake.verify import Verified, verify_lake
 from ._lake_text import (
     repaired_json,
     show_repaired,
@@ -53,7 +54,8 @@ class Info:
 class Verify:
     """Check every byte that a committed row depends on. Changes nothing.
 
-    Works while the Lake is being written. Exit code 0: all is what was written; 1: there is damage.
+    Works while the Lake is being written. Exit code 0: all is what was written; 1: there is damage;
+    3: it could not be verified.
     """
 
     path: _Folder
@@ -78,6 +80,7 @@ class Repair:
     """Print one JSON object and nothing else."""
 
 
+_NOT_VERIFIED = 3
 _COMMANDS = {"info": Info, "verify": Verify, "repair": Repair}
 
 
@@ -108,13 +111,26 @@ def main(args: Sequence[str]) -> int:
         return 0
     if isinstance(asked, Verify):
         with _bar("verifying", asked.json) as progress:
-            verified = verify_lake(asked.path, progress, _threads())
+            verified = _verified(asked.path, progress)
+        if verified is None:
+            return _NOT_VERIFIED
         _print(verified_json(verified)) if asked.json else show_verified(verified, console)
         return 0 if verified.clean else 1
     with _bar("verifying", asked.json) as progress:
         repaired = repair_lake(asked.path, asked.dry_run, None, progress, _threads())
     _print(repaired_json(repaired)) if asked.json else show_repaired(repaired, console)
     return 0
+
+
+def _verified(path: Path, progress: Callable[[int, int], None] | None) -> Verified | None:
+    """What verify found; None if it could not look, which must not pass for damage."""
+    try:
+        return verify_lake(path, progress, _threads())
+    except MillpondError as error:
+        print(f"millpond lake: not verified: {error}", file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+    return None
 
 
 def _check_folder(path: Path) -> None:

@@ -313,6 +313,11 @@ class ClusterCrew:
         """The whole state of every actor and every policy, at one cycle."""
         self._meet()
         actors = self._ask("actor", "export")
+        # An actor that came back and has not acted yet is exported as one that begins, so the cut
+        # before its rows must be in what the learners and shards export.
+        for (role, index), member in sorted(self.members.items()):
+            if role == "actor" and member.incarnation and member.begun >= self.cycle:
+                self._ask("learner", "cut", index)
         learners = [policy for some in self._ask("learner", "export") for policy in some]
         return actors, learners
 

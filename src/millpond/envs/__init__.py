@@ -4,6 +4,7 @@ from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
 from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
 from .gym import GymEnv
+from .gym_rows import GymRows
 from .hosted import HostedVector
 from .minatar import MinAtar
 from .registry import env_names, make_env
@@ -21,6 +22,7 @@ __all__ = [
     "GridGymnasium",
     "GridPettingZoo",
     "GymEnv",
+    "GymRows",
     "HostEnv",
     "HostVector",
     "HostedVector",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadConfig, NotEnoughData
+from ..errors import BadConfig, NotEnoughData, SpecMismatch
 from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, host_batch
 from ..samplers import Eligible, Prioritized, Random, Sampler, Stratified, uniform
 from ..window import Window
@@ -50,6 +50,7 @@ class Batches:
         window.fits(reader.info.spec, reader.info.slots)
         self.reader, self.window = reader, window
         self._observations = Observations(reader, window, threads)
+        self._accepted: Batch | None = None  # the last `out` that fitted
         self.reach = np.arange(-window.before, window.n_step + 1)
 
     def sample(self, random: Random, number: int, sampler: Sampler, out: Batch | None) -> Batch:
@@ -77,7 +78,6 @@ class Batches:
         bound = isinstance(sampler, Stratified)  # to redraw, a sample stays in its stratum
         tries = sampler.tries if bound else 1
         drawn = sampler.propose(random, tries, number, eligible)
-        draw.probability[:] = drawn.probability
 
         def judge(stream: np.ndarray, age: np.ndarray, to: Any) -> Found:
             piece, at = index.locate(which[stream], age)
@@ -95,7 +95,6 @@ class Batches:
                 other = uniform() if bound else sampler
                 again = other.propose(random, 1, len(bad), eligible)
                 stream, age = again.stream[0], again.age[0]
-                draw.probability[bad] = again.probability
             found.replace(bad, judge(stream, age, bad))
         bad = np.flatnonzero(~found.verdict.valid)
         if len(bad):
@@ -128,10 +127,17 @@ class Batches:
         found, index = Found(self, piece, at), self.reader.index
         batch = self._buffers(len(piece), None)
         batch.draw.stream[:], batch.draw.row[:] = index.stream[piece], index.first[piece] + at
-        batch.draw.probability.fill(0)
         self.assemble(found, batch)
         batch.mask[:] = found.verdict.valid
         batch.weight.fill(1)
+        return batch
+
+    def none(self, stream: np.ndarray, row: np.ndarray) -> Batch:
+        """A batch of which everything is masked, as nothing is stored."""
+        batch = self._buffers(len(stream), None)
+        for array in _arrays(batch):
+            array.fill(0)
+        batch.draw.stream[:], batch.draw.row[:] = stream, row
         return batch
 
     def fetch(self, path: str, slots: np.ndarray) -> np.ndarray:
@@ -144,7 +150,28 @@ class Batches:
         return piece, rows - index.begin[piece]
 
     def _buffers(self, number: int, out: Batch | None) -> Batch:
-        return host_batch(self.reader.info.spec, self.window.stack, number, out)
+        batch = host_batch(self.reader.info.spec, self.window.stack, number, out)
+        if out is not None and out is not self._accepted:
+            self._check_out(out, number)
+            self._accepted = out
+        return batch
+
+    def _check_out(self, out: Batch, number: int) -> None:
+        """Raise SpecMismatch unless its arrays are those of a batch of this window."""
+        wanted = _arrays(host_batch(self.reader.info.spec, self.window.stack, number))
+        given = _arrays(out)
+        for ours, theirs in zip(wanted, given, strict=False):
+            fits = isinstance(theirs, np.ndarray) and theirs.flags.c_contiguous
+            if not fits or not theirs.flags.writeable or len(given) != len(wanted):
+                break
+            if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+                break
+        else:
+            return
+        raise SpecMismatch(
+            f"sample: out must be a batch of this Lake with {self.window}, in NumPy arrays that "
+            "can be written to; pass what an earlier sample with the same window returned"
+        )
 
     def _too_little(self, number: int) -> NotEnoughData:
         return NotEnoughData(
@@ -170,3 +197,12 @@ class Batches:
         batch.steps[:] = verdict.steps
         for path in columns.obs:
             self._observations.fill(found.slots, verdict, path, batch)
+
+
+def _arrays(tree: Any) -> list[Any]:
+    """The arrays of a batch, in order."""
+    if isinstance(tree, dict):
+        return [array for key in sorted(tree) for array in _arrays(tree[key])]
+    if isinstance(tree, tuple):
+        return [array for part in tree for array in _arrays(part)]
+    return [] if tree is None else [tree]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -185,6 +186,9 @@ def _scratch(size: int) -> tuple[memoryview, int]:
 @functools.cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "lake-decoder")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of these threads
 
 
 class Codecs:

@@ -45,6 +45,8 @@ class Examined:
     damaged_rows: int = 0
     blocks: list[Block] = field(default_factory=list[Block])  # an open one's, verified
     codecs: dict[str, Codec] = field(default_factory=dict[str, Codec])  # a sealed one's
+    promised: bool = True  # False: an open one of which a power loss may have taken anything
+    gap: Damage | None = None  # rows before it that nobody has set aside
 
 
 class Chain:

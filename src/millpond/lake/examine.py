@@ -21,6 +21,7 @@ from .dictionaries import Dictionaries
 from .examine_open import examine_open
 from .files import PAGE
 from .manifest import GroupInfo, LakeInfo
+from .mark import mark_of
 from .recovery import read_journal
 from .sealed_file import SealedFile, runs, undecodable
 from .segment import OPEN, SEALED, Meta, path_of, read_meta
@@ -44,8 +45,10 @@ def examine(
         size = os.fstat(fd).st_blocks * 512
         none = np.zeros(group.streams, np.int64)
         found = Examined(path, group, number, kind, size, None, none, none.copy())
-        journal = b"" if kind == SEALED else read_journal(path_of(folder, number, ".journal"))
-        if kind == OPEN and not journal:
+        mark = mark_of(fd) if kind == OPEN else None  # before the journal, which has more
+        found.promised = kind == SEALED or (mark is not None and mark.promised > 0)
+        journal = b"" if kind == SEALED else _journal(path_of(folder, number, ".journal"))
+        if kind == OPEN and not journal and (mark is None or not mark.promised):
             return found  # nothing in it was ever committed
         try:
             meta = read_meta(fd, path, columns, info, group)
@@ -61,10 +64,20 @@ def examine(
                 file = SealedFile(fd, path, meta, columns)
                 _Sealed(found, file, columns, shelf, threads).run(chain)
             else:
-                examine_open(found, journal, meta, columns, chain)
+                examine_open(found, mark, journal, meta, columns, chain)
         return found
     finally:
         os.close(fd)
+
+
+def _journal(path: Path) -> bytes:
+    """A journal's bytes; none, if there is no such file."""
+    try:
+        return read_journal(path)
+    except FileNotFoundError:
+        if path.with_suffix(".open").exists():
+            return b""
+        raise  # sealed or dropped in this very moment
 
 
 def _belongs(meta: Meta, chain: Chain) -> None:

@@ -7,16 +7,34 @@ import numpy as np
 from .columns import RECORD, Columns
 from .damage import Chain, Damage, Examined, say_broken
 from .journal import Block, later, unfinished, unpack
-from .open_segment import rows_sum, seed_of
+from .mark import AT, SIZE, Mark, mark_is_damaged, promised
+from .open_segment import rows_sum, seed_of, verified
 from .seal import mapped_rows
 from .segment import Meta
 
 
 def examine_open(
-    found: Examined, journal: bytes, meta: Meta, columns: Columns, chain: Chain
+    found: Examined,
+    mark: Mark | None,
+    journal: bytes,
+    meta: Meta,
+    columns: Columns,
+    chain: Chain,
 ) -> None:
     """Fill in what the journal commits and how many records of it, from the first, hold."""
     seed, none = seed_of(meta), np.zeros(meta.streams, np.int64)
+    rows = mapped_rows(found.path, meta, columns)
+    slots = meta.columns[RECORD].data.size // columns.all[0].width
+    data = {column.name: rows(column.name, 0, slots) for column in columns.all}
+    if mark is not None:
+        # Behind what is promised and behind what holds, nothing was ever committed.
+        held = verified(journal, meta, columns, data)
+        promise = promised(mark, journal, meta, seed)
+        journal = journal[: max(promise, held[-1].bytes_to_here if held else 0)]
+        say_short(found, len(journal), promise)
+    elif mark_is_damaged(found.path):
+        what = "the mark that says how much is committed: checksum differs"
+        found.damages.append(Damage(found.path, AT, AT + SIZE, what, 0))
     prefix = unpack(journal, meta.number, meta.streams, seed)
     end = prefix[-1].bytes_to_here if prefix else 0
     behind = later(journal, meta.number, meta.streams, seed, end)
@@ -24,9 +42,6 @@ def examine_open(
     commits = [block.end for block in claimed if block.commit and (block.end <= meta.length).all()]
     found.count = np.maximum.reduce([none, *commits])
 
-    rows = mapped_rows(found.path, meta, columns)
-    slots = meta.columns[RECORD].data.size // columns.all[0].width
-    data = {column.name: rows(column.name, 0, slots) for column in columns.all}
     time = np.arange(meta.length)
     bad = np.zeros((meta.streams, meta.length), bool)
 
@@ -60,6 +75,14 @@ def examine_open(
         keep = _last_commit(found.blocks, none)
     found.keep = keep
     found.damaged_rows = int(bad.sum())
+
+
+def say_short(found: Examined, there: int, promise: int) -> None:
+    """Report a journal that ends before the last commit that its segment is marked with."""
+    if there < promise:
+        path = found.path.with_suffix(".journal")
+        what = "committed records: gone from the journal's end"
+        found.damages.append(Damage(path, there, promise, what, None))
 
 
 def _pairs(begin: np.ndarray, blocks: list[Block]) -> list[tuple[np.ndarray, Block]]:

@@ -83,11 +83,25 @@ def said_plainly(doing: str, path: Path, again: bool = True) -> Generator[None]:
         if again and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise LakeFull(
                 f"{path}: the disk is full while {doing}; everything committed is safe. "
-                "Free space (or lower the Lake's capacity) and call again"
+                "Free space and call again"
             ) from error
         raise LakeFailed(
             f"{path}: {doing} failed: {os.strerror(error.errno or 0)}; everything committed "
             "is kept. Look at the disk, then open the writer again: it recovers"
+        ) from error
+
+
+@contextmanager
+def read_plainly(path: Path) -> Generator[None]:
+    """The same for reading. A file that is not there is the caller's matter."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise LakeFailed(
+            f"{error.filename or path}: reading failed: {os.strerror(error.errno or 0)}; nothing "
+            "was changed. See to permissions, the limit on open files (ulimit -n) and the disk"
         ) from error
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import SpecMismatch
 from ..rows import CONTEXT, CUT, Rows
 from .codec import check_within
 from .columns import LOST, Columns
@@ -64,6 +65,8 @@ class Gather:
         `out` may hold uint8[n, length, width] per observation path, to be filled in place.
         """
         reader, columns, lead = self.reader, self.reader.columns, (len(stream), length)
+        if out is not None:
+            self._check_out(out, lead)
         piece, at = reader.index.find(stream, anchor)
         run, begin, slot, rows = reader.index.stretches(piece, at + (start - anchor), length)
         row = run * length + begin
@@ -75,6 +78,20 @@ class Gather:
             for path in columns.obs
         }
         return Found(row, slot, rows, slots, reader.records(slots).reshape(lead), raw)
+
+    def _check_out(self, out: Mapping[str, np.ndarray], lead: tuple[int, int]) -> None:
+        for path in self.reader.columns.obs:
+            wanted, given = (*lead, self._widths[path]), out.get(path)
+            if not isinstance(given, np.ndarray):
+                got = type(given).__name__
+            elif (given.shape, given.dtype) != (wanted, np.uint8) or not given.flags.carray:
+                got = f"{given.dtype} {given.shape}"
+            else:
+                continue
+            raise SpecMismatch(
+                f"gather: out['{path}'] must be an array uint8 {wanted} that lies side by side "
+                f"and can be written to, got {got}"
+            )
 
     def move(self, found: Found) -> Rows:
         """The rows, whole. Their segments must stay mapped meanwhile."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadConfig, LakeRefused
 from .files import Files, said_plainly
+from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo, check_group_name, load_groups, save_group
 from .recovery import numbers
-from .writer import take_lock
+
+PATIENCE = 60.0  # seconds to wait while other processes make groups, or the Lake itself
 
 
 def group_for(files: Files, folder: Path, info: LakeInfo, name: Any, streams: Any) -> GroupInfo:
@@ -22,15 +23,12 @@ def group_for(files: Files, folder: Path, info: LakeInfo, name: Any, streams: An
         )
     known = _known(folder, info, name)
     if name not in known:
-        lock = take_lock(folder / "lock", "making a group")
-        try:
+        with take_lock(folder / "lock", "making a group", PATIENCE):
             known = _known(folder, info, name)
             if name not in known:
                 base = sum(group.streams for group in known.values())
                 known[name] = GroupInfo(name, len(known), streams, base)
                 _make(files, folder / "groups" / name, known[name])
-        finally:
-            os.close(lock)
     if known[name].streams != streams:
         raise LakeRefused(
             f"Lake: group '{name}' has {known[name].streams} streams, asked for {streams}; "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,20 +15,22 @@ from ..errors import BadConfig, BadState, LakeFailed, LakeRefused, RowsGone
 from ..host_random import HostRandom
 from ..rows import CUT, Batch, Rows
 from ..samplers import Sampler, uniform
-from ..spec import Spec
+from ..spec import Field, Spec
 from ..window import Window
 from .batches import Batches
 from .columns import LOST, Columns
-from .files import Files, said_plainly
-from .gather import Gather
+from .create import create
+from .files import Files, read_plainly, said_plainly
+from .forks import watch
+from .gather import Found, Gather
 from .groups import group_for
 from .manifest import (
     Capacity,
     LakeInfo,
     check_lake,
+    check_same,
     load_lake,
     rows_per_segment,
-    save_lake,
 )
 from .reader import Reader
 from .segment import SEALED
@@ -35,6 +38,7 @@ from .shuffle import Shuffle
 from .writer import Writer
 
 _LOOK = 1 << 16  # rows judged at a time when iterating
+_STILL = 10.0  # seconds for which a fork waits for the calls of other threads
 _PATIENCE = 600.0  # seconds after which threads that wait for each other raise an error
 
 
@@ -80,12 +84,16 @@ class Lake:
 
     A reader sees the rows that were committed when it last looked, until `refresh`; evicted ones
     stay readable until then. Row ids are counted per stream and never reused.
+
+    A copy, and a Lake sent to a process that is spawned, is opened again where it is used.
     """
 
     def __init__(self, path: str | Path, mode: str, files: Files | None = None) -> None:
-        self.path, self.mode = Path(path), mode
+        # The folder as it is now, wherever this process or a link moves to later.
+        self.path, self.mode = Path(path).resolve(), mode
         self._files = files or Files()
-        self.info = load_lake(self.path)
+        with read_plainly(self.path):
+            self.info = load_lake(self.path)
         self.spec = self.info.spec
         self._reader: Reader | None = None
         self._batches: dict[tuple[Window, int], Batches] = {}
@@ -94,6 +102,8 @@ class Lake:
         # gather() copies without that lock: refresh() waits for its end, new ones for refresh()'s.
         self._moving = self._refreshing = 0
         self._changed = threading.Condition(self._using)
+        self._still = False
+        watch(self)
 
     @staticmethod
     def create(
@@ -117,19 +127,7 @@ class Lake:
         info = LakeInfo(spec, limit, groups, slots)
         check_lake(info, columns)
         with said_plainly("creating a Lake", folder):
-            if folder.exists() and not _free(folder):
-                raise LakeRefused(
-                    f"{folder}: not empty, so no Lake is created over it; "
-                    "open it with Lake.open, or choose another folder"
-                )
-            wanted = [folder / "groups", folder, *folder.parents]
-            missing = [path for path in reversed(wanted) if not path.exists()]
-            for path in missing:
-                files.make_folder(path)
-            files.sync_folder(folder)  # lake.json says that all the rest is there
-            save_lake(files, folder, info)
-            for path in {folder, *missing}:
-                files.sync_folder(path.parent)
+            create(files, folder, info)
         return Lake(folder, "a", files)
 
     @staticmethod
@@ -155,10 +153,10 @@ class Lake:
         """
         if self.mode != "a":
             raise BadConfig("Lake: opened to read only; use Lake.open(path, mode='a') to write")
-        info = group_for(self._files, self.path, self.info, group, streams)
-        return Writer(
-            self._files, self.path / "groups" / group, self.info, info, continues, threads
-        )
+        with said_plainly("opening a writer", self.path):
+            info = group_for(self._files, self.path, self.info, group, streams)
+            folder = self.path / "groups" / group
+            return Writer(self._files, folder, self.info, info, continues, threads)
 
     @property
     def reader(self) -> Reader:
@@ -234,9 +232,13 @@ class Lake:
 
         Pass the last batch as `out` to reuse its arrays.
         """
+        _at_least("sample: batch", batch, 1)
         with self._using:
             batches = self._of(window or Window(), threads)
-            return batches.sample(HostRandom(rng), batch, sampler or uniform(), out)
+            try:
+                return batches.sample(HostRandom(rng), batch, sampler or uniform(), out)
+            finally:
+                batches.reader.check_maps()
 
     def iterate(
         self,
@@ -251,6 +253,8 @@ class Lake:
 
         Sees the rows that are committed when it begins; a refresh() meanwhile is an error.
         """
+        _at_least("iterate: batch", batch, 1)
+        _at_least("iterate: epochs", epochs, 0)
         batches, index = self._of(window or Window(), threads), self.reader.index
 
         def same() -> None:
@@ -268,12 +272,14 @@ class Lake:
                 rows = rows if order is None else order(rows)
                 with self._using:
                     same()
-                    left = np.append(left, rows[batches.found(rows).verdict.valid])
+                    with self._whole():
+                        left = np.append(left, rows[batches.found(rows).verdict.valid])
                 last = start + _LOOK >= index.total
                 while len(left) >= batch or (last and len(left)):
                     with self._using:
                         same()
-                        found = batches.batch_of(left[:batch])
+                        with self._whole():
+                            found = batches.batch_of(left[:batch])
                     yield found  # without the lock: whoever has the batch takes their time
                     left = left[batch:]
 
@@ -282,7 +288,7 @@ class Lake:
 
         A cut between sessions appears as the flag CUT on the row before it.
         """
-        with self._using:
+        with self._using, self._whole():
             batches = self._of(Window(), 1)
             index = self.reader.index
             if not 0 <= stream < index.streams or not 0 <= start <= stop:
@@ -290,10 +296,12 @@ class Lake:
                     f"Lake.read: stream must lie in [0, {index.streams - 1}] and 0 <= start <= "
                     f"stop, got stream {stream}, rows {start} to {stop}"
                 )
-            ids = np.arange(start, stop + 1)
+            held = self.streams[stream]
+            inside = start == stop or held.first <= start < stop <= held.stop
+            # Before anything of that size is made.
+            ids = np.arange(start, stop + 1) if inside else np.zeros(0, np.int64)
             piece, at = index.find(np.full(len(ids), stream), ids)
-            if (at[:-1] < 0).any():
-                held = self.streams[stream]
+            if not inside or (at[:-1] < 0).any():
                 raise RowsGone(
                     f"Lake.read: rows {start} to {stop - 1} of stream {stream} are not all stored; "
                     f"it holds {held.first} to {held.stop - 1}: older ones were evicted, newer "
@@ -309,10 +317,17 @@ class Lake:
 
     def take(self, stream: Any, row: Any, window: Window | None = None) -> Batch:
         """The transitions that start at row ids[batch] of streams[batch]; others are masked."""
-        with self._using:
+        with self._using, self._whole():
             batches = self._of(window or Window(), 1)
             stream, row = np.asarray(stream, np.int64), np.asarray(row, np.int64)
+            if stream.ndim != 1 or stream.shape != row.shape:
+                raise BadConfig(
+                    "Lake.take: streams and row ids must be two lists of the same length, got "
+                    f"shapes {stream.shape} and {row.shape}"
+                )
             piece, at = self.reader.index.find(stream, row)
+            if not self.reader.index.total:
+                return batches.none(stream, row)
             batch = batches.take(piece, np.maximum(at, 0))
             batch.draw.stream[:], batch.draw.row[:] = stream, row
             batch.mask[at < 0] = False
@@ -334,26 +349,78 @@ class Lake:
         are zeros with the flags CONTEXT and CUT. `packed`: binary observations as bytes, for
         `pond.packed`. This is what fills Ponds; several threads may call it at once.
         """
-        with self._using:
-            self._wait(lambda: not self._refreshing)
-            stream, start = np.asarray(stream, np.int64), np.asarray(start, np.int64)
-            anchor = start if anchor is None else np.asarray(anchor, np.int64)
-            if (self.reader.index.find(stream, anchor)[1] < 0).any():
-                raise RowsGone(
-                    "Lake.gather: a row that was asked for is not stored; it was evicted, or not "
-                    "committed when last refreshed"
-                )
-            if (threads, packed) not in self._gathers:
-                self._gathers[threads, packed] = Gather(self.reader, threads, packed)
-            gather = self._gathers[threads, packed]
-            found = gather.find(stream, start, length, anchor, out)
-            self._moving += 1
+        moving = False
         try:
+            with self._using:
+                self._wait(lambda: not self._refreshing)
+                gather, found = self._find(stream, start, length, anchor, out, threads, packed)
+                self._moving += 1
+                moving = True  # without a call between: refresh() waits until it is counted back
             return gather.move(found)
         finally:
-            with self._using:
-                self._moving -= 1
-                self._changed.notify_all()
+            if moving:
+                with self._using:
+                    self._moving -= 1
+                    self._changed.notify_all()
+                    self.reader.check_maps()
+
+    def _find(
+        self,
+        stream: Any,
+        start: Any,
+        length: int,
+        anchor: Any,
+        out: Mapping[str, np.ndarray] | None,
+        threads: int,
+        packed: bool,
+    ) -> tuple[Gather, Found]:
+        """The first half of gather(): everything but the observations."""
+        stream, start = np.asarray(stream, np.int64), np.asarray(start, np.int64)
+        anchor = start if anchor is None else np.asarray(anchor, np.int64)
+        _at_least("gather: length", length, 1)
+        if stream.ndim != 1 or not stream.shape == start.shape == anchor.shape:
+            raise BadConfig(
+                "Lake.gather: stream, start and anchor must be lists of the same length, got "
+                f"shapes {stream.shape}, {start.shape} and {anchor.shape}"
+            )
+        if (self.reader.index.find(stream, anchor)[1] < 0).any():
+            raise RowsGone(
+                "Lake.gather: a row that was asked for is not stored; it was evicted, or not "
+                "committed when last refreshed"
+            )
+        if (threads, packed) not in self._gathers:
+            self._gathers[threads, packed] = Gather(self.reader, threads, packed)
+        gather = self._gathers[threads, packed]
+        return gather, gather.find(stream, start, length, anchor, out)
+
+    def before_fork(self) -> None:
+        """Let calls of other threads end: in the child nobody would end them."""
+        self._still = self._using.acquire(timeout=_STILL)
+
+    def after_fork(self, child: bool) -> None:
+        """In the child, no thread but this one uses the Lake."""
+        still, self._still = self._still, False
+        if not child:
+            if still:
+                self._using.release()
+            return
+        self._using = threading.RLock()
+        self._changed = threading.Condition(self._using)
+        self._moving = self._refreshing = 0
+        self._gathers = {}  # their threads are the parent's
+        if not still:
+            self._reader, self._batches = None, {}  # a call was changing them; map again
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (str(self.path), self.mode, self.info.fingerprint, self._files)
+
+    @contextmanager
+    def _whole(self) -> Generator[None]:
+        """What is read within was there, or LakeDamaged."""
+        try:
+            yield
+        finally:
+            self.reader.check_maps()
 
     def _of(self, window: Window, threads: int) -> Batches:
         key = (window, threads)
@@ -362,28 +429,40 @@ class Lake:
         return self._batches[key]
 
 
-def _free(folder: Path) -> bool:
-    """Whether a folder is empty, but for what a creation that did not end has left."""
-    if not folder.is_dir() or {path.name for path in folder.iterdir()} - {
-        "groups",
-        "lake.json.tmp",
-    }:
-        return False
-    groups = folder / "groups"
-    return not groups.exists() or (groups.is_dir() and not any(groups.iterdir()))
+def _again(path: str, mode: str, fingerprint: str, files: Files) -> Lake:
+    """The Lake that a copy of one, or another process, was given."""
+    lake = Lake(path, mode, files)
+    check_same(lake.path, lake.info, fingerprint)
+    return lake
+
+
+def _at_least(what: str, number: Any, least: int) -> None:
+    if not isinstance(number, (int, np.integer)) or number < least:
+        raise BadConfig(f"Lake.{what} must be a whole number >= {least}, got {number!r}")
 
 
 def _other_spec(lake: Lake, spec: Spec) -> str:
     ours, theirs = lake.spec.columns, spec.columns
     for path in sorted(set(ours) | set(theirs)):
-        if ours.get(path) != theirs.get(path):
-            held = ours[path].describe() if path in ours else "nothing"
-            given = theirs[path].describe() if path in theirs else "nothing"
+        held, given = _described(ours.get(path)), _described(theirs.get(path))
+        if held != given:
+            # The bounds too, where the rest is the same.
+            same = held[0] == given[0]
+            held, given = (" ".join(said if same else said[:1]) for said in (held, given))
             return (
                 f"{lake.path}: field '{path}': this Lake holds {held}, got {given}; "
                 "open it with its own spec, or create another Lake"
             )
     return (
         f"{lake.path}: this Lake was made with spec {lake.info.fingerprint}, got "
-        f"{spec.fingerprint()} (bounds or extras differ); create another Lake"
+        f"{spec.fingerprint()}; create another Lake"
     )
+
+
+def _described(field: Field | None) -> tuple[str, str]:
+    """What a field holds, and between which bounds."""
+    if field is None:
+        return "nothing", ""
+    plain = field.to_json()
+    bits = ", one bit each" if field.binary else ""
+    return field.describe(), f"from {plain['low']} to {plain['high']}{bits}"

@@ -18,6 +18,7 @@ from .journal import digest
 
 FORMAT, VERSION = "millpond-lake", 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_SEGMENT = re.compile(r"\d{16}\.(open|journal|seg)")
 _MAX = 1 << 24  # bytes of a manifest that is worth parsing
 _SEGMENT_BYTES = 256 << 20
 # What parsing and checking of values that make no sense raises.
@@ -203,6 +204,15 @@ def load_lake(folder: Path) -> LakeInfo:
     return info
 
 
+def check_same(folder: Path, info: LakeInfo, fingerprint: str) -> None:
+    """Raise LakeRefused if a folder no longer holds the Lake that was there with this spec."""
+    if info.fingerprint != fingerprint:
+        raise LakeRefused(
+            f"{folder}: this Lake has spec {info.fingerprint}, the one that was sent or copied had "
+            f"{fingerprint}; it was replaced meanwhile, so open it where it is used"
+        )
+
+
 def check_group_name(name: Any) -> None:
     """Group names become folder names: letters, digits and . _ - only."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -237,6 +247,18 @@ def group_folders(folder: Path) -> list[Path]:
     return found
 
 
+def folders_without_manifest(folder: Path) -> list[Path]:
+    """Folders that hold segments and no group.json, which was written before the first of them."""
+    found: list[Path] = []
+    for entry in sorted(os.scandir(folder / "groups"), key=lambda entry: entry.name):
+        if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+            inner = Path(entry.path)
+            names = [] if (inner / "group.json").exists() else os.listdir(inner)
+            if any(_SEGMENT.fullmatch(name) for name in names):
+                found.append(inner)
+    return found
+
+
 def load_group(folder: Path) -> GroupInfo:
     """What a group's folder says it is."""
     path = folder / "group.json"
@@ -254,7 +276,24 @@ def load_group(folder: Path) -> GroupInfo:
 
 def load_groups(folder: Path, info: LakeInfo) -> list[GroupInfo]:
     """Every group of a Lake in the order of creation."""
-    groups = [load_group(inner) for inner in group_folders(folder)]
+    before: list[Path] = []
+    while True:
+        there = group_folders(folder)
+        try:
+            return _in_order(folder, info, there)
+        except LakeRefused:
+            if there == before:
+                raise
+            before = there  # groups that are made while folders are listed may be seen in part
+
+
+def _in_order(folder: Path, info: LakeInfo, folders: list[Path]) -> list[GroupInfo]:
+    groups = [load_group(inner) for inner in folders]
+    for inner in folders_without_manifest(folder):
+        raise LakeRefused(
+            f"{inner}: holds segments but no group.json; restore that file from a copy of the "
+            "Lake, or move the folder away"
+        )
     groups.sort(key=lambda group: group.index)
     base = 0
     for index, group in enumerate(groups):

@@ -16,6 +16,7 @@ from ..errors import LakeFailed
 from .columns import Columns
 from .files import Files, as_bytes, said_plainly
 from .journal import Block, pack, unpack
+from .mark import Mark, mark_of, read_mark, this_boot, write_mark
 from .seal import extents, mapped_rows
 from .segment import PAGE, Meta, path_of, write_meta
 
@@ -32,7 +33,9 @@ class OpenSegment:
         self.journal_path = path_of(folder, meta.number, ".journal")
         self.count = meta.count.copy()  # committed rows per stream
         self.pending: list[tuple[np.ndarray, int]] = []  # written, not committed: ends, checksum
+        self.sent = False  # to the sealer, which owns it from then on
         self._records = self._journal_size = 0
+        self._mark = Mark(0, 0, this_boot())
         self._fd = self._journal = -1
         self._closing = threading.Lock()  # the sealer closes what the writer may be syncing
         self.dirty = self.doubtful = False  # the latter: a sync failed, rows may not be on disk
@@ -44,6 +47,12 @@ class OpenSegment:
 
     def create(self) -> None:
         """Make the file. What a failed attempt left behind is removed first."""
+        there = read_mark(self.path) if self.path.exists() else None
+        if there is not None and there.committed:
+            raise LakeFailed(
+                f"{self.path}: committed rows are here already, so no segment is made in their "
+                "place; open the writer again: it goes on behind them"
+            )
         with said_plainly("creating a segment", self.path):
             for path in (self.journal_path, self.path):
                 if path.exists():
@@ -52,6 +61,7 @@ class OpenSegment:
             last = self.meta.columns[self.columns.all[-1].name].data
             self.files.truncate(self._fd, last.offset + last.size)
             write_meta(self.files, self._fd, self.meta, PAGE)
+            write_mark(self.files, self._fd, self._mark)
         self.dirty = True
 
     def create_journal(self) -> None:
@@ -70,6 +80,9 @@ class OpenSegment:
             with said_plainly("opening a segment", self.path):
                 self._fd = self.files.open(self.path)
                 self._journal = self.files.open(self.journal_path)
+                old = mark_of(self._fd)
+                synced = 0 if old is None else min(old.synced, self._journal_size)
+                self._set_mark(Mark(self._journal_size, synced, this_boot()))
                 if os.fstat(self._journal).st_size > self._journal_size:
                     self.files.truncate(self._journal, self._journal_size)
                 self._write_again()
@@ -128,11 +141,26 @@ class OpenSegment:
         )
         with said_plainly("committing rows", self.journal_path):
             self.files.pwrite(self._journal, memoryview(records), self._journal_size)
-        self._journal_size += len(records)
-        self._records += len(self.pending)
-        self.count = self.pending[-1][0]
-        self.pending = []
+        size, number, end = len(records), len(self.pending), self.pending[-1][0]
+        # Without a call between, so that no signal handler sees one without the other.
         self.dirty = True
+        self._journal_size += size
+        self._records += number
+        self.count = end
+        self.pending = []
+        with said_plainly("committing rows", self.path):
+            self._set_mark(self._mark._replace(committed=self._journal_size))
+
+    def _set_mark(self, mark: Mark) -> None:
+        write_mark(self.files, self._fd, mark)
+        self._mark = mark
+
+    def mark_synced(self) -> None:
+        """Note that all that is committed is synced, the folder's names too."""
+        with self._closing:
+            if self._fd >= 0 and self._mark.synced != self._journal_size:
+                with said_plainly("committing rows", self.path):
+                    self._set_mark(self._mark._replace(synced=self._journal_size))
 
     def sync(self) -> None:
         """Make everything committed survive a power loss; once sealed it does already."""
@@ -207,22 +235,28 @@ def seed_of(meta: Meta) -> int:
 
 
 def verified(
-    journal: bytes, meta: Meta, columns: Columns, data: Mapping[str, np.ndarray], skip: int = 0
+    journal: bytes,
+    meta: Meta,
+    columns: Columns,
+    data: Mapping[str, np.ndarray],
+    sequence: int = 0,
+    begin: np.ndarray | None = None,
 ) -> list[Block]:
     """The journal's committed records whose rows have the checksum they say: a prefix of them.
 
-    data[column] is uint8[slots, width]. The first `skip` records were verified before.
+    data[column] is uint8[slots, width]. A part of a journal begins with record `sequence`, behind
+    rows `begin` of every stream.
     """
-    blocks = unpack(journal, meta.number, meta.streams, seed_of(meta))
-    begin = blocks[skip - 1].end if 0 < skip <= len(blocks) else np.zeros(meta.streams, np.int64)
-    good = min(skip, len(blocks))
-    for block in blocks[skip:]:
+    blocks = unpack(journal, meta.number, meta.streams, seed_of(meta), sequence=sequence)
+    begin = np.zeros(meta.streams, np.int64) if begin is None else begin
+    good = 0
+    for block in blocks:
         grows = bool((block.end >= begin).all() and (block.end <= meta.length).all())
         if not grows or rows_sum(columns, meta, data, begin, block.end) != block.digest:
             break
         good += 1
         begin = block.end
-    while good > skip and not blocks[good - 1].commit:
+    while good and not blocks[good - 1].commit:
         good -= 1
     return blocks[:good]
 

@@ -84,6 +84,10 @@ class Pages:
         self.whole[which] = self._left[which] == 0
         return -1
 
+    def region(self, seat: int) -> tuple[int, int]:
+        """The bytes of a seat's file where it begins and ends."""
+        return int(self._offset[seat]), int(self._offset[seat] + self._size[seat])
+
     def place(self, page: int) -> tuple[int, int, int]:
         """The seat of a page, and the bytes of that seat's file where it begins and ends."""
         seat, inside = divmod(page, self.per_seat)

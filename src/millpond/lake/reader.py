@@ -6,23 +6,27 @@ import os
 import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..errors import LakeFailed
+from ..errors import LakeDamaged, LakeFailed
+from .bus import happened
 from .codec import Codec
 from .columns import RECORD, Columns
-from .files import PAGE, PAGE_BITS
+from .files import PAGE, PAGE_BITS, read_plainly
 from .index import Index, Part
 from .journal import digest
-from .manifest import GroupInfo, LakeInfo, load_groups
-from .open_segment import verified
+from .manifest import GroupInfo, LakeInfo, check_same, load_groups, load_lake
+from .mark import check_kept, check_no_journal, read_mark
+from .open_segment import seed_of, verified
 from .pages import Pages
 from .recovery import numbers, read_dictionary, read_journal
 from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
 from .sheet import Sheet
 
-_ADDRESSES = 1 << 43  # bytes of address space for one column
+_ADDRESSES = 1 << 44  # bytes of address space for all columns, unless the Lake needs more
+_ALL_ADDRESSES = 3 << 45  # of the 128 TiB that a process has
 _MOST_MAPS = 1 << 16  # what Linux lets a process have, unless told otherwise
 _SEATS = 1 << 14  # segments at least; each takes a few of the 65,530 maps a process may have
 _TRIES = 20  # a file may be sealed or dropped between listing and opening it
@@ -41,6 +45,8 @@ class Seated:
     inode: int
     size: int  # bytes on disk
     records: int = 0  # journal records verified so far, of an open segment
+    journal: int = 0  # and their bytes
+    promised: bool = False  # of an open segment: what it holds cannot be what a power loss left
 
 
 class Reader:
@@ -51,8 +57,9 @@ class Reader:
         self.columns = Columns(info.spec)
         self.groups: list[GroupInfo] = []
         self.shift = info.slots.bit_length() - 1
-        widest = max(column.width for column in self.columns.all)
-        seats = min(self._most_seats(), _MOST_MAPS, _ADDRESSES // (info.slots * widest))
+        # A page more than `slots` offsets: the end of the last frame needs one.
+        self._entries = info.slots + PAGE // 8
+        seats = self._seats()
         self._free = list(range(seats - 1, -1, -1))
         self._tables = Sheet(seats, self._most_sums())
         self.pages = {
@@ -60,8 +67,6 @@ class Reader:
             for column in self.columns.all
         }
         wide = [column.name for column in self.columns.all if column.wide]
-        # A page more than `slots` offsets: the end of the last frame needs one.
-        self._entries = info.slots + PAGE // 8
         self.offsets = {name: Pages(Sheet(seats, 8 * self._entries), self._tables) for name in wide}
         self.codec_of = {name: np.full(seats, -1) for name in wide}  # per seat; -1: raw
         self.codecs: dict[str, list[Codec]] = {name: [] for name in wide}
@@ -73,6 +78,19 @@ class Reader:
         self._changed = False
         self.index = Index(0, [])
         self.refresh()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (str(self.folder.absolute()), self.info.fingerprint)
+
+    def _seats(self) -> int:
+        """Segments that there is room for: twice as many as are here, and a generous number."""
+        wide = sum(column.wide for column in self.columns.all)
+        each = self.info.slots * self.columns.row_bytes + 8 * self._entries * wide
+        each += self._most_sums()
+        groups = load_groups(self.folder, self.info)
+        here = sum(len(numbers(self.folder / "groups" / group.name)) for group in groups)
+        generous = min(self._most_seats(), _MOST_MAPS, _ADDRESSES // each)
+        return min(max(generous, 2 * here + 64), _ALL_ADDRESSES // each)
 
     def _most_seats(self) -> int:
         capacity, slots = self.info.capacity, self.info.slots
@@ -93,7 +111,9 @@ class Reader:
         try:
             for _ in range(_TRIES):
                 try:
-                    self._look()
+                    with read_plainly(self.folder):
+                        self._look()
+                    self.check_maps()
                     return
                 except FileNotFoundError:
                     continue  # sealed or dropped in this very moment
@@ -114,12 +134,17 @@ class Reader:
                     path = path_of(folder, number, ".seg")
                 elif {"open", "journal"} <= kinds:
                     path = path_of(folder, number, ".open")
+                elif "open" in kinds:
+                    self._without_journal(folder, number)
+                    continue
                 else:
                     continue
                 there[group.index, number] = (group, path, path_of(folder, number, ".journal"))
+        broken = self._broken()
         for key, old in list(self.seated.items()):
             if (
-                key not in there
+                old.seat in broken
+                or key not in there
                 or there[key][1] != old.path
                 or os.stat(there[key][1]).st_ino != old.inode
             ):
@@ -129,10 +154,21 @@ class Reader:
             group, path, journal = there[key]
             if key not in self.seated:
                 if path.suffix == ".open" and not os.stat(journal).st_size:
+                    self._without_journal(path.parent, key[1])
                     continue  # its writer may still be making it; nothing is committed
                 self._seat(key, group, path)
             if self.seated[key].meta.kind != SEALED:
                 self._advance(self.seated[key], journal)
+
+    def _without_journal(self, folder: Path, number: int) -> None:
+        """Nothing is committed, or the journal is gone, or it was written just now."""
+        try:
+            check_no_journal(folder, number)
+        except LakeDamaged:
+            journal = path_of(folder, number, ".journal")
+            if journal.exists() and journal.stat().st_size:
+                raise FileNotFoundError from None  # look again
+            raise
 
     def _seat(self, key: tuple[int, int], group: GroupInfo, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -140,8 +176,8 @@ class Reader:
             meta = read_meta(fd, path, self.columns, self.info, group)
             if not self._free:
                 raise LakeFailed(
-                    f"{self.folder}: more segments than address space was kept for; "
-                    "raise segment_rows when creating a Lake of this size"
+                    f"{self.folder}: more segments than address space was kept for when it was "
+                    "opened; open it again, and raise segment_rows when creating such a Lake"
                 )
             seat = self._free.pop()
             status = os.fstat(fd)
@@ -202,12 +238,18 @@ class Reader:
             .reshape(-1, column.width)
             for column in self.columns.all
         }
-        journal = read_journal(journal_path)
-        blocks = verified(journal, meta, self.columns, data, segment.records)
-        if len(blocks) <= segment.records:
+        mark = read_mark(segment.path)  # before the journal, which has at least as much
+        segment.promised = mark is not None and mark.promised > 0
+        # Only what is new: a journal may have hundreds of thousands of records.
+        start, sequence = segment.journal, segment.records
+        journal = read_journal(journal_path, start)
+        blocks = verified(journal, meta, self.columns, data, sequence, meta.count)
+        check_kept(segment.path, mark, journal, meta, seed_of(meta), blocks, start, sequence)
+        if not blocks:
             return
         self._changed = True
-        segment.records = len(blocks)
+        segment.records += len(blocks)
+        segment.journal += blocks[-1].bytes_to_here
         segment.meta = replace(meta, count=blocks[-1].end)
         for pages in self.pages.values():
             pages.accept(seat)
@@ -219,12 +261,29 @@ class Reader:
         ends: dict[int, np.ndarray] = {}  # of each group's rows so far
         for (group, _), segment in sorted(self.seated.items()):
             meta, base = segment.meta, segment.group.base
-            if meta.kind != SEALED and (meta.first > ends.get(group, meta.first)).any():
+            loose = meta.kind != SEALED and not segment.promised
+            if loose and (meta.first > ends.get(group, meta.first)).any():
                 continue  # rows before these are lost; recovery will remove them
             ends[group] = meta.first + meta.count
             slot = segment.seat << self.shift
             parts.append(Part(base, slot, meta.length, meta.first, meta.count))
         self.index = Index(sum(group.streams for group in self.groups), parts)
+
+    def check_maps(self) -> None:
+        """Raise LakeDamaged if mapped bytes could not be had, until refresh() maps them again."""
+        if happened:
+            for seat, (start, stop) in self._broken().items():
+                why = "it was truncated while it was read, or the disk does not give its bytes"
+                raise damaged(self._by_seat[seat].path, start, stop, why)
+
+    def _broken(self) -> dict[int, tuple[int, int]]:
+        """Seats of which bytes could not be had, and where in their files these lie."""
+        every = [*self.pages.values(), *self.offsets.values()]
+        found = {seat: pages.region(seat) for pages in every for seat in list(pages.sheet.broken)}
+        for seat in list(self._tables.broken):
+            sums = self._by_seat[seat].meta.sums
+            found[seat] = (sums.offset, sums.offset + sums.size)
+        return found
 
     def records(self, slots: np.ndarray) -> np.ndarray:
         """Records [*slots.shape] of rows; a slot of -1 gives zeros."""
@@ -349,6 +408,13 @@ class Reader:
         """Frames at slots of one codec, seen to before, into uint8[some, width] arrays."""
         blob = self.pages[name].sheet.flat
         self.codecs[name][number].decode(blob, *self.frames(name, slots), threads, *outs)
+
+
+def _again(folder: str, fingerprint: str) -> Reader:
+    """The reader that a copy of one, or another process, was given: mapped again."""
+    info = load_lake(Path(folder))
+    check_same(Path(folder), info, fingerprint)
+    return Reader(Path(folder), info)
 
 
 def major_faults() -> int:

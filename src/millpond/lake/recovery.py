@@ -21,7 +21,8 @@ from .columns import Columns
 from .files import Files, said_plainly
 from .journal import Block, digest
 from .manifest import GroupInfo, LakeInfo
-from .open_segment import OpenSegment, verified
+from .mark import check_behind_gap, check_kept, check_no_journal, read_mark
+from .open_segment import OpenSegment, seed_of, verified
 from .seal import mapped_rows
 from .sealer import size_on_disk
 from .segment import Meta, path_of, read_meta
@@ -111,6 +112,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
                 continue
             if (sealed or unsealed) and (open_meta.first > next_id).any():
                 # A power loss took rows before these, so none of these was ever synced.
+                check_behind_gap(path_of(folder, number, ".open"))
                 remove(number, ".open", ".journal")
                 continue
             open_meta = replace(open_meta, count=blocks[-1].end)
@@ -135,24 +137,31 @@ def load(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta
 def read_open(
     folder: Path, number: int, columns: Columns, info: LakeInfo, group: GroupInfo
 ) -> tuple[Meta | None, list[Block]]:
-    """An open segment's description and verified blocks; None if it was never finished."""
+    """An open segment's description and verified blocks; None if it was never finished.
+
+    LakeDamaged if they are not all that was committed (and synced, if the power was lost since).
+    """
     path = path_of(folder, number, ".open")
+    mark = read_mark(path)
     journal_path = path_of(folder, number, ".journal")
     journal = read_journal(journal_path) if journal_path.exists() else b""
     if not journal:
+        check_no_journal(folder, number)
         return None, []
     # The description was synced before there was a journal: if it is gone, it was damaged.
     meta = load(path, columns, info, group)
     rows = mapped_rows(path, meta, columns)
     data = {column.name: rows(column.name, 0, info.slots) for column in columns.all}
-    return meta, verified(journal, meta, columns, data)
+    blocks = verified(journal, meta, columns, data)
+    check_kept(path, mark, journal, meta, seed_of(meta), blocks)
+    return meta, blocks
 
 
-def read_journal(path: Path) -> bytes:
-    """A journal's bytes."""
+def read_journal(path: Path, start: int = 0) -> bytes:
+    """A journal's bytes from `start` on."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return os.pread(fd, os.fstat(fd).st_size, 0)
+        return os.pread(fd, max(0, os.fstat(fd).st_size - start), start)
     finally:
         os.close(fd)
 

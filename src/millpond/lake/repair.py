@@ -8,8 +8,7 @@ this, running it again ends in the same state; on a Lake without damage it chang
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,16 +21,18 @@ from .damage import Chain, Examined
 from .dictionaries import Dictionaries
 from .examine import examine
 from .files import Files, said_plainly
+from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo, load_groups, load_lake
+from .mark import Mark, this_boot, write_mark
 from .recovery import numbers, set_aside
 from .seal import Rows, mapped_rows, seal
 from .sealed_file import SealedFile
 from .segment import OPEN, SEALED, Meta, open_meta, path_of
 from .verify import Progress, walk
-from .writer import take_lock
 
 REWRITTEN, ASIDE, SHORTENED = "rewritten", "set aside", "journal shortened"
 RAW, CLOSED = "rewritten from its raw twin", "sealed, as rows before it are gone"
+NOTED = "kept, noted that rows before it are gone"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Repaired:
     @property
     def damaged(self) -> tuple[Mended, ...]:
         """The segments that were damaged, not those that are only sealed because of them."""
-        return tuple(one for one in self.segments if one.action != CLOSED)
+        return tuple(one for one in self.segments if one.action not in (CLOSED, NOTED))
 
     @property
     def kept(self) -> int:
@@ -97,7 +98,8 @@ def repair_lake(
     with ExitStack() as locks:
         if not dry_run:
             for group in groups:
-                locks.enter_context(_locked(folder / "groups" / group.name, group))
+                path = folder / "groups" / group.name / "lock"
+                locks.enter_context(take_lock(path, f"writer group '{group.name}'"))
         mended: list[Mended] = []
         found = list(walk(folder, info, groups, progress, threads))
         for group in groups:
@@ -105,15 +107,6 @@ def repair_lake(
             mender = _Mender(files, folder / "groups" / group.name, info, group, mine)
             mended += mender.run(dry_run, threads)
     return Repaired(folder, dry_run, tuple(mended))
-
-
-@contextmanager
-def _locked(folder: Path, group: GroupInfo) -> Generator[None]:
-    lock = take_lock(folder / "lock", f"writer group '{group.name}'")
-    try:
-        yield
-    finally:
-        os.close(lock)
 
 
 class _Mender:
@@ -137,9 +130,10 @@ class _Mender:
     def run(self, dry_run: bool, threads: int) -> list[Mended]:
         plans = {one.number: self._plan(one) for one in self.found if one.damages}
         ids = self._lost_ids(plans)
-        self._close_open_ones(plans, ids is not None)
+        behind = self._close_open_ones(plans, ids is not None)
         if dry_run:
             return [plans[number] for number in sorted(plans)]
+        self._note_gaps(behind)
         self._finish_moving()
         if ids is not None:
             self._remember(ids)
@@ -150,6 +144,8 @@ class _Mender:
                 continue
             if plan.action == SHORTENED:
                 self._shorten(one)
+            elif plan.action == NOTED:
+                continue
             elif plan.action == ASIDE:
                 for suffix in (".seg", ".open", ".journal"):
                     self._move_aside(path_of(self.folder, one.number, suffix))
@@ -184,14 +180,15 @@ class _Mender:
         twin = examine(self.folder, self.group, one.number, OPEN, self.info, chain, self.shelf)
         return None if twin.damages else twin
 
-    def _close_open_ones(self, plans: dict[int, Mended], ids_were_lost: bool) -> None:
-        """Plan to seal every open segment that a writer must not go on with.
+    def _close_open_ones(self, plans: dict[int, Mended], ids_were_lost: bool) -> list[int]:
+        """Plan to seal every open segment that a writer must not go on with; those behind gaps.
 
         That is one behind a gap (recovery takes it for rows that a power loss left over), one
         that lost rows and is not the newest, and any where newer ids were given already.
         """
-        if not plans:
-            return
+        if not plans and all(one.gap is None for one in self.found):
+            return []
+        behind: list[int] = []
         remain = [
             n.number for n in self.found if n.number not in plans or plans[n.number].kept.any()
         ]
@@ -203,6 +200,13 @@ class _Mender:
             first, kept = (plan.first, plan.kept) if plan else (self._first(one), one.keep)
             gap = before and bool((first > end).any())
             newest = one.number == remain[-1]
+            if gap:
+                behind.append(one.number)
+            if one.gap is not None and plan is None:
+                lost = np.maximum(first - end, 0)
+                plans[one.number] = Mended(
+                    one.path, self.group, one.number, NOTED, None, first, kept, lost, True
+                )
             if one.kind == OPEN and (gap or ids_were_lost or (plan is not None and not newest)):
                 action = CLOSED if plan is None else REWRITTEN
                 aside = None if plan is None else free_name(one.path)
@@ -211,6 +215,16 @@ class _Mender:
                     one.path, self.group, one.number, action, aside, first, kept, lost, known
                 )
             end, before = np.maximum(end, first + kept), True
+        return behind
+
+    def _note_gaps(self, behind: list[int]) -> None:
+        """Say that rows before these segments are known to be gone; done before all else."""
+        for number in behind:
+            path = path_of(self.folder, number, ".gap")
+            if not path.exists():
+                with said_plainly("noting a gap", path):
+                    self.files.close(self.files.create(path))
+                    self.files.sync_folder(self.folder)
 
     def _first(self, one: Examined) -> np.ndarray:
         assert one.meta is not None
@@ -249,14 +263,15 @@ class _Mender:
 
     def _shorten(self, one: Examined) -> None:
         """Cut an open segment's journal behind the last record that holds, as recovery does."""
-        path = one.path.with_suffix(".journal")
-        with said_plainly("shortening a journal", path):
-            fd = self.files.open(path)
-            try:
-                self.files.truncate(fd, one.blocks[-1].bytes_to_here)
-                self.files.sync(fd)
-            finally:
-                self.files.close(fd)
+        end, path = one.blocks[-1].bytes_to_here, one.path.with_suffix(".journal")
+        with said_plainly("shortening a journal", path), ExitStack() as last:
+            rows, journal = self.files.open(one.path), self.files.open(path)
+            last.callback(self.files.close, rows)
+            last.callback(self.files.close, journal)
+            write_mark(self.files, rows, Mark(end, 0, this_boot()))
+            self.files.sync(rows)
+            self.files.truncate(journal, end)
+            self.files.sync(journal)
 
     def _move_aside(self, path: Path) -> None:
         if path.exists():
@@ -289,19 +304,25 @@ class _Mender:
                 unknown += bool(one.damages)
                 continue
             kept = one.keep if plan is None else plan.kept
-            shortened = plan is not None and plan.action == SHORTENED
-            used = np.maximum(used, one.meta.first + (kept if shortened else one.count))
+            used = np.maximum(used, one.meta.first + self._given(one))
             unknown = 0
             if plan is None or plan.action != ASIDE:
                 left = np.maximum(left, one.meta.first + kept)
         used = used + unknown * (self.info.slots // self.group.streams)
         return None if (left >= used).all() else used
 
+    def _given(self, one: Examined) -> np.ndarray:
+        """Rows per stream to which a segment gave ids, as far as it can be known: else at most."""
+        assert one.meta is not None
+        known = one.kind == SEALED or all(damage.rows is not None for damage in one.damages)
+        return one.count if known else np.full(self.group.streams, one.meta.length)
+
     def _remember(self, ids: np.ndarray) -> None:
         """An empty segment with the next number says where ids end; written before all else."""
         taken = [n for n, kinds in numbers(self.folder).items() if kinds != {"tmp"}]
         number = 1 + max([*taken, *set_aside(self.folder)])
         fingerprint, index, slots = self.info.fingerprint, self.group.index, self.info.slots
+        self._note_gaps([number])
         meta = open_meta(self.columns, fingerprint, index, number, slots, ids)
         self._write(meta, _no_rows, 1)
 

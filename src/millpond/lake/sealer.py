@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import os
-import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from ..errors import LakeFailed, LakeFull
 from .codec import Codecs
@@ -38,39 +41,43 @@ class Sealer:
         self.quota_rows, self.quota_bytes = quota
         self.sealed = sealed  # number → rows, bytes on disk
         self.known, self.threads = known, threads
+        self.still_here: Callable[[], None] = lambda: None  # raises if the folder was replaced
         self._queue: deque[OpenSegment] = deque()
-        self._change = threading.Condition()
         self._error: BaseException | None = None
         self._stop = False
-        self._thread: threading.Thread | None = None
+        # Queues, not a condition: an exception from a signal handler may leave a condition locked.
+        self._work: SimpleQueue[None] = SimpleQueue()  # a token: look whether there is work
+        self._news: SimpleQueue[None] = SimpleQueue()  # a token: a segment was sealed, or failed
+        self._running = _thread.allocate_lock()  # held by the thread while it runs
+        self._ident = 0
 
     def submit(self, segment: OpenSegment) -> None:
         """Seal a full, committed segment soon; waits while too many wait already."""
-        with self._change:
-            self._wait(lambda: len(self._queue) < _WAITING)
-            self._queue.append(segment)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="lake-sealer", daemon=True)
-                self._thread.start()
-            self._change.notify_all()
+        self._wait(lambda: len(self._queue) < _WAITING)
+        # Without a call between, so that no signal handler sees one without the other.
+        self._queue += (segment,)
+        segment.sent = True
+        self._wake()
 
     def check(self) -> None:
         """Raise what went wrong in the thread; after LakeFull, sealing is tried again."""
-        with self._change:
-            self._tell()
+        error = self._error
+        if isinstance(error, LakeFull):
+            self._error = None
+            self._wake()
+        if error is not None:
+            raise error
 
     def finish(self) -> None:
         """Return when nothing is left to seal; raise what went wrong."""
-        with self._change:
-            self._wait(lambda: not self._queue)
+        self._wait(lambda: not self._queue)
 
     def stop(self) -> None:
         """End the thread; what is not sealed stays open, committed and readable."""
-        with self._change:
-            self._stop = True
-            self._change.notify_all()
-        if self._thread is not None:
-            self._thread.join(_PATIENCE)
+        self._stop = True
+        self._work.put(None)
+        if self._ident != _thread.get_ident() and self._running.acquire(timeout=_PATIENCE):
+            self._running.release()
         with ExitStack() as all_of_them:
             for segment in self._queue:
                 all_of_them.callback(segment.close)
@@ -78,48 +85,48 @@ class Sealer:
 
     def waiting(self) -> list[OpenSegment]:
         """Segments that are full and not sealed yet."""
-        with self._change:
-            return list(self._queue)
+        return list(self._queue)
 
-    def _wait(self, done: object) -> None:
-        assert callable(done)
-        if not self._change.wait_for(lambda: done() or self._error is not None, _PATIENCE):
-            raise LakeFailed(
-                f"{self.folder}: sealing has not advanced for {_PATIENCE:.0f} s; look at the disk"
-            )
-        self._tell()
+    def _wait(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + _PATIENCE
+        while not done() and self._error is None:
+            self._wake()
+            try:
+                self._news.get(timeout=max(0.0, end - time.monotonic()))
+            except Empty:
+                raise LakeFailed(
+                    f"{self.folder}: sealing has not advanced for {_PATIENCE:.0f} s; "
+                    "look at the disk"
+                ) from None
+        self.check()
 
-    def _tell(self) -> None:
-        error = self._error
-        if isinstance(error, LakeFull):
-            self._error = None
-            self._change.notify_all()
-        if error is not None:
-            raise error
+    def _wake(self) -> None:
+        """Doing it again is harmless: whoever was interrupted here does."""
+        if not self._running.locked():
+            # Not threading.Thread: its start() waits for a condition.
+            _thread.start_new_thread(self._run, ())
+        self._work.put(None)
 
     def _run(self) -> None:
-        while True:
-            with self._change:
-                self._change.wait_for(
-                    lambda: self._stop or (bool(self._queue) and self._error is None)
-                )
-                if self._stop:
-                    return
-                segment = self._queue[0]
-            try:
-                self.seal_one(segment)
-            except BaseException as error:
-                with self._change:
-                    self._error = error
-                    self._change.notify_all()
-                continue
-            with self._change:
-                self._queue.popleft()
-                self._change.notify_all()
+        if not self._running.acquire(blocking=False):
+            return  # another was started a moment before
+        self._ident = _thread.get_ident()
+        with ExitStack() as end:
+            end.callback(self._running.release)
+            while not self._stop:
+                self._work.get()
+                while self._queue and self._error is None and not self._stop:
+                    try:
+                        self.seal_one(self._queue[0])
+                        self._queue.popleft()
+                    except BaseException as error:
+                        self._error = error
+                    self._news.put(None)
 
     def seal_one(self, segment: OpenSegment) -> None:
         """Seal one segment, delete its raw files, evict what is over quota."""
         segment.check_whole()
+        self.still_here()
         self.evict(segment, len(self._queue) + 1)
         meta = replace(segment.meta, count=segment.count)
         rows = mapped_rows(segment.path, meta, self.columns)

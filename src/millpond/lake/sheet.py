@@ -7,6 +7,7 @@ single `np.take` gathers rows from any number of segments.
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import weakref
@@ -14,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LakeFailed
+from ..errors import BadConfig, LakeFailed
+from .bus import forget, guard
 from .files import PAGE
 
 _READ, _NONE = 1, 0
@@ -41,7 +43,9 @@ class Sheet:
         size = seats * stride
         flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE
         self._base = _map(None, size, _NONE, flags, -1, 0)
-        weakref.finalize(self, _libc.munmap, self._base, size)
+        self.broken: set[int] = set()  # seats of which the disk did not give a byte; zeros now
+        guard(self._base, size, stride, functools.partial(_blank, self._base, stride), self.broken)
+        weakref.finalize(self, _unmap, self._base, size)
         self.flat = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self._base))
         self.flat.setflags(write=False)
 
@@ -57,6 +61,14 @@ class Sheet:
         where = self._base + seat * self.stride
         flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
         _map(where, self.stride, _NONE, flags, -1, 0)
+        self.broken.discard(seat)
+
+    def __reduce__(self) -> Any:
+        # By value it would be terabytes of addresses, most of which are a crash to touch.
+        raise BadConfig(
+            "Lake: mapped segments cannot be copied or pickled; copy or send the Lake itself, "
+            "which is opened again"
+        )
 
     def bytes(self, seat: int, start: int, stop: int) -> np.ndarray:
         """uint8[stop - start] of one seat, as a view."""
@@ -76,6 +88,17 @@ class Sheet:
             (first * PAGE + base).tolist(), ((last - first + 1) * PAGE).tolist(), strict=True
         ):
             ask(start, size, mmap.MADV_WILLNEED)
+
+
+def _blank(base: int, stride: int, seat: int) -> None:
+    """Zeros in the place of a seat; a Python function of a sheet itself would keep it alive."""
+    flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
+    _map(base + seat * stride, stride, _READ, flags, -1, 0)
+
+
+def _unmap(base: int, size: int) -> None:
+    forget(base)
+    _libc.munmap(base, size)
 
 
 def _map(where: int | None, size: int, protect: int, flags: int, fd: int, offset: int) -> int:

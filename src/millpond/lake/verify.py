@@ -15,7 +15,17 @@ from ..errors import LakeFailed, LakeRefused
 from .damage import Chain, Damage, Examined
 from .dictionaries import Dictionaries
 from .examine import examine
-from .manifest import GroupInfo, LakeInfo, group_folders, load_group, load_lake, read_json
+from .gaps import Gaps, say_gap
+from .manifest import (
+    GroupInfo,
+    LakeInfo,
+    folders_without_manifest,
+    group_folders,
+    load_group,
+    load_groups,
+    load_lake,
+    read_json,
+)
 from .recovery import numbers
 from .segment import OPEN, SEALED, path_of
 
@@ -55,7 +65,7 @@ def verify_lake(path: str | Path, progress: Progress | None = None, threads: int
     info, groups, damages = manifests(folder)
     found = list(walk(folder, info, groups, progress, threads)) if info is not None else []
     for one in found:
-        damages += one.damages
+        damages += one.damages if one.gap is None else [one.gap, *one.damages]
     return Verified(
         folder,
         tuple(damages),
@@ -86,7 +96,15 @@ def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Dama
             groups.append(load_group(inner))
         except LakeRefused as error:
             damages.append(_of_manifest(inner / "group.json", error))
+    for inner in folders_without_manifest(folder):
+        what = "the manifest of a group that holds segments is missing; restore it from a copy"
+        damages.append(Damage(inner / "group.json", 0, 1, what, None))
     groups.sort(key=lambda group: group.index)
+    if not damages:  # those that are there must be all
+        try:
+            load_groups(folder, info)
+        except LakeRefused as error:
+            damages.append(Damage(folder / "groups", 0, 1, str(error), None))
     return info, groups, damages
 
 
@@ -108,7 +126,7 @@ def walk(
     total = sum(sum(_size(inner, n) for n in numbers(inner)) for _, inner in here)
     done = 0
     for group, inner in here:
-        chain = Chain(group.streams)
+        chain, gaps = Chain(group.streams), Gaps(inner)
         for number in numbers(inner):
             before = copy.deepcopy(chain)
             found = _look(inner, group, number, info, chain, shelf, threads)
@@ -118,6 +136,17 @@ def walk(
                 found = _look(inner, group, number, info, chain, shelf, threads)
             if found is None:
                 continue
+            old = copy.copy(gaps)
+            missing = gaps.find(found)
+            if missing is not None and old.before is not None and old.before.kind == OPEN:
+                # More of it may have been committed since, and only then what is behind it.
+                fresh = Chain(group.streams)
+                again = _look(inner, group, old.before.number, info, fresh, shelf, threads)
+                if again is not None and again.meta is not None:
+                    old.end = again.meta.first + again.count
+                gaps, missing = old, old.find(found)
+            if missing is not None:
+                found.gap = say_gap(found, missing)
             done += found.size
             if progress is not None:
                 progress(min(done, total), total)
@@ -136,7 +165,7 @@ def _look(
     """One segment as readers would see it; None if there is none (any more)."""
     for _ in range(_TRIES):
         kinds = numbers(folder).get(number, set())
-        if "seg" not in kinds and not {"open", "journal"} <= kinds:
+        if not {"seg", "open"} & kinds:
             return None
         kind = SEALED if "seg" in kinds else OPEN
         try:

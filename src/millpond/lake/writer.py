@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+import sys
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import LakeFailed, LakeFull, LakeLocked, MillpondError, SpecMismatch
+from ..errors import BadConfig, LakeFailed, LakeFull, MillpondError, SpecMismatch
 from ..intake import Intake, broken_episode, pack_values
-from ..rows import CUT, Rows, breaks
+from ..rows import CUT, Rows, Tree, breaks
+from .closing import Piece, closed_pieces
 from .columns import LOST, Columns
 from .files import Files, said_plainly
+from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo
 from .open_segment import OpenSegment
 from .recovery import Found, open_segment, recover
@@ -50,17 +53,20 @@ class Writer:
         self._whole = Intake(info.spec), self._columns
         self._packed = Intake(info.spec.packed), Columns(info.spec.packed)
         self._lock = take_lock(folder / "lock", f"writer group '{group.name}'")
+        self._pid = os.getpid()
         self._failed: MillpondError | None = None
+        self._owed: tuple[Columns, list[Piece]] = (self._columns, [])
         self._segments: list[OpenSegment] = []  # open ones, the newest last; older ones are full
         try:
             found = recover(files, folder, info, group)
         except BaseException:
-            os.close(self._lock)
+            self._lock.release()
             raise
         rows, size = (n and n // info.groups for n in (info.capacity.rows, info.capacity.size))
         self._sealer = Sealer(
             files, folder, self._columns, (rows, size), found.sealed, found.known, threads
         )
+        self._sealer.still_here = self._lock.check_here
         try:
             self._begin(found, continues)
         except BaseException:
@@ -99,18 +105,45 @@ class Writer:
         """int64[streams]: the id that the next row of every stream will get."""
         return self._end() + self._staged
 
-    def append(self, rows: Rows, env: int | None = None, packed: bool = False) -> None:
+    def append(
+        self,
+        rows: Rows,
+        env: int | None = None,
+        packed: bool = False,
+        final_obs: Tree | None = None,
+    ) -> None:
         """Take rows [env] or [time, env]; with `env`, one row [] or rows [time] of that stream.
 
         All of them or, with an error, none. They are readable once committed. `packed`: binary
-        observations come as bytes, from `pond.packed`.
+        observations come as bytes, from `pond.packed`. `final_obs`, shaped as the observations, is
+        for envs that reset in the same step: the true final observations of the rows that ended.
         """
         self._check()
+        self._settle()
         intake, columns = self._packed if packed else self._whole
         values, flags, which = self._arrange(intake, rows, env)
         intake.check_values(values)
         if not len(flags):
             return  # no rows: nothing to append
+        if final_obs is None:
+            self._append(columns, values, flags, which)
+            return
+        final, _, _ = self._arrange(intake, rows._replace(obs=final_obs), env)
+        last = np.where(self._lost[which], np.uint8(CUT), self._last[which])
+        self._owed = (columns, closed_pieces(intake, values, final, which, last))
+        with suppress(LakeFull):  # they are taken: the next call writes them first, or raises
+            self._settle()
+
+    def _settle(self) -> None:
+        """Append what was taken and is not written yet."""
+        columns, pieces = self._owed
+        while pieces:
+            self._append(columns, *pieces[0])
+            del pieces[0]
+
+    def _append(
+        self, columns: Columns, values: dict[str, np.ndarray], flags: np.ndarray, which: slice
+    ) -> None:
         last = self._check_episodes(flags, which)
         lost = self._lost[which]
         if lost.any():
@@ -125,12 +158,14 @@ class Writer:
     def cut(self, env: int | None = None) -> None:
         """Declare continuity lost after the newest row of a stream (default: of every stream)."""
         self._check()
-        which = slice(None) if env is None else slice(env, env + 1)
+        self._settle()
+        which = slice(None) if env is None else self._only("cut", env)
         self._lost[which] = self.next_row[which] > 0
 
     def commit(self, sync: bool = False) -> None:
         """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
         self._check()
+        self._settle()
         if self._staged.any():
             self._flush()
         for segment in self._segments:
@@ -145,7 +180,7 @@ class Writer:
         After LakeFull the writer is still open, and so is what it holds: free space and close it
         again, or give up what is not committed with `commit=False`.
         """
-        if self._lock < 0:
+        if not self._lock.held:
             return
         try:
             if commit and self._failed is None:
@@ -160,11 +195,16 @@ class Writer:
     def _release(self) -> None:
         """Let go of everything, the lock last, whatever goes wrong."""
         with ExitStack() as last:
-            last.callback(os.close, self._lock)
-            self._lock = -1
+            last.callback(self._lock.release)
             for segment in self._segments:
                 last.callback(segment.close)
             last.callback(self._sealer.stop)
+
+    def __reduce__(self) -> Any:
+        raise BadConfig(
+            f"Writer: one process at a time writes to group '{self._group.name}', so a writer "
+            "cannot be copied or pickled; send the Lake, and open a writer of another group there"
+        )
 
     def __enter__(self) -> Writer:
         return self
@@ -175,9 +215,26 @@ class Writer:
         finally:
             self.close(commit=False)
 
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Not where the process ends: threads that would be waited for do not run any more.
+        if hasattr(self, "_sealer") and self._lock.held and not ending():
+            self._release()
+            warnings.warn(
+                f"{self._folder}: a writer was deleted without close(); what was not committed "
+                "is gone",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
     def _check(self) -> None:
-        if self._lock < 0:
+        if os.getpid() == self._pid and not self._lock.held:
             raise LakeFailed(f"{self._folder}: this writer is closed; open another")
+        if os.getpid() != self._pid:
+            raise LakeFailed(
+                f"{self._folder}: this writer belongs to process {self._pid}, and process "
+                f"{os.getpid()} inherited a copy of it, which must not write; make a group and a "
+                "writer per process, after it has started"
+            )
         if self._failed is not None:
             raise LakeFailed(
                 f"{self._folder}: this writer failed before and trusts nothing since; "
@@ -197,12 +254,7 @@ class Writer:
             if not shape and self.streams == 1:
                 lead, whose = (), "one row"
         else:
-            if not isinstance(env, (int, np.integer)) or not 0 <= env < self.streams:
-                raise SpecMismatch(
-                    f"append: env must lie in [0, {self.streams - 1}], got {env}; "
-                    "pass the stream's index in this group"
-                )
-            which = slice(int(env), int(env) + 1)
+            which = self._only("append", env)
             lead = shape[:1]
             whose = "[time]" if lead else "one row"
         values = intake.arrange(rows, lead, whose)
@@ -215,6 +267,15 @@ class Writer:
 
         values = {path: block(value) for path, value in values.items()}
         return values, pack_values(values), which
+
+    def _only(self, doing: str, env: Any) -> slice:
+        """One stream of the group."""
+        if not isinstance(env, (int, np.integer)) or not 0 <= env < self.streams:
+            raise SpecMismatch(
+                f"{doing}: env must lie in [0, {self.streams - 1}], got {env}; "
+                "pass the stream's index in this group"
+            )
+        return slice(int(env), int(env) + 1)
 
     def _check_episodes(self, flags: np.ndarray, which: slice) -> np.ndarray:
         """Raise BrokenEpisode for a row that cannot follow the one before; return the last."""
@@ -269,7 +330,9 @@ class Writer:
         if not self._segments:
             self._segments.append(self._new_segment(self._next_id))
         segment = self._segments[-1]
-        segment.pending.append(segment.write(self._stage, segment.written, self._staged))
+        written = segment.write(self._stage, segment.written, self._staged)
+        # Without a call between: a signal handler's exception there would write the rows twice.
+        segment.pending += (written,)
         self._staged[:] = 0
 
     def _write_through(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
@@ -277,7 +340,7 @@ class Writer:
         segment = self._segments[-1] if self._segments else None
         written = self._written().copy()
         first = self._end() - written
-        blocks: list[tuple[OpenSegment, tuple[np.ndarray, int]]] = []
+        old, blocks = segment, list[tuple[np.ndarray, int]]()  # blocks are the old segment's
         fresh: list[OpenSegment] = []
         steps = self._stage["record"].shape[1]
         done = 0
@@ -297,7 +360,8 @@ class Writer:
                     name: _spread(block[:, done : done + some], which, self.streams)
                     for name, block in rows.items()
                 }
-                blocks.append((segment, segment.write(part, written, count)))
+                block = segment.write(part, written, count)
+                (blocks if segment is old else segment.pending).append(block)
                 written = written + count
                 done += some
         except BaseException:
@@ -306,12 +370,14 @@ class Writer:
             if fresh:
                 self._number = fresh[0].meta.number
             raise
-        for owner, block in blocks:
-            owner.pending.append(block)
+        # Without a call between: a signal handler's exception there would keep a part of them.
+        if old is not None:
+            old.pending += blocks
         self._segments += fresh
 
     def _new_segment(self, first: np.ndarray) -> OpenSegment:
         """The next open segment, whose rows begin at ids `first`."""
+        self._lock.check_here()
         meta = open_meta(
             self._columns,
             self._info.fingerprint,
@@ -334,8 +400,10 @@ class Writer:
         return segment
 
     def _sync(self) -> None:
+        self._lock.check_here()
+        segments = [*self._sealer.waiting(), *self._segments]
         with self._trusting():
-            for segment in [*self._sealer.waiting(), *self._segments]:
+            for segment in segments:
                 segment.sync()
             if not self._names_synced:
                 with said_plainly("syncing the folder", self._folder, again=False):
@@ -343,6 +411,8 @@ class Writer:
                     for above in () if self._path_synced else [*self._folder.parents][:3]:
                         self._files.sync_folder(above)  # its maker may have been killed before
                 self._names_synced = self._path_synced = True
+        for segment in segments:
+            segment.mark_synced()
 
     @contextmanager
     def _trusting(self) -> Generator[None]:
@@ -362,8 +432,9 @@ class Writer:
             if segment.pending:
                 return
             self._next_id = np.maximum(self._next_id, segment.meta.first + segment.count)
-            self._sealer.submit(segment)
-            self._segments.pop(0)
+            if not segment.sent:
+                self._sealer.submit(segment)
+            self._segments = self._segments[1:]
 
 
 def _spread(rows: np.ndarray, which: slice, streams: int) -> np.ndarray:
@@ -373,24 +444,3 @@ def _spread(rows: np.ndarray, which: slice, streams: int) -> np.ndarray:
     block = np.empty((streams, *rows.shape[1:]), np.uint8)
     block[which] = rows
     return block
-
-
-def take_lock(path: Path, what: str) -> int:
-    """An exclusive lock that ends with this process, however it ends."""
-    with said_plainly("locking", path):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Always as long, so that whoever reads it meanwhile reads a whole number.
-            os.pwrite(fd, f"{os.getpid():<19}\n".encode(), 0)
-        except BlockingIOError:
-            holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
-            os.close(fd)
-            raise LakeLocked(
-                f"{path.parent}: {what} is open in process {holder}; one process writes to a "
-                "group at a time. Use another group, or end that process"
-            ) from None
-        except BaseException:
-            os.close(fd)
-            raise
-    return fd

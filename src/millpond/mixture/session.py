@@ -20,7 +20,8 @@ from ..errors import LakeFull, Paused
 from ..lake.files import Files
 from ..replay import PondState
 from ..train.checkpoint import hash_of
-from ..train.session import Told, not_finite, stop_asked
+from ..train.session import Told, not_finite
+from ..train.stopping import stop_asked
 from .best import Best
 from .filling import Filling
 from .position import Position
@@ -41,8 +42,9 @@ def mix(
 ) -> str:
     """Go from the start or from the saved state to the end; the hash of all parameters.
 
-    Stopped by Ctrl-C or SIGTERM it saves its state and raises KeyboardInterrupt; a full disk
-    raises Paused. `programs` of an earlier sitting of the same settings need not be compiled anew.
+    Stopped by Ctrl-C, SIGTERM or SIGHUP it saves its state and raises KeyboardInterrupt; a full
+    disk raises Paused. `programs` of an earlier sitting of the same settings need not be
+    compiled again.
     `mix(MixRun.create(Path("runs/mixture"), settings), told=print)`.
     """
     lock = run.folder.lock()

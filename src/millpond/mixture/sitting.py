@@ -141,7 +141,11 @@ class Sitting:
 
     def tell(self, kind: str, values: Mapping[str, Any]) -> None:
         """To whoever watches."""
-        self.told({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
+        try:
+            self.told({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
+        except OSError:  # the terminal may be gone, with SIGHUP: that keeps no state from disk
+            if not self.asked:
+                raise
 
     def write(self, kind: str, values: Mapping[str, Any]) -> None:
         """A line of metrics."""

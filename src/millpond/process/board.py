@@ -82,6 +82,10 @@ class Pencil:
         self._words[_STATE] = state
         self._words[_BEAT] += 1
 
+    def beat(self) -> None:
+        """Still here, though nothing has changed: to be said while others are waited for."""
+        self._words[_BEAT] += 1
+
     def reached(self, cycle: int, steps: int = 0) -> None:
         """So many cycles are done, and an actor's env steps."""
         self._words[_CYCLE], self._words[_STEPS] = cycle, steps

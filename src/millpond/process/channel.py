@@ -8,9 +8,10 @@ published after the copy: a slot is never written while it is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
 
-from ..errors import ChannelBroken, SpecMismatch
+from ..errors import BadConfig, ChannelBroken, SpecMismatch
 from ..spec import Spec
 from .bell import Bell
 from .channel_reader import ChannelReader
@@ -134,6 +135,11 @@ class Channel:
         self._bells = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if get_spawning_popen() is None:
+            raise BadConfig(
+                "channel: its memory cannot be copied or pickled; pass the Channel itself in the "
+                "arguments of a spawned Process, or create another"
+            )
         layout = (self.spec, self.num_envs, self.time, self.slots)
         return Channel, (layout, self._memory, *self._bells)
 

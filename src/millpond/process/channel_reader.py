@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ChannelBroken, ChannelClosed
+from ..errors import BadConfig, ChannelBroken, ChannelClosed
 from ..rows import Rows
 from .bell import Bell
 from .header import Header
@@ -112,6 +112,12 @@ class ChannelReader:
 
     def _may_pop(self) -> bool:
         return bool(self.ready or self._header.writer[_WRITER_CLOSED])
+
+    def __reduce__(self) -> Any:
+        raise BadConfig(
+            "ChannelReader: one process alone has this end of a channel, so it cannot be copied or "
+            "pickled; pass the Channel to Process(args=...), and call channel.reader(spec) there"
+        )
 
     def close(self) -> None:
         """Say that nothing will be popped any more: pushes raise ChannelClosed from now on."""

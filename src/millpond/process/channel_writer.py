@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ..errors import ChannelClosed, ChannelFull, SpecMismatch
+from ..errors import BadConfig, ChannelClosed, ChannelFull, SpecMismatch
 from ..intake import Intake, pack_values
 from ..rows import Rows
 from .bell import Bell
@@ -92,6 +93,12 @@ class ChannelWriter:
         return ChannelFull(
             f"push: all {self._layout.count} slots stayed full for {timeout:g} s; nothing was "
             "sent. The reader is slower than the writer: wait longer or slow the writer down"
+        )
+
+    def __reduce__(self) -> Any:
+        raise BadConfig(
+            "ChannelWriter: one process alone has this end of a channel, so it cannot be copied or "
+            "pickled; pass the Channel to Process(args=...), and call channel.writer(spec) there"
         )
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ChannelClosed
+from .signals import held_back
 from .wire import Message, Wire
 
 
@@ -30,7 +31,7 @@ class Child:
     ) -> None:
         self.role, self.index, self.incarnation, self.line = role, index, incarnation, line
         self.wire, theirs = Wire.pair()
-        with theirs:
+        with theirs, held_back():
             command = [sys.executable, "-m", "millpond.process.worker"]
             self.process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(os.getpid())],
@@ -39,7 +40,8 @@ class Child:
                 stdin=subprocess.DEVNULL,
             )
         self.pidfd = os.pidfd_open(self.process.pid)
-        self.wire.send(role, {"index": index, "incarnation": incarnation, **values}, fds=fds)
+        with contextlib.suppress(ChannelClosed):  # it was killed as it began: its end will be seen
+            self.wire.send(role, {"index": index, "incarnation": incarnation, **values}, fds=fds)
         self.ready = False
         self.failure: Message | None = None  # what it said of its own end
         self.beat, self.seen = -1, time.monotonic()

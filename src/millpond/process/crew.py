@@ -67,10 +67,10 @@ class ProcessCrew(abc.ABC):
             for group in self.settings.groups
         ]
         self.supervisor.ask("learner", "restore", cycle, grouped)
+        self.supervisor.began(cycle["cycle"])  # an actor that is lost from here on begins there
         for index, message in enumerate(self.supervisor.ask("actor", "restore", cycle, actors)):
             if not message.values["whole"]:
                 self.supervisor.tell("learner", "cut", {"actor": index})
-        self.supervisor.began(cycle["cycle"])
 
     def pace(self) -> dict[str, Any]:
         """How the processes spent their time, and how often one was restarted."""

@@ -44,6 +44,9 @@ class FreeCrew(ProcessCrew):
         self.supervisor.set_goal(0)  # the next round sets it again
         stopped = self.supervisor.ask("actor", "pause", reply="at")
         cycle = max(message.values["cycle"] for message in stopped)
+        # An actor that was lost between its pushes to two learners begins where the slower one
+        # stands; the other has rows of the cycle after, which must be taken whole.
+        cycle = max(cycle, self.supervisor.newest_begun)
         goal = {"cycle": cycle, "tell": True}
         self.supervisor.ask("actor", "goal", goal, reply="at")
         self.supervisor.ask("learner", "goal", goal, reply="at")

@@ -90,9 +90,7 @@ class LearnerWorker(Part):
                     self.pencil.now(WORKING, "moving")
                 return rows
             if len(source) > 1 and (over or not source[0].reader.ready):
-                # What a dead incarnation had pushed is taken: go on with the next, after a cut.
-                del source[0]
-                self.learner.cut(actor)
+                self._turn_to_next(actor)
                 continue
             if not waited:
                 waited = True
@@ -100,6 +98,11 @@ class LearnerWorker(Part):
             self.listen(SLICE_S if over else 0)
             if self.cycle >= self.goal:
                 raise NotYet  # the actors stop here too: nothing of the next cycle is on its way
+
+    def _turn_to_next(self, actor: int) -> None:
+        """What a dead incarnation had pushed is taken: go on with the next, after a cut."""
+        del self.sources[actor][0]
+        self.learner.cut(actor)
 
     def _try(self, actor: int, timeout: float) -> tuple[Rows | None, bool]:
         """Rows if there are any, and whether none will ever come from this incarnation."""
@@ -141,6 +144,11 @@ class LearnerWorker(Part):
         return {"policies": found}, {}
 
     def export(self) -> dict[str, np.ndarray]:
+        # All that was pushed is taken. An actor that came back and has not acted yet is exported
+        # as one that begins, so the cut before its rows must be in what is exported here.
+        for actor, source in enumerate(self.sources):
+            while len(source) > 1:
+                self._turn_to_next(actor)
         return {
             f"{policy}/{name}": array
             for policy, arrays in zip(self.policies, self.learner.export(), strict=True)

@@ -13,8 +13,8 @@ import numpy as np
 from ..train.device_loop import make_agent
 from ..train.settings import Settings
 from .board import STARTING, WAITING, WORKING, Board
+from .signals import Stopped, heard
 from .wire import Message, Wire
-from .worker import Stopped
 
 SLICE_S = 0.2  # how long a process waits for others before it looks for messages
 
@@ -75,7 +75,10 @@ class Part(abc.ABC):
         return {"cycle": self.cycle}
 
     def listen(self, timeout: float) -> None:
-        """Take every message that has come."""
+        """Take every message that has come, and pass on signals."""
+        self.pencil.beat()
+        while heard:
+            self.wire.send("signal", {"number": heard.pop()})
         while (message := self.wire.receive(timeout)) is not None:
             timeout = 0
             self.take(message)
@@ -93,11 +96,14 @@ class Part(abc.ABC):
         elif message.kind == "report":
             self.wire.send("report", *self.report())
         elif message.kind == "export":
+            self.pencil.now(STARTING, "moving")  # a large state takes as long as starting
             self.wire.send("export", {}, self.export())
         elif message.kind == "restore":
+            self.pencil.now(STARTING, "moving")
             self.cycle = self.goal = int(message.values["cycle"])
-            self.wire.send("restore", self.restore(message.arrays))
-            self.arrived()
+            said = self.restore(message.arrays)
+            self.arrived()  # first: once it is said to be restored, its line counts
+            self.wire.send("restore", said)
         else:
             raise AssertionError(f"unknown message {message.kind}")
 

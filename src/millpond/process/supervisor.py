@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +23,14 @@ from ..train.environment import child_environment
 from ..train.events import Events
 from ..train.provenance import traced_spec
 from ..train.settings import Settings
-from .board import STARTING, WAITING, Board
+from ..train.stopping import ask_to_stop, stop_if_asked
+from .board import STARTING, Board
 from .channel import Channel
 from .child import Child
 from .memory import Canary
 from .part import params_template
 from .weights import Weights
-from .wire import Message
+from .wire import Message, wait_for
 
 _TICK_S = 0.5  # how often hangs are looked for
 _STOP_S = 10.0  # how long a process may take to stop before it is killed
@@ -46,6 +47,7 @@ class Supervisor:
             raise BadConfig(f"mode {settings.mode}: this needs Linux, got {sys.platform}")
         self.settings, self.folder, self.hook = settings, folder, hook
         self._note = Events(folder).note
+        allow_descriptors(settings.actors, len(settings.groups))
         spec = traced_spec(settings.world)
         self.groups, actors = settings.groups, settings.actors
         templates = [params_template(settings, group) for group in self.groups]
@@ -71,6 +73,7 @@ class Supervisor:
         self.replies: list[tuple[Child, Message]] = []
         self.restarts = 0
         self._failures = [0] * actors
+        self._steps = [0] * actors  # env steps of one policy, as far as an actor has told
         self._looked = time.monotonic()
 
     def __enter__(self) -> Supervisor:
@@ -79,11 +82,15 @@ class Supervisor:
                 self._start_learner(index)
             for index in range(self.settings.actors):
                 self._start_actor(index, 0)
-            self._until(lambda: all(child.ready for child in self.children.values()))
+            self._until(self._all_ready)
         except BaseException:
             self.close()
             raise
         return self
+
+    def _all_ready(self) -> bool:
+        stop_if_asked()  # nothing has been done yet that could be saved
+        return all(child.ready for child in self.children.values())
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -207,6 +214,11 @@ class Supervisor:
         """All processes were restored to a cycle; nothing has been pushed since."""
         self._begun = [[cycle] * len(self.groups) for _ in self._begun]
 
+    @property
+    def newest_begun(self) -> int:
+        """The cycle that rows are pushed up to by all incarnations that have ended, at least."""
+        return max(max(row) for row in self._begun)
+
     def wait(self, done: Callable[[], bool]) -> None:
         """Until `done()`, seeing to the processes meanwhile."""
         self._until(done)
@@ -232,8 +244,7 @@ class Supervisor:
     def poll(self, timeout: float) -> None:
         """Take what processes say; act on those that ended or hang."""
         wires = [*self.children.values()]
-        watched = [child.wire for child in wires] + [child.pidfd for child in wires]
-        select.select(watched, [], [], timeout)
+        wait_for([fd for child in wires for fd in (child.wire.fileno(), child.pidfd)], timeout)
         for child in wires:
             ended = child.ended  # before its last words are read
             for message in child.said():
@@ -241,7 +252,6 @@ class Supervisor:
             if ended and self.children.get((child.role, child.index)) is child:
                 self._lost(child, child.how())
         if time.monotonic() - self._looked > _TICK_S:
-            self._looked = time.monotonic()
             self._look_for_hangs()
 
     def _heard(self, child: Child, message: Message) -> None:
@@ -252,6 +262,9 @@ class Supervisor:
                 self._note("back", child, cycle=min(self._begun[child.index]))
             if self.goal:
                 child.wire.send("goal", {"cycle": self.goal, "tell": False})
+        elif message.kind == "signal":
+            self._note("signal", child, number=message.values["number"])
+            ask_to_stop(int(message.values["number"]))
         elif message.kind == "failed":
             child.failure = message
         elif message.kind == "broken":
@@ -285,9 +298,14 @@ class Supervisor:
 
     def _look_for_hangs(self) -> None:
         now, crew = time.monotonic(), self.settings.crew
+        # Evaluating, say, or stopped together with all others: nobody could be seen meanwhile.
+        if (away := now - self._looked) > 5 * _TICK_S:
+            for child in self.children.values():
+                child.seen += away
+        self._looked = now
         for child in list(self.children.values()):
             line = self.board.line(child.line)
-            if line.beat != child.beat or line.state == WAITING:
+            if line.beat != child.beat:  # who waits beats too
                 child.beat, child.seen = line.beat, now
                 continue
             patience = crew.start_s if line.state == STARTING or not child.ready else crew.hang_s
@@ -305,12 +323,17 @@ class Supervisor:
             raise RunFailed(f"{child.name}: {how}; {crew.restarts} restarts are used up")
         if child.role == "learner" and child.failure is None:
             raise LearnerLost(f"{child.name}: {how}")
-        if child.role == "learner" or not child.ready:
+        # One that cannot start for a reason of its own will not start the next time either. One
+        # that was killed meanwhile may, and so may the successor of one that had started.
+        in_vain = not child.ready and not child.incarnation and child.failure is not None
+        if child.role == "learner" or in_vain:
             raise RunFailed(f"{child.name} failed: {how}\n{_traceback(child)}")
         self._bring_back(child, how)
 
     def _bring_back(self, child: Child, how: str) -> None:
-        index, line = child.index, self.board.line(child.line)
+        index = child.index
+        # Its line is blank until it has ended a cycle: then it stands where the one before stood.
+        self._steps[index] = max(self._steps[index], self.board.line(child.line).steps)
         # It may have died between two pushes of one cycle: each learner goes on where it stands.
         # From a damaged channel nothing is taken after the damage.
         pushed = [channel.whole() for channel in self.channels[index]]
@@ -322,6 +345,7 @@ class Supervisor:
             )
         self._begun[index] = [a + b for a, b in zip(self._begun[index], pushed, strict=True)]
         child.forget()
+        del self.children["actor", index]  # should its successor not start, it is closed once
         for channel in self.channels[index]:
             channel.close()
         self.channels[index] = self._new_channels()
@@ -331,7 +355,24 @@ class Supervisor:
             values = {"actor": index, "incarnation": incarnation, "channel": plain}
             with contextlib.suppress(ChannelClosed):  # the learner's end will be seen
                 self.children["learner", learner].wire.send("channel", values, fds=fds)
-        self._start_actor(index, incarnation, line.steps)
+        self._start_actor(index, incarnation, self._steps[index])
+
+
+def allow_descriptors(actors: int, learners: int) -> None:
+    """Raise this process's own limit of open files, which its children inherit, to what is needed.
+
+    A channel between an actor and a learner has three, and each process two here.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = 3 * actors * learners + 2 * (actors + learners) + 256
+    if soft == resource.RLIM_INFINITY or need <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and need > hard:
+        raise BadConfig(
+            f"{actors} actors and {learners} learners need about {need} open files, this process "
+            f"may have {hard} (ulimit -Hn); use fewer actors, or raise the limit"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
 
 
 def cores_for(line: int, threads: int) -> list[int]:

@@ -18,10 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load, save
 
-from ..errors import ChannelClosed, RunFailed
+from ..errors import ChannelClosed
 
-_HEAD = struct.Struct("=IQB")  # bytes of JSON, bytes of arrays, descriptors
-_MOST_FDS = 200
+_HEAD = struct.Struct("=IQI")  # bytes of JSON, bytes of arrays, descriptors
+_MOST_FDS = 200  # that go at once; the kernel takes 253
+
+
+def wait_for(fds: Sequence[int], timeout: float) -> list[int]:
+    """Which descriptors can be read, or have ended; unlike `select`, also those beyond 1023."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(timeout * 1000)]
 
 
 class Message(NamedTuple):
@@ -59,14 +67,13 @@ class Wire:
         timeout: float = 30.0,
     ) -> None:
         """Send one message whole, or raise ChannelClosed if nobody is there to take it."""
-        if len(fds) > _MOST_FDS:
-            raise RunFailed(f"wire: {len(fds)} descriptors in one message are too many")
         text = json.dumps({"kind": kind, "values": values or {}}).encode()
         data = save({k: np.asarray(a, order="C") for k, a in arrays.items()}) if arrays else b""
         self._socket.settimeout(timeout)
         try:
-            head = _HEAD.pack(len(text), len(data), len(fds))
-            socket.send_fds(self._socket, [head], list(fds))
+            self._socket.sendall(_HEAD.pack(len(text), len(data), len(fds)))
+            for first in range(0, len(fds), _MOST_FDS):  # each lot travels with a byte of its own
+                socket.send_fds(self._socket, [b"+"], list(fds[first : first + _MOST_FDS]))
             self._socket.sendall(text)
             self._socket.sendall(data)
         except (OSError, TimeoutError) as error:
@@ -74,7 +81,7 @@ class Wire:
 
     def ready(self, timeout: float = 0.0) -> bool:
         """Whether something has come, or the other end is gone."""
-        return bool(select.select([self._socket], [], [], timeout)[0])
+        return bool(wait_for([self._socket.fileno()], timeout))
 
     def receive(self, timeout: float) -> Message | None:
         """The next message, None if none came in time; ChannelClosed if the other end is gone."""
@@ -82,6 +89,7 @@ class Wire:
             return None
         deadline = time.monotonic() + max(timeout, 30.0)
         text_size, data_size, number = _HEAD.unpack(self._exactly(_HEAD.size, deadline))
+        self._exactly(-(-number // _MOST_FDS), deadline)
         plain = json.loads(self._exactly(text_size, deadline))
         data = self._exactly(data_size, deadline)
         fds, self._fds = self._fds[:number], self._fds[number:]

@@ -17,21 +17,17 @@ import traceback
 from typing import NoReturn
 
 from ..errors import ChannelClosed
+from .signals import Stopped, hear_signals
 from .wire import Message, Wire
 
 _PR_SET_PDEATHSIG = 1
-
-
-class Stopped(Exception):
-    """The parent asked this process to end."""
 
 
 def main() -> int:
     """Play one part; the exit code."""
     descriptor, parent = (int(arg) for arg in sys.argv[1:3])
     die_with(parent)
-    # Ctrl-C reaches the whole group: what to do about it is the parent's to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hear_signals()
     faulthandler.enable()
     wire = Wire(socket.socket(fileno=descriptor))
     try:

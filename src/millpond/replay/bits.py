@@ -35,8 +35,11 @@ class KeyRandom:
     real: Any = np.float32
     whole: Any = np.int32
 
-    def __init__(self, key: Array) -> None:
+    def __init__(self, key: Array, most: int = 0) -> None:
+        """`most` is the largest number that will be drawn below."""
         self._key, self._used = key, 0
+        # One word gives 2^32 / most values per number: with few, some get one more than others.
+        self._fine = most > 1 << 22
 
     def _next(self) -> Array:
         """The key itself at first: most samplers ask once, and a split costs a GPU a kernel."""
@@ -47,14 +50,35 @@ class KeyRandom:
     def integers(self, shape: tuple[int, ...], *below: Array) -> tuple[Array, ...]:
         """int32[tries, ...] in [0, below), for each of `below`: the high half of a product.
 
-        The bias is under below / 2^32. Only the first try draws new words; later ones, which few
-        samples need, hash them again, for a tenth of the time.
+        No number is likelier than another by more than 2^-10. Only the first try draws new words;
+        later ones, which few samples need, hash them again, for a tenth of the time.
         """
         words = jax.random.bits(self._next(), (len(below), *shape[1:]), np.uint32)
         turns = np.arange(shape[0], dtype=np.uint32).reshape(-1, *(1,) * (len(shape) - 1))
-        return tuple(
-            _high_half(_hash(word, turns), limit) for word, limit in zip(words, below, strict=True)
-        )
+        words = [_hash(word, turns) for word in words]
+        return tuple(self._scaled(word, limit) for word, limit in zip(words, below, strict=True))
+
+    def _scaled(self, word: Array, below: Array) -> Array:
+        """int32 in [0, below): word / 2^32 of it."""
+        if not self._fine:
+            return _high_half(word, below)
+        fine = jax.random.bits(self._next(), word.shape, np.uint32)
+        low = word * jnp.asarray(below).astype(np.uint32)
+        carried = low + _high_half(fine, below).astype(np.uint32) < low
+        return _high_half(word, below) + carried
+
+    def stratum(self, stratum: Array, length: Array) -> Array:
+        """int32[batch] in [0, length), each in its own one of `batch` equal parts of that span."""
+        batch = stratum.shape[0]
+        edges = -(np.arange(batch + 1, dtype=np.int64) * -(1 << 32) // batch)  # rounded up
+        width = (edges[1:] - edges[:-1]).astype(np.uint32)  # 0 is 2^32: a batch of one
+        begin = jnp.asarray(edges[:-1].astype(np.uint32))[stratum]
+        bits = jax.random.bits(self._next(), (batch,), np.uint32)
+        within = bits if batch == 1 else _high_half(bits, jnp.asarray(width)[stratum])
+        word = begin + within.astype(np.uint32)
+        if isinstance(length, int):  # few streams: a part must not reach into the next one's
+            return _high_half(word, length)
+        return self._scaled(word, length)
 
     def uniform(self, shape: tuple[int, ...]) -> Array:
         """float32 in [0, 1)."""

@@ -123,7 +123,7 @@ class DeviceRing:
         time = flags.shape[0]
         kept = min(time, self.length)  # of more rows than fit, only the newest are written
         start = (state.head + (time - kept)) % self.length
-        joined, broken = self.join(state, flags)
+        joined, broken = self.join(state, flags, bad)
         joined = mix(joined, state.zero)
         news = {path: mix(new[time - kept :], state.zero) for path, new in encoded.items()}
         head = state.head + time % self.length
@@ -138,7 +138,7 @@ class DeviceRing:
         self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
     ) -> PondState:
         """One step of the streams in keep[stream], each at its own head."""
-        joined, broken = self.join(state, flags[None])
+        joined, broken = self.join(state, flags[None], bad[None])
         stream = np.arange(self.streams)
         slot = jnp.where(keep, self.layout.slot(stream, state.head), self.layout.capacity)
         before = self.layout.slot(stream, (state.head - 1) % self.length)
@@ -157,13 +157,16 @@ class DeviceRing:
             faults=state.faults + _counts(bad[None], broken & keep),
         )
 
-    def join(self, state: PondState, flags: Array) -> tuple[Array, Array]:
-        """The newest row's flags and the new ones [1 + time, stream], cut where they contradict."""
+    def join(self, state: PondState, flags: Array, bad: Array) -> tuple[Array, Array]:
+        """The newest row's flags and the new ones [1 + time, stream], cut where they contradict.
+
+        And before a bad row: the row before would bootstrap from its observation.
+        """
         if self.layout.whole:  # neighbours in a shared ring have nothing to do with each other
             return jnp.concatenate([flags[:1], flags]), jnp.zeros(flags.shape, bool)
         joined = jnp.concatenate([self.last(state)[None], flags])
         broken = breaks(joined[:-1], joined[1:])
-        cut = jnp.where(broken, joined[:-1] | np.uint8(CUT), joined[:-1])
+        cut = jnp.where(jnp.logical_or(broken, bad), joined[:-1] | np.uint8(CUT), joined[:-1])
         return jnp.concatenate([cut, joined[-1:]]), broken
 
     def _write_flags(self, flags: Array, joined: Array, kept: int, start: Array) -> Array:

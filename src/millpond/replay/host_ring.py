@@ -30,15 +30,11 @@ class HostRing:
         self.added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
         self._lockstep: bool | None = True  # None: not known
         self._spans: dict[Any, tuple[Any, Any]] = {}  # by rows added, what old_enough said last
-        # For one row at a time: every column as [capacity, *field.shape].
-        self._rows = {
-            path: store.ring.reshape(-1, *store.field.shape)
-            for path, store in self.stores.items()
-            if not store.field.binary
-        }
-        self._by_env = layout.own_heads
-        self._turned = [
-            self.stores[path].turned for path in ("obs", "action") if path in self._rows
+        # For one row at a time: columns as [capacity, *field.shape], and whether they lie by env.
+        self._single = [
+            (store.ring.reshape(-1, *store.field.shape), layout.own_heads or store.turned)
+            for path in ("obs", "action", "reward")
+            if (store := self.stores.get(path)) and not store.field.binary
         ]
 
     @property
@@ -93,22 +89,22 @@ class HostRing:
 
     def write_one(self, env: int, obs: Any, action: Any, reward: Any, flags: int) -> None:
         """Write one row of one stream, whose spec has no other columns."""
-        added = int(self.added[env])
+        added = self.added.item(env)
         position = added % self.length
         by_env = env * self.length + position
-        slot = by_env if self._by_env else position * self.streams + env
-        rows, turned = self._rows, self._turned
-        rows["obs"][by_env if turned[0] else slot] = obs
-        rows["action"][by_env if turned[1] else slot] = action
-        rows["reward"][slot] = reward
+        by_time = position * self.streams + env
+        (obs_rows, obs_by_env), (actions, action_by_env), (rewards, reward_by_env) = self._single
+        obs_rows[by_env if obs_by_env else by_time] = obs
+        actions[by_env if action_by_env else by_time] = action
+        slot = by_env if reward_by_env else by_time
+        rewards[slot] = reward
         self.flat_flags[slot] = flags
         self.last[env] = flags
         self.added[env] = added + 1
         self._lockstep = True if self.streams == 1 else None
 
-    def cut(self, env: int | None) -> None:
-        """Mark the newest row of one stream, or of all, as CUT."""
-        streams = np.arange(self.streams) if env is None else np.array([env])
+    def cut(self, streams: np.ndarray) -> None:
+        """Mark the newest row of these streams as CUT."""
         self.last[streams] |= CUT
         self.flat_flags[self.newest()[streams]] |= CUT
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..borders import close_episodes, final_observations
 from ..errors import BadConfig
 from ..intake import Intake
 from ..rows import Array, Rows, Tree
@@ -100,16 +101,35 @@ class Layout:
             values = intake.arrange(rows, lead, "[time, env]" if time else "[env]", next_obs)
             if not time:
                 values = {path: value[None] for path, value in values.items()}
+        return values, self.mask_of(mask, lead, () if len(lead) == 2 else 0)
+
+    def mask_of(self, mask: Any, lead: tuple[int, ...], axes: Any) -> Array | None:
+        """A checked mask of rows[lead], with `axes` put in to make it [time, stream]."""
         if mask is None:
-            return values, None
+            return None
         if not self.own_heads:
             raise BadConfig(
                 f"add: layout '{self.name}' keeps all streams in step and takes no mask; "
                 "use layout 'per_env'"
             )
-        if np.shape(mask) != lead or np.dtype(mask.dtype) != bool:
-            raise mismatch("mask", f"bool {lead}", f"{mask.dtype} {np.shape(mask)}", "one per row")
-        return values, mask if len(lead) == 2 else mask[None]
+        dtype = getattr(mask, "dtype", type(mask).__name__)
+        if np.shape(mask) != lead or str(dtype) != "bool":
+            raise mismatch("mask", f"bool {lead}", f"{dtype} {np.shape(mask)}", "one per row")
+        return mask if axes == () else np.expand_dims(mask, axes) if axes else mask[None]
+
+    def with_final(
+        self,
+        intake: Intake,
+        values: dict[str, Array],
+        final: dict[str, Array],
+        keep: Array | None,
+        xp: Any,
+    ) -> tuple[dict[str, Array], Array | None]:
+        """Values and mask of `blocks`, closed by the observations of `final` where a row ended."""
+        final = {path: final[path] for path in intake.obs}
+        if self.whole:
+            return final_observations(values, final, xp), keep
+        return close_episodes(intake.fields, values, final, keep, xp)
 
 
 def make_layout(
@@ -122,8 +142,9 @@ def make_layout(
             "docs/replay.md says when to use which"
         )
     for what, number in (("num_envs", num_envs), ("capacity", capacity)):
-        if not isinstance(number, int) or number < 1:
+        if not isinstance(number, (int, np.integer)) or number < 1:
             raise BadConfig(f"{who}: {what} must be a whole number >= 1, got {number!r}")
+    capacity, num_envs = int(capacity), int(num_envs)
     if name == "shared":
         if (window.stack, window.n_step) != (1, 1):
             raise BadConfig(
@@ -140,3 +161,20 @@ def make_layout(
         )
     window.fits(spec, capacity // num_envs)
     return Layout(name, capacity, num_envs)
+
+
+def which_envs(envs: Any, num_envs: int, xp: Any) -> Array:
+    """bool[env] from what `cut` takes: None for all, an env's index, or bool[env]."""
+    if envs is None:
+        return xp.ones(num_envs, bool)
+    remedy = "pass an env's index, or one bool per env"
+    given = envs if hasattr(envs, "dtype") else np.asarray(envs)
+    if given.dtype == bool:
+        if given.shape != (num_envs,):
+            raise mismatch("envs", f"bool ({num_envs},)", f"bool {given.shape}", remedy)
+        return xp.asarray(given)
+    if given.shape or given.dtype.kind not in "iu":
+        raise mismatch("envs", "one whole number", f"{given.dtype} {given.shape}", remedy)
+    if isinstance(envs, (int, np.integer)) and not 0 <= envs < num_envs:
+        raise mismatch("envs", f"an index in [0, {num_envs - 1}]", f"{envs}", remedy)
+    return xp.arange(num_envs) == given

@@ -30,8 +30,8 @@ from ..window import Verdict, Window
 from . import snapshot
 from .bits import KeyRandom, after, around, minus, mix, plus, settle, together
 from .device_ring import DeviceRing, PondState
-from .layouts import LayoutName, make_layout
-from .priorities import DeviceTree, Priorities
+from .layouts import LayoutName, make_layout, which_envs
+from .priorities import LARGEST, DeviceTree, Priorities, one_per_draw
 
 _ONE_SAMPLE = np.array([0, 1, 0], np.uint32)
 
@@ -105,20 +105,38 @@ class Pond:
             is_leaf=lambda axis: axis is None,
         )
 
+    def one(self, states: PondState, agent: int) -> PondState:
+        """The ring of one agent, out of `init_many`: `pond.export(pond.one(states, 0))`."""
+        return jax.tree.map(
+            lambda axis, leaf: leaf if axis is None else leaf[agent],
+            self.axes,
+            states,
+            is_leaf=lambda axis: axis is None,
+        )
+
     def add(
         self,
         state: PondState,
         rows: Rows,
         next_obs: Tree | None = None,
         mask: Array | None = None,
+        final_obs: Tree | None = None,
     ) -> PondState:
         """Append rows [env] or [time, env], any number of them; the newest `capacity` remain.
 
         Layout `shared` takes rows [batch] with their `next_obs`; layout `per_env` may take a
         `mask` of the rows to add. Wrong names, shapes and dtypes raise. A row with a bad value is
-        stored as CUT, so that no sample touches it, and counted in `state.faults`: see `check`.
+        cut off from the rows before and after it, so that no sample touches it in any role, and
+        counted in `state.faults`: see `check`. `final_obs`, shaped as the observations, is for envs
+        that reset in the same step: the true final observations of the rows that ended.
         """
         values, keep = self.layout.blocks(self._intake, rows, next_obs, mask)
+        if final_obs is not None:
+            self._can_close()
+            following = final_obs if self.layout.whole else None
+            last = rows._replace(obs=final_obs)
+            final, _ = self.layout.blocks(self._intake, last, following, None)
+            values, keep = self.layout.with_final(self._intake, values, final, keep, jnp)
         if not values["flags"].size:
             return state  # no rows: nothing to add
         bad = self._intake.bad_values(values, rank=2, xp=jnp)
@@ -141,6 +159,15 @@ class Pond:
 
         return jax.lax.scan(step, state, (encoded, flags, bad, keep))[0]
 
+    def _can_close(self) -> None:
+        """Raise BadConfig where border rows of some envs have no place."""
+        if self.layout.name == "stream":
+            raise BadConfig(
+                "Pond: final_obs adds a row to the envs that ended and to no other, and layout "
+                "'stream' keeps all envs in step on a device; use layout 'per_env' or 'shared', "
+                "HostPond, or an env that resets in the next step"
+            )
+
     def _add_step(
         self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
     ) -> PondState:
@@ -148,7 +175,8 @@ class Pond:
         ring, old = self._ring, state.priorities
         judged = None
         if self._tree:
-            judged = self._newly_valid(state, ring.join(state, flags[None])[0][0], keep)
+            last = ring.join(state, flags[None], bad[None])[0][0]
+            judged = self._newly_valid(state, last, keep)
             # The judgement read the flags ring: finish it before the ring is written.
             state = state._replace(zero=after(judged[1], state.zero))
         if self.layout.own_heads:
@@ -205,11 +233,9 @@ class Pond:
         return state._replace(priorities=old._replace(tree=tree))
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
-        """Declare continuity lost after the newest row of `envs` (bool[env]; default all)."""
-        if self.layout.whole:
-            return state
-        which = jnp.ones(self.streams, bool) if envs is None else jnp.asarray(envs)
-        return self._ring.cut(state, which)
+        """Declare continuity lost after the newest row of `envs`: an index, bool[env], or all."""
+        which = which_envs(envs, self.num_envs, jnp)
+        return state if self.layout.whole else self._ring.cut(state, which)
 
     def size(self, state: PondState) -> Array:
         """Rows stored, over all streams: int32."""
@@ -229,9 +255,10 @@ class Pond:
         assert not isinstance(self.sampler, Prioritized)
         first, count = self.layout.eligible(self.window, state.size)
         tries = self.sampler.tries
-        drawn = self.sampler.propose(
-            KeyRandom(key), tries, batch_size, Eligible(count, self.streams)
-        )
+        interleaved = self.num_envs if self.layout.whole else 1
+        eligible = Eligible(count, self.streams, interleaved)
+        random = KeyRandom(key, self.capacity)
+        drawn = self.sampler.propose(random, tries, batch_size, eligible)
         oldest = state.head - state.size + first
         begin = oldest[drawn.stream] if self.layout.own_heads else oldest
         position = around(begin + drawn.age, self.length)
@@ -241,21 +268,19 @@ class Pond:
         # The first valid candidate; where there is none, the last one, masked. Little is chosen
         # among, and the rest found once more: on a GPU every array costs a kernel.
         slots = self.layout.slot(drawn.stream, position)
-        known = (slots, drawn.probability, jnp.moveaxis(flags, 0, -1))
+        known = (slots, jnp.moveaxis(flags, 0, -1))
         *candidates, valid = settle((*known, valid), state.zero)
-        chosen = [leaf[-1] if leaf.ndim else leaf for leaf in candidates]
+        chosen = [leaf[-1] for leaf in candidates]
         for turn in range(tries - 2, -1, -1):
             chosen = [
                 jnp.where(valid[turn].reshape(-1, *(1,) * (so_far.ndim - 1)), leaf[turn], so_far)
-                if leaf.ndim
-                else so_far
                 for leaf, so_far in zip(candidates, chosen, strict=True)
             ]
-        slots, chance, flags = chosen
-        stream, position, chance, flags = together((*self.layout.place(slots), chance, flags))
+        slots, flags = chosen
+        stream, position, flags = together((*self.layout.place(slots), flags))
         verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
         mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
-        batch = self._assemble(state, stream, position, verdict, mask, chance)
+        batch = self._assemble(state, stream, position, verdict, mask)
         return state._replace(zero=after(batch, state.zero)), batch
 
     def _sample_ranked(
@@ -268,21 +293,22 @@ class Pond:
         stream, position = self.layout.place(slots)
         verdict = self._judge(state, stream, position)
         chance = mass / jnp.maximum(total, jnp.finfo(np.float32).tiny)
-        batch = self._assemble(state, stream, position, verdict, mass > 0, chance)
+        batch = self._assemble(state, stream, position, verdict, mass > 0)
         weight = self.sampler.weights(mass, state.priorities.samples, jnp)
-        batch = batch._replace(weight=weight)
+        batch = batch._replace(weight=weight, draw=batch.draw._replace(probability=chance))
         ranked = state.priorities._replace(notes=state.priorities.notes + _ONE_SAMPLE)
         return state._replace(zero=after(batch, state.zero), priorities=ranked), batch
 
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
         """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored.
 
-        A negative priority or one that is no number changes nothing and is counted.
+        A priority that is negative, no number or above 1e25 changes nothing and is counted.
         """
         ranked = state.priorities
         if not (self._tree and ranked and isinstance(self.sampler, Prioritized)):
             raise BadConfig("Pond: update_priorities needs sampler=prioritized()")
-        good = jnp.isfinite(priorities) & (priorities >= 0)
+        priorities = one_per_draw(draw, jnp.asarray(priorities))
+        good = (priorities >= 0) & (priorities <= LARGEST)
         head, base = state.head, state.base
         size = state.size
         if self.layout.own_heads:
@@ -298,7 +324,7 @@ class Pond:
         position = (head - size + age) % self.length
         here = here & self._judge(state, draw.stream, position).valid
         slot = self.layout.slot(draw.stream, position)
-        mass = jnp.where(good, priorities, 0).astype(np.float32) ** self.sampler.alpha
+        mass = jnp.where(good, priorities, 0).astype(np.float32) ** np.float32(self.sampler.alpha)
         slot = jnp.where(here & good, slot, self.capacity)
         highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max())
         tree = self._tree.largest(ranked.tree, slot, mass)
@@ -312,9 +338,7 @@ class Pond:
         age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
         inside = (age >= first[..., None]) & (age < (first + count)[..., None])
         inside = inside[stream, position] if self.layout.own_heads else inside[position]
-        return self._assemble(
-            state, stream, position, verdict, verdict.valid & inside, jnp.float32(0)
-        )
+        return self._assemble(state, stream, position, verdict, verdict.valid & inside)
 
     def read(self, state: PondState, stream: Array, position: Array) -> Rows:
         """The rows at ring positions of streams, any shape, as they were added. Pure."""
@@ -348,12 +372,9 @@ class Pond:
         position: Array,
         verdict: Verdict,
         mask: Array,
-        chance: Array,
     ) -> Batch:
         window = self.window
-        stream, position, verdict, mask, chance = settle(
-            (stream, position, verdict, mask, chance), state.zero
-        )
+        stream, position, verdict, mask = settle((stream, position, verdict, mask), state.zero)
 
         def at(path: str, where: Array, stream: Array = stream, padded: Any = None) -> Array:
             return self._ring.take(state, path, stream, around(where, self.length), padded)
@@ -392,9 +413,7 @@ class Pond:
             steps=verdict.steps,
             mask=mask,
             weight=jnp.ones_like(reward),
-            draw=Draw(
-                stream, self._ring.ids(state, stream, position), jnp.zeros_like(reward) + chance
-            ),
+            draw=Draw(stream, self._ring.ids(state, stream, position)),
             extras=extras,
         )
 
@@ -408,21 +427,26 @@ class Pond:
             raise FaultsFound(
                 f"Pond: {values.sum()} rows with a value outside its bounds or a reward that is no "
                 f"number, {borders.sum()} rows whose flags contradict the row before (most in "
-                f"stream {worst}), {refused} priorities that are negative or no number; they "
+                f"stream {worst}), {refused} priorities that are negative, no number or above "
+                f"{LARGEST:g}; they "
                 "were kept out of every sample; look at the env, or add to a HostPond, which names "
                 "the row"
             )
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
         """The whole ring as flat NumPy arrays, from which `restore` gives an equal state."""
+        if state.flags.shape != self.layout.lead:
+            raise BadState(
+                f"Pond: export takes one ring, flags {self.layout.lead}, got {state.flags.shape}; "
+                "export the rings of several agents one by one: pond.export(pond.one(states, 0))"
+            )
         columns = {
             path: np.asarray(column.decode(state.columns[path]))
             for path, column in self._ring.columns.items()
         }
         ranked = state.priorities
         return snapshot.pack(
-            self.layout,
-            self.spec,
+            self,
             columns,
             np.asarray(state.flags),
             self.added(state),

@@ -66,7 +66,8 @@ def write_pair(ring: Array, pair: Array, head: Array) -> Array:
 
 
 def _put(ring: Array, block: Array, head: Array) -> Array:
-    return jax.lax.dynamic_update_slice(ring, block, (head,) + (0,) * (ring.ndim - 1))
+    zeros = (jnp.zeros_like(head),) * (ring.ndim - 1)  # of head's dtype, also under x64
+    return jax.lax.dynamic_update_slice(ring, block, (head, *zeros))
 
 
 def _rebuild(ring: Array, block: Array, head: Array) -> Array:

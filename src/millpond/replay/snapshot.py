@@ -1,11 +1,14 @@
 """A ring's whole state as flat arrays, in one form for every placement.
 
 Arrays have the layout's leading axes, in ring order, with native dtypes; binary fields lie as
-packed bytes. So a Pond's export restores into a HostPond of the same layout, and back.
+packed bytes. So a Pond's export restores into a HostPond of the same layout, and back. Masses of
+priorities belong to the window and the alpha they were given under; for others they are worked out
+again, so that a start that is not valid never has any.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +16,9 @@ import numpy as np
 
 from ..errors import BadState
 from ..rows import CUT
-from ..spec import Field, Spec
+from ..samplers import Prioritized, Sampler
+from ..spec import Field
+from ..window import Window
 from .layouts import Layout
 
 Masses = tuple[np.ndarray, float, int]  # leaves[capacity], the highest seen, batches drawn
@@ -30,15 +35,15 @@ class Snapshot(NamedTuple):
 
 
 def pack(
-    layout: Layout,
-    spec: Spec,
+    ring: Any,
     columns: Mapping[str, np.ndarray],
     flags: np.ndarray,
     added: np.ndarray,
     faults: np.ndarray,
     priorities: Masses | None,
 ) -> dict[str, np.ndarray]:
-    """Everything by name."""
+    """Everything by name, of a ring with a spec, a layout, a window and a sampler."""
+    layout, spec = ring.layout, ring.spec
     fields = layout.columns(spec)
     arrays = {f"columns/{path}": _pack(fields[path], value) for path, value in columns.items()}
     arrays |= {
@@ -48,6 +53,7 @@ def pack(
         "flags": flags.copy(),
         "added": added.copy(),
         "faults": faults,
+        "meaning": np.frombuffer(json.dumps(_meaning(ring)).encode(), np.uint8).copy(),
     }
     if priorities is not None:
         mass, highest, samples = priorities
@@ -84,15 +90,90 @@ def unpack(ring: Any, arrays: Mapping[str, np.ndarray]) -> Snapshot:
     flags, added = np.asarray(arrays["flags"]), np.asarray(arrays["added"], np.int64)
     if flags.shape != layout.lead or flags.dtype != np.uint8 or added.shape != (layout.streams,):
         raise BadState(f"{who}: flags or counts do not match the ring; the state is damaged")
+    faults = np.asarray(arrays["faults"])
+    if faults.shape != (2, layout.streams) or faults.dtype.kind not in "iu":
+        raise BadState(f"{who}: the fault counts do not match the ring; the state is damaged")
+    blank = flags.reshape(-1)[~_ages(layout, added)[1].reshape(-1)]
+    if (added < 0).any() or (flags > 127).any() or (blank != CUT).any():
+        raise BadState(f"{who}: counts and flags contradict each other; the state is damaged")
+    masses = (np.zeros(0), 1.0, 0)
+    if isinstance(ring.sampler, Prioritized):
+        masses = _masses(who, ring, arrays, flags, added)
+    return Snapshot(columns, flags, added, faults, masses)
+
+
+def _masses(
+    who: str, ring: Any, arrays: Mapping[str, np.ndarray], flags: np.ndarray, added: np.ndarray
+) -> Masses:
+    """Masses as this ring's window and sampler would have them, or BadState."""
+    layout, window, sampler = ring.layout, ring.window, ring.sampler
     mass = np.asarray(arrays.get("priorities/mass", np.zeros(0)))
-    if getattr(ring, "_tree", None) is not None and mass.shape != (layout.capacity,):
+    if mass.shape != (layout.capacity,):
         raise BadState(
             f"{who}: the state holds no priorities for {layout.capacity} rows; "
             "export it from a ring with sampler=prioritized()"
         )
-    highest = float(arrays["priorities/highest"][0]) if len(mass) else 1.0
-    samples = int(arrays["priorities/samples"][0]) if len(mass) else 0
-    return Snapshot(columns, flags, added, arrays["faults"], (mass, highest, samples))
+    notes = [np.ravel(arrays.get(f"priorities/{name}", ())) for name in ("highest", "samples")]
+    good = all(note.shape == (1,) and np.isfinite(note[0]) and note[0] >= 0 for note in notes)
+    if not good or not (np.isfinite(mass) & (mass >= 0)).all():
+        raise BadState(f"{who}: priorities must be numbers >= 0; the state is damaged")
+    highest, samples = float(notes[0][0]), int(notes[1][0])
+    valid = valid_starts(layout, window, flags, added)
+    then, known = _said(who, arrays), mass > 0
+    if then is not None:
+        if then["alpha"] and then["alpha"] != sampler.alpha:
+            mass, highest = (x ** (sampler.alpha / then["alpha"]) for x in (mass, highest))
+        before = Window(then["stack"], then["n_step"], life_loss_ends=then["life_loss_ends"])
+        known = known | valid_starts(layout, before, flags, added)
+    return np.where(valid, np.where(known, mass, highest), 0.0), highest, samples
+
+
+def valid_starts(
+    layout: Layout, window: Window, flags: np.ndarray, added: np.ndarray
+) -> np.ndarray:
+    """bool[capacity], by slot: every start that may be drawn."""
+    age, _ = _ages(layout, added)
+    grid = flags.T if layout.own_heads else flags
+    reach = range(-window.before, window.n_step)
+    near = np.stack([np.roll(grid, -ahead, axis=0) for ahead in reach])
+    first, count = layout.eligible(window, np.minimum(added, layout.length))
+    valid = window.judge(near, np).valid & (age >= first) & (age < first + count)
+    return (valid.T if layout.own_heads else valid).reshape(-1)
+
+
+def _ages(layout: Layout, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int64[length, streams] counted from the oldest row; and which are stored, [*lead]."""
+    size = np.minimum(added, layout.length)
+    age = (np.arange(layout.length)[:, None] - (added - size)) % layout.length
+    stored = age < size
+    return age, stored.T if layout.own_heads else stored
+
+
+def _meaning(ring: Any) -> dict[str, Any]:
+    """What masses depend on besides the rows."""
+    window, sampler = ring.window, ring.sampler
+    return {
+        "stack": window.stack,
+        "n_step": window.n_step,
+        "life_loss_ends": window.life_loss_ends,
+        "alpha": _alpha(sampler),
+    }
+
+
+def _alpha(sampler: Sampler) -> float | None:
+    return sampler.alpha if isinstance(sampler, Prioritized) else None
+
+
+def _said(who: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
+    """What the exporting ring said of its window; None: version 0.1 did not say."""
+    if "meaning" not in arrays:
+        return None
+    try:
+        said = json.loads(_text(arrays["meaning"]))
+        Window(said["stack"], said["n_step"], life_loss_ends=said["life_loss_ends"])
+        return {**said, "alpha": float(said["alpha"] or 0)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadState(f"{who}: 'meaning' cannot be read ({error}); the state is damaged") from None
 
 
 def newest_flags(layout: Layout, saved: Snapshot) -> np.ndarray:

@@ -33,8 +33,9 @@ def deal(masses: np.ndarray, batch: int, updates: int, key: Sequence[int]) -> np
 def assemble(parts: Sequence[Batch], counts: np.ndarray, total: np.ndarray) -> list[Batch]:
     """Batches [policies, batch], one for each update, from what every place gave.
 
-    A place gives its rows policy by policy and, within a policy, update by update. Their
-    `draw.probability` is the mass of the row drawn; here it is divided by the mass of all places.
+    A place gives its rows policy by policy and, within a policy, update by update. If they were
+    drawn by priority, their `draw.probability` is the mass of the row; here it is divided by the
+    mass of all places.
     """
     updates, places, policies = counts.shape
     size = int(counts[0, :, 0].sum())
@@ -46,8 +47,10 @@ def assemble(parts: Sequence[Batch], counts: np.ndarray, total: np.ndarray) -> l
     else:
         order = _order(counts, size)
         whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
-    chance = whole.draw.probability / total[:, None].astype(np.float32)
-    whole = whole._replace(draw=whole.draw._replace(probability=chance))
+    mass = whole.draw.probability
+    if mass is not None:
+        chance = mass / total[:, None].astype(np.float32)
+        whole = whole._replace(draw=whole.draw._replace(probability=chance))
     return [jax.tree.map(lambda leaf, u=update: leaf[u], whole) for update in range(updates)]
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import Diverged, LearnerLost, MillpondError
+from ..errors import Diverged, LearnerLost, MillpondError, RunFailed
 from ..metrics import Metrics, make_sink, read_metrics
 from ..rows import Array
 from .checkpoint import about_file, hash_of, load_tree, save_tree
@@ -22,6 +21,7 @@ from .evaluate import Referee
 from .loop import Loop, open_loop
 from .run import Run
 from .settings import Settings
+from .stopping import stop_asked, stop_if_asked
 from .tally import Sums
 
 # told(line): a progress display, or nothing.
@@ -32,30 +32,78 @@ Opener = Callable[[Settings, Path], AbstractContextManager[Loop]]
 def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) -> str:
     """Train from the start or from the resume state to the end; the hash of the parameters.
 
-    A run that loses a learner process goes on from its resume state. Stopped by Ctrl-C or SIGTERM
-    it saves its state first and raises KeyboardInterrupt.
+    A run that loses a learner process goes on from its resume state. Stopped by Ctrl-C, SIGTERM
+    or SIGHUP it saves its state first and raises KeyboardInterrupt.
     `train(Run.create(Path("runs/mine"), settings), told=print)`.
     """
     lock = run.lock()
     try:
-        while True:
-            with (
-                debugging(run.settings),
-                opener(run.settings, run.path) as loop,
-                stop_asked() as asked,
-            ):
-                session = _Session(run, loop, told, asked)
-                try:
-                    return session.go()
-                except LearnerLost as error:
-                    if not run.resume_state.exists():
-                        raise
-                    told({"kind": "restart", "steps": session.steps, "why": str(error)})
+        with stop_asked() as asked:
+            return _Sittings(run, told, opener, asked).go()
     except MillpondError as error:
         run.gave_up(error)
         raise
     finally:
         os.close(lock)
+
+
+class _Sittings:
+    """One sitting after the other, while learners are lost that may come back."""
+
+    def __init__(self, run: Run, told: Told, opener: Opener, asked: list[int]) -> None:
+        self.run, self.told, self.opener, self.asked = run, told, opener, asked
+        self.lost = self.in_vain = 0  # learners; those in a row without getting further
+        self.steps = self.furthest = -1  # where this sitting is, or the one that came furthest
+
+    def go(self) -> str:
+        """The hash of the parameters, at the end."""
+        while True:
+            try:
+                return self._sit()
+            except LearnerLost as error:
+                if self.asked:  # to stop: what was saved last is what the run goes on from
+                    self._stopped()
+                self._may_return(error)
+                self.told({"kind": "restart", "steps": self.steps, "why": str(error)})
+
+    def _sit(self) -> str:
+        self.steps, session = -1, None
+        try:
+            with (
+                debugging(self.run.settings),
+                self.opener(self.run.settings, self.run.path) as loop,
+            ):
+                stop_if_asked()
+                session = _Session(self.run, loop, self.told, self.asked)
+                return session.go()
+        except KeyboardInterrupt:
+            if self.asked and session is None:
+                self._stopped()
+            raise
+        finally:
+            self.steps = session.reached if session else -1
+
+    def _stopped(self) -> NoReturn:
+        self.run.say("stopped", resume_point(self.run))
+        raise KeyboardInterrupt
+
+    def _may_return(self, error: LearnerLost) -> None:
+        """Raise unless another sitting may get further than this one."""
+        crew = self.run.settings.crew
+        if not self.run.resume_state.exists():
+            raise error
+        self.lost += 1
+        self.in_vain = 1 if self.steps > self.furthest else self.in_vain + 1
+        self.furthest = max(self.furthest, self.steps)
+        if self.in_vain >= crew.failures:
+            raise RunFailed(
+                f"{error}; a learner was lost {self.in_vain} times and the run never got beyond "
+                f"{max(0, self.furthest):,} steps, so another try would not help. Look at what "
+                "killed it (out of memory? see events.jsonl and the kernel's log); the state at "
+                f"{resume_point(self.run):,} steps is kept, and millpond resume goes on from it"
+            ) from error
+        if self.lost > crew.restarts:
+            raise RunFailed(f"{error}; {crew.restarts} restarts are used up") from error
 
 
 class _Session:
@@ -73,6 +121,8 @@ class _Session:
         self.metrics = Metrics(run.metrics, sinks)
         self.speed = Metrics(run.speed)
         self.started = time.perf_counter()
+        self.reached = self.steps  # by the last whole round
+        self.saved = -1  # where this sitting has saved its state last
 
     def _begin(self) -> tuple[Any, int]:
         """The state to go on from, and how long the metrics were then."""
@@ -95,8 +145,9 @@ class _Session:
             self.run.say("running", self.steps)
             while self.steps < self.settings.steps:
                 self._round()
-                if self.asked:
-                    self._save_resume()
+                if self.asked and self.steps < self.settings.steps:
+                    if self.saved != self.steps:
+                        self._save_resume()
                     self.run.say("stopped", self.steps)
                     raise KeyboardInterrupt
             self.run.say("finished", self.steps)
@@ -126,6 +177,7 @@ class _Session:
         cycles = -(-missing // (envs * self.loop.turns_per_cycle))
         began = time.perf_counter()
         self.state, sums = self.loop.round(self.state, cycles)
+        self.reached = self.steps
         self._guard(before)
         took = time.perf_counter() - began
         self._log(sums, took)
@@ -150,7 +202,7 @@ class _Session:
         self.metrics.write("train", self.steps, self.frames, line)
         if health := self.loop.health():
             self.metrics.write("health", self.steps, self.frames, health)
-            self.told({"kind": "health", "steps": self.steps, **health})
+            self._tell({"kind": "health", "steps": self.steps, **health})
         pace = {
             "seconds": time.perf_counter() - self.started,
             "steps_per_second": float(np.sum(sums.steps)) / took,
@@ -158,7 +210,15 @@ class _Session:
             **self.loop.pace(),
         }
         self.speed.write("speed", self.steps, self.frames, pace)
-        self.told({"kind": "train", "steps": self.steps, **line, **pace})
+        self._tell({"kind": "train", "steps": self.steps, **line, **pace})
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        """A display that fails, as that of a terminal that was closed, keeps no state from disk."""
+        try:
+            self.told(line)
+        except OSError:
+            if not self.asked:
+                raise
 
     def _evaluate(self) -> None:
         scores = self.referee.play(self.state.agent.params)
@@ -175,7 +235,7 @@ class _Session:
         if scores.counts:
             line["counts"] = scores.events()
         self.metrics.write("eval", self.steps, self.frames, line)
-        self.told({"kind": "eval", "steps": self.steps, **line})
+        self._tell({"kind": "eval", "steps": self.steps, **line})
 
     def _about(self) -> dict[str, Any]:
         return {"steps": self.steps, "frames": self.frames, "env": self.settings.env}
@@ -183,11 +243,12 @@ class _Session:
     def _save_checkpoint(self) -> None:
         path = self.run.checkpoint_path(self.steps)
         save_tree(path, jax.device_get(self.state.agent.params), self._about())
-        self.told({"kind": "checkpoint", "steps": self.steps, "path": str(path)})
+        self._tell({"kind": "checkpoint", "steps": self.steps, "path": str(path)})
 
     def _save_resume(self) -> None:
         about = {**self._about(), "metrics": self.metrics.position()}
         save_tree(self.run.resume_state, jax.device_get(self.loop.pack(self.state)), about)
+        self.saved = self.steps
         self.run.say("running", self.steps)
 
     def _guard(self, before: int) -> None:
@@ -270,32 +331,10 @@ def debugging(settings: Settings) -> Generator[None]:
         yield
 
 
-@contextmanager
-def stop_asked() -> Generator[list[int]]:
-    """Signals received; the second Ctrl-C is no longer ours."""
-    asked: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        asked.append(number)
-        signal.signal(number, before[number])
-
-    before: dict[int, Any] = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, note)
-    except ValueError:
-        pass  # not in the main thread: signals are the caller's
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def curve(run: Run) -> tuple[list[int], list[float]]:
     """Env steps and greedy returns of every evaluation so far."""
     lines = list(read_metrics(run.metrics, "eval"))
     return [line["steps"] for line in lines], [line["return"] for line in lines]
 
 
-__all__ = ["Told", "curve", "not_finite", "resume_point", "stop_asked", "summary", "train"]
+__all__ = ["Told", "curve", "not_finite", "resume_point", "summary", "train"]

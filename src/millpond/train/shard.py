@@ -162,7 +162,7 @@ class Shard:
     def rank(self, policies: range, draw: Draw, errors: np.ndarray) -> None:
         """New priorities [policies, batch] of rows that were drawn here; others are left alone."""
         for policy in policies:
-            one = Draw(*(leaf[policy - policies.start] for leaf in draw))
+            one = jax.tree.map(lambda leaf, p=policy: leaf[p - policies.start], draw)
             error = errors[policy - policies.start]
             self.store.rank(policy - self.policies.start, one, error)
 

@@ -16,6 +16,7 @@ from ..errors import NotEnoughData
 from ..lake import Lake, Writer
 from ..replay import HostPond
 from ..rows import Batch, Draw, Rows, host_batch
+from ..samplers import Prioritized
 from ..spec import Spec
 from .ledger import ChunkId
 from .settings import Settings
@@ -58,7 +59,7 @@ class Store(Protocol):
         ...
 
     def draw(self, policy: int, number: int, key: Sequence[int]) -> Batch:
-        """So many transitions; `draw.probability` is the mass of each."""
+        """`number` transitions; `draw.probability`, if drawn by priority, is the mass of each."""
         ...
 
     def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
@@ -91,7 +92,8 @@ class PondStore:
     def __init__(self, settings: Settings, spec: Spec, actors: range, policies: range) -> None:
         dqn, self.width = settings.dqn, settings.envs // settings.actors
         self.policies, self.turns = policies, dqn.update_every
-        self._blank = lambda number: host_batch(spec, settings.window.stack, number)
+        ranked = isinstance(settings.sampler, Prioritized)
+        self._blank = lambda number: host_batch(spec, settings.window.stack, number, None, ranked)
         self.rings = {
             actor: [
                 HostPond(
@@ -153,7 +155,8 @@ class PondStore:
         stream, row, chance = batch.draw
         stream += actor * self.width
         row += self.base[actor]
-        chance *= mass
+        if chance is not None:
+            chance *= mass
         return batch
 
     def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
@@ -286,10 +289,7 @@ class LakeStore:
             return self._blank(0)
         settings, lake = self.settings, self.lakes[policy]
         random = np.random.default_rng(list(key))
-        batch = lake.sample(random, number, settings.window, settings.sampler)
-        chance = batch.draw.probability
-        chance *= len(lake)
-        return batch
+        return lake.sample(random, number, settings.window, settings.sampler)
 
     def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
         raise AssertionError("Settings refuses priorities in a Lake")

@@ -1,0 +1,62 @@
+"""Border rows for envs that reset in the very step that ends an episode.
+
+Gymnasium calls this same-step autoreset; gymnax and Brax do it too. What their `step`
+returns after an end is the next episode's first observation, and the final one comes apart from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .rows import BORDER, Array
+from .spec import Field
+
+
+def close_episodes(
+    fields: Mapping[str, Field],
+    values: Mapping[str, Array],
+    final: Mapping[str, Array],
+    keep: Array | None,
+    xp: Any,
+) -> tuple[dict[str, Array], Array]:
+    """Values [2 * time, stream] with a border row after every row, and which of them are kept.
+
+    `values` have the leading axes [time, stream], `final` holds the final observations by path, of
+    which only those of ended rows are read. A border row is kept where its row is, and has ended.
+    """
+    ended = values["terminated"] | values["truncated"]
+    keep = xp.ones(ended.shape, bool) if keep is None else keep
+    closed: dict[str, Array] = {}
+    for path, value in values.items():
+        if path in final:
+            # Where nothing ended the row's own observation: it has been checked already.
+            border = xp.where(_along(ended, value), final[path], value)
+        else:
+            none = np.uint8(BORDER) if path == "flags" else fields[path].lowest()
+            border = xp.broadcast_to(xp.asarray(none, value.dtype), value.shape)
+        closed[path] = _interleave(value, border, xp)
+    return closed, _interleave(keep, keep & ended, xp)
+
+
+def final_observations(
+    values: Mapping[str, Array], final: Mapping[str, Array], xp: Any
+) -> dict[str, Array]:
+    """Whole transitions whose next observation is the final one where their episode ended."""
+    ended = values["terminated"] | values["truncated"]
+    true = {
+        f"next_{path}": xp.where(_along(ended, value), value, values[f"next_{path}"])
+        for path, value in final.items()
+    }
+    return {**values, **true}
+
+
+def _interleave(rows: Array, borders: Array, xp: Any) -> Array:
+    both = xp.stack([rows, borders], axis=1)
+    return both.reshape(2 * rows.shape[0], *rows.shape[1:])
+
+
+def _along(ended: Array, value: Array) -> Array:
+    return ended.reshape(*ended.shape, *(1,) * (value.ndim - ended.ndim))

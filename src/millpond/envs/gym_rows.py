@@ -1,0 +1,82 @@
+"""`GymRows`: the rows of a Gymnasium vector env, whichever way it resets itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from ..errors import BadConfig
+from ..rows import FIRST, Rows, Tree, next_flags
+
+
+class GymRows:
+    """Steps a vector env and gives rows, with final observations where it resets in the same step.
+
+        loop = GymRows(envs)
+        obs = loop.reset(seed=0)
+        rows, final_obs = loop.step(action)
+        pond.add(rows, final_obs=final_obs)     # act on loop.obs next
+
+    The vector's metadata says how it resets itself; where it does not, say it: `same_step=True`.
+    """
+
+    def __init__(self, envs: Any, same_step: bool | None = None) -> None:
+        mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+        if mode is not None:
+            mode = AutoresetMode(mode)
+        if mode == AutoresetMode.DISABLED or (mode is None and same_step is None):
+            said = "says that nothing resets it" if mode else "does not say how it resets itself"
+            raise BadConfig(
+                f"GymRows: the env's metadata {said} (autoreset_mode); make it with "
+                "vector_kwargs={'autoreset_mode': AutoresetMode.NEXT_STEP}, or pass same_step="
+            )
+        found = mode == AutoresetMode.SAME_STEP if mode else bool(same_step)
+        if same_step is not None and found != same_step:
+            raise BadConfig(
+                f"GymRows: same_step={same_step}, but the env's metadata says {mode}; leave it out"
+            )
+        self.envs, self.same_step = envs, found
+        self.obs: Tree = None
+        self._flags = np.full(envs.num_envs, FIRST, np.uint8)
+
+    def reset(self, seed: int | None = None) -> Tree:
+        """All envs at the first row of an episode; returns the observations [env, ...]."""
+        self.obs, _ = self.envs.reset(seed=seed)
+        self._flags = np.full(self.envs.num_envs, FIRST, np.uint8)
+        return self.obs
+
+    def step(self, action: np.ndarray) -> tuple[Rows, Tree | None]:
+        """One step of all envs: their rows [env], and the final observations if they come apart."""
+        if self.obs is None:
+            raise BadConfig("GymRows: step before reset; call reset(seed=...) first")
+        obs = jax.tree.map(np.copy, self.obs)  # some vector envs write into the same array again
+        seen, reward, terminated, truncated, info = self.envs.step(action)
+        rows = Rows(obs, np.asarray(action), reward, terminated, truncated, self._flags)
+        final = None
+        if self.same_step:
+            final = final_observations(seen, info, terminated | truncated)
+        self.obs = seen
+        self._flags = next_flags(self._flags, terminated, truncated, same_step=self.same_step)
+        return rows, final
+
+
+def final_observations(seen: Tree, info: dict[str, Any], ended: np.ndarray) -> Tree:
+    """`info["final_obs"]` as arrays like `seen`, which stays where no episode ended."""
+    final = jax.tree.map(np.copy, seen)
+    if not ended.any():
+        return final
+    if "final_obs" not in info:
+        raise BadConfig(
+            "GymRows: an episode ended in an env that resets in the same step, and info holds no "
+            "'final_obs'; without it the true final observation is lost"
+        )
+    for env in np.flatnonzero(ended):
+
+        def put(into: np.ndarray, value: Any, env: int = int(env)) -> None:
+            into[env] = value
+
+        jax.tree.map(put, final, info["final_obs"][env])
+    return final

@@ -1,0 +1,60 @@
+"""Gaps: ids that no segment holds though segments before and after them are there.
+
+Eviction takes the oldest segments only, so a gap is damage: a file was deleted. One that repair has
+left is noted by an empty file, `NUMBER.gap`, for the segment behind it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from .damage import Damage, Examined
+from .recovery import numbers, set_aside
+from .segment import path_of
+
+
+class Gaps:
+    """Looks at the segments of one group, the oldest first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.before: Examined | None = None  # the segment before, if its rows are known
+        self.end: np.ndarray | None = None  # ids behind every row so far; None: not known
+
+    def find(self, one: Examined) -> np.ndarray | None:
+        """int64[streams] of rows missing before a segment, if that is nobody's decision."""
+        if one.meta is None:
+            if one.damages:  # it says itself that rows are gone
+                self.before = self.end = None
+            return None
+        missing = None
+        if self.end is not None and self.before is not None:
+            gap = np.maximum(one.meta.first - self.end, 0)
+            if gap.any() and one.promised and not self._explained(self.before.number, one):
+                missing = gap
+        given = one.meta.first + one.count
+        self.end = given if self.end is None else np.maximum(self.end, given)
+        self.before = one
+        return missing
+
+    def _explained(self, before: int, one: Examined) -> bool:
+        if path_of(self.folder, one.number, ".gap").exists():
+            return True
+        # Repairs of older versions left only the damaged file. And if the segment before has gone
+        # while this one was looked at, a writer is evicting: those between went after it.
+        aside = any(before <= number < one.number for number in set_aside(self.folder))
+        return aside or before not in numbers(self.folder)
+
+
+def say_gap(one: Examined, missing: np.ndarray) -> Damage:
+    """What verify says of it."""
+    assert one.meta is not None
+    stream = int(np.argmax(missing > 0))
+    stop = int(one.meta.first[stream])
+    what = (
+        f"rows before this segment are gone, such as {stop - int(missing[stream])} to {stop - 1} "
+        f"of stream {one.group.base + stream}: the file that held them is missing"
+    )
+    return Damage(one.path, 0, 1, what, int(missing.sum()))

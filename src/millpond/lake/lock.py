@@ -1,0 +1,104 @@
+"""`Lock`: a file that one process at a time has, until it lets go or ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from ..errors import LakeFailed, LakeLocked
+from .files import said_plainly
+from .forks import gate, watch
+
+_LOOK = 0.005  # seconds between two tries
+
+
+class Lock:
+    """An exclusive lock; forked children do not have it, and collecting it lets go of it."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd, self._path = fd, path
+        watch(self)
+
+    @property
+    def held(self) -> bool:
+        """Whether this process has it."""
+        return self._fd >= 0
+
+    def check_here(self) -> None:
+        """Raise LakeFailed unless the lock's path still leads to the file that is locked."""
+        try:
+            same = os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise LakeFailed(
+                f"{self._path.parent}: the folder was moved, deleted or replaced since this writer "
+                "was opened; nothing is written to what is there now. Open the Lake again where "
+                "it is"
+            )
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def before_fork(self) -> None:
+        pass
+
+    def after_fork(self, child: bool) -> None:
+        if child:  # or the lock would live as long as the child, and name a process that is dead
+            self.release()
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def take_lock(path: Path, what: str, patience: float = 0.0) -> Lock:
+    """The lock of a file, or LakeLocked if another has it for longer than `patience` seconds."""
+    end = time.monotonic() + patience
+    while True:
+        with said_plainly("locking", path), gate:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Always as long, so that whoever reads it meanwhile reads a whole number.
+                os.pwrite(fd, f"{os.getpid():<19}\n".encode(), 0)
+                return Lock(fd, path)
+            except BlockingIOError:
+                holder = os.pread(fd, 64, 0).decode(errors="replace").strip()
+                os.close(fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        if time.monotonic() >= end:
+            raise LakeLocked(f"{path.parent}: {what} is open {_where(holder, patience)}")
+        time.sleep(_LOOK)
+
+
+def _where(holder: str, patience: float) -> str:
+    """Who has a lock, as far as its file tells, and what to do."""
+    waited = f" (for more than {patience:g} s)" if patience else ""
+    if holder == str(os.getpid()):
+        return (
+            f"in process {holder}, this very one{waited}; close() the writer that was opened here "
+            "before, or use another group"
+        )
+    if not holder.isdigit():
+        return f"in another process{waited}; use another group, or end that process"
+    if not os.path.exists(f"/proc/{holder}"):
+        return (
+            f"in a process that was started by process {holder}, which is gone, or on another "
+            f"machine{waited}; end that process, or use another group"
+        )
+    return (
+        f"in process {holder}{waited}; one process writes to a group at a time. "
+        "Use another group, or end that process"
+    )

@@ -1,0 +1,118 @@
+"""Actors that are replaced at the worst moment: what is saved then can be gone on from."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import replace
+
+import pytest
+from process_runs import ALONE, CREW, hooks, nothing_left_behind, with_hook
+from tiny_runs import WORLD
+
+from millpond.process import free, lockstep
+from millpond.process.board import WAITING
+from millpond.train.crew import CrewLoop
+
+__all__ = ["hooks", "nothing_left_behind"]
+
+
+def kill_actor(loop: CrewLoop, index: int = 0) -> None:
+    """SIGKILL, and wait until the next incarnation is there."""
+    supervisor = loop.crew.supervisor
+    child = supervisor.children["actor", index]
+    os.kill(child.process.pid, signal.SIGKILL)
+
+    def back() -> bool:
+        new = supervisor.children["actor", index]
+        return new is not child and new.ready
+
+    supervisor.wait(back)
+
+
+@pytest.mark.parametrize(
+    "mode", [lockstep, pytest.param(free, marks=pytest.mark.full)], ids=["lockstep", "processes"]
+)
+def test_a_state_saved_where_a_new_incarnation_begins_can_be_gone_on_from(tmp_path, mode):
+    """The replay in it ends with a cut, so the actor's first row may follow."""
+    name = "lockstep" if mode is lockstep else "processes"
+    of = replace(ALONE, mode=name, replay="host")
+    with mode.open_loop(of, tmp_path) as loop:
+        state, _ = loop.round(loop.init(), 7)  # mid-episode: one is 11 turns, a cycle is 2
+        if mode is free:
+            loop.crew.meet()
+        kill_actor(loop)
+        state = loop.init()
+        tree, cycle = loop.pack(state), state.cycle
+    with mode.open_loop(of, tmp_path) as loop:
+        state = loop.unpack(tree)
+        assert state.cycle == cycle
+        state, _ = loop.round(state, 8)
+        assert state.cycle >= cycle + 8
+        assert not any(one["border_breaks"] for one in loop.evidence)
+
+
+def test_an_actor_lost_before_its_first_cycle_goes_on_counting(tmp_path):
+    """Epsilon is by env steps: a successor of a successor must not begin at 1 again."""
+    with lockstep.open_loop(replace(ALONE, mode="lockstep"), tmp_path) as loop:
+        state, _ = loop.round(loop.init(), 7)
+        before = loop.crew.supervisor.board.line(0).steps
+        assert before > 0
+        kill_actor(loop)
+        kill_actor(loop)
+        loop.round(state, 1)
+        assert loop.crew.supervisor.board.line(0).steps > before
+
+
+@pytest.mark.full
+def test_an_actor_stopped_while_it_waits_is_replaced(tmp_path):
+    of = replace(ALONE, mode="lockstep", crew=replace(ALONE.crew, hang_s=2.0, start_s=60.0))
+    with lockstep.open_loop(of, tmp_path) as loop:
+        state, _ = loop.round(loop.init(), 7)
+        supervisor = loop.crew.supervisor
+        supervisor.wait(lambda: supervisor.board.line(0).state == WAITING)
+        os.kill(supervisor.children["actor", 0].process.pid, signal.SIGSTOP)
+        state, _ = loop.round(state, 2)
+        assert supervisor.children["actor", 0].incarnation == 1
+        assert state.cycle == 9
+
+
+@pytest.mark.full
+def test_a_successor_killed_while_it_starts_is_replaced(tmp_path, monkeypatch):
+    births = []
+
+    class Frail(subprocess.Popen):
+        def __init__(self, *args, **more):
+            super().__init__(*args, **more)
+            births.append(self)
+            if len(births) == 3:  # after a learner and an actor: the first successor
+                self.kill()
+
+    monkeypatch.setattr(subprocess, "Popen", Frail)
+    with lockstep.open_loop(replace(ALONE, mode="lockstep"), tmp_path) as loop:
+        state, _ = loop.round(loop.init(), 3)
+        supervisor = loop.crew.supervisor
+        os.kill(supervisor.children["actor", 0].process.pid, signal.SIGKILL)
+        supervisor.wait(lambda: supervisor.children["actor", 0].incarnation == 2)
+        state, _ = loop.round(state, 2)
+        assert state.cycle == 5
+
+
+@pytest.mark.full
+def test_actors_lost_between_two_pushes_while_a_state_is_saved(tmp_path):
+    """One learner has rows of a cycle that the other has not: all meet after it, none is lost."""
+    crew = replace(CREW.crew, learners=2, start_s=60.0)
+    of = replace(CREW, world=WORLD, crew=crew, replay="host")
+    with with_hook(actor="stop_between_pushes")(of, tmp_path) as loop:
+        state, supervisor = loop.init(), loop.crew.supervisor
+        loop.crew.run(5)  # the actors answer no more, so nobody is asked for a report
+        pushed = [[6, 5], [5, 5]]
+        supervisor.wait(lambda: [[c.whole() for c in row] for row in supervisor.channels] == pushed)
+        for index in range(2):
+            os.kill(supervisor.children["actor", index].process.pid, signal.SIGKILL)
+        tree = loop.pack(state)
+        assert [int(one["cycles"]) for one in tree["learners"]] == [6, 6]
+        state, _ = loop.round(loop.init(), 8)
+        assert state.cycle >= 14
+        assert not any(one["border_breaks"] for one in loop.evidence)
