@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from lake_world import SLOTS, SPEC, append, check_all, check_samples
+import pytest
+from lake_world import SLOTS, SPEC, append, check_all, check_samples, snapshot
 
-from millpond import LakeRefused, Window
-from millpond.lake import Lake
+from millpond import LakeFailed, LakeRefused, Window
+from millpond.lake import Lake, Writer, verify_lake
 
 PATIENCE = 20.0
 FORK = multiprocessing.get_context("fork")
@@ -153,16 +154,33 @@ def a_killed_writer(path: Path) -> None:
     assert (check_all(Lake.open(path)).stop == SLOTS // 16 + 5).all()
 
 
-def a_writer_in_a_child(path: Path) -> None:
-    """A forked child that ends neither commits nor unlocks what its parent has open."""
-    made(path)
-    lake = Lake.open(path, "a")
-    writer = lake.writer("g", 16)
-    append(writer, 1)
-    in_a_child(writer.close)
-    append(writer, 1)
-    writer.close()
-    assert (check_all(Lake.open(path)).stop == SLOTS // 16 + 5).all()
+def refused_everything(writer: Writer) -> None:
+    for call in (lambda: append(writer, 1), writer.commit, writer.cut):
+        with pytest.raises(LakeFailed, match="inherited"):
+            call()
+
+
+def a_writer_in_a_child(path: Path, full: bool = False) -> None:
+    """A forked child can neither use, commit nor unlock what its parent has open."""
+    folder = path / "groups" / "g"
+    with Lake.create(path, SPEC, 10**6, segment_rows=SLOTS).writer("g", 16) as writer:
+        append(writer, SLOTS // 16 + 3 if full else 3)
+        writer.commit()
+        append(writer, 1)  # not committed: the parent's, and nobody else's
+        before = None if full else snapshot(folder)
+        in_a_child(lambda: refused_everything(writer))
+        in_a_child(writer.close)
+        in_a_child(lambda: writer.__exit__(None, None, None))
+        assert before is None or snapshot(folder) == before
+        append(writer, 1)
+        writer.commit()
+        wanted = writer.next_row
+    assert (check_all(Lake.open(path)).stop == wanted).all()
+    assert verify_lake(path).clean
+
+
+def a_writer_whose_sealer_works_in_a_child(path: Path) -> None:
+    a_writer_in_a_child(path, full=True)
 
 
 def actors_at_once(path: Path) -> None:

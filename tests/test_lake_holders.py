@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from lake_world import SLOTS, SPEC, append, check_all, snapshot
 
 from millpond import LakeFailed
-from millpond.lake import Lake, Writer, verify_lake
+from millpond.lake import Lake
 
 STREAMS = 16
 LENGTH = SLOTS // STREAMS
@@ -19,46 +16,6 @@ LENGTH = SLOTS // STREAMS
 
 def make(path: Path) -> Lake:
     return Lake.create(path, SPEC, 10**6, segment_rows=SLOTS)
-
-
-def in_a_child(act: Callable[[], None]) -> None:
-    """Run `act` in a forked process; it must end well within a minute."""
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(60)
-        try:
-            act()
-        except BaseException as error:
-            os.write(2, f"{error!r}\n".encode())
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-
-
-def refused_everything(writer: Writer) -> None:
-    for call in (lambda: append(writer, 1), writer.commit, writer.cut):
-        with pytest.raises(LakeFailed, match="inherited"):
-            call()
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("full", [False, True], ids=["open segment", "sealer at work"])
-def test_a_forked_child_cannot_use_the_writer_it_inherited(tmp_path, full):
-    path = tmp_path / "lake"
-    with make(path).writer("g", STREAMS) as writer:
-        append(writer, LENGTH + 3 if full else 3)
-        writer.commit()
-        append(writer, 1)  # not committed: the parent's, and nobody else's
-        before = snapshot(path / "groups" / "g") if not full else None
-        in_a_child(lambda: refused_everything(writer))
-        in_a_child(writer.close)
-        in_a_child(lambda: writer.__exit__(None, None, None))
-        assert before is None or snapshot(path / "groups" / "g") == before
-        append(writer, 1)
-        writer.commit()
-        wanted = writer.next_row
-    assert (check_all(Lake.open(path)).stop == wanted).all()
-    assert verify_lake(path).clean
 
 
 def test_a_relative_path_stays_with_its_folder(tmp_path, monkeypatch):

@@ -131,6 +131,7 @@ def test_what_one_process_alone_may_have_is_not_copied(lake, how):
         "a_call_that_does_not_end",
         "a_killed_writer",
         "a_writer_in_a_child",
+        "a_writer_whose_sealer_works_in_a_child",
         "actors_at_once",
     ],
 )
