@@ -27,12 +27,11 @@ import numpy as np
 from pqn import Bare
 
 from millpond.metrics import read_metrics
-from millpond.mixture import MixRun, MixSettings, mix, mix_from
+from millpond.mixture import MixRun, MixSettings, mix, mix_for
 from millpond.mixture.agents import Agents
 from millpond.mixture.big import BigAgent
 from millpond.mixture.pour import Pour, open_lakes
 from millpond.rows import Rows
-from millpond.train.presets import settings_for
 
 
 def seconds(work: Callable[[], Any], rounds: int) -> float:
@@ -50,7 +49,7 @@ def agents_phase(settings: MixSettings, updates: int, rounds: int) -> dict[str, 
     """Env steps per second of all agents, drained and not, and of bare ones."""
     agents = Agents(settings)
     state = [jax.jit(agents.init)()]
-    most = agents.pond.length // settings.pqn.rollout
+    most = agents.pond.length // settings.learns.turns
     rows = updates * settings.rows_per_update * settings.policies
 
     def play(pour: Pour | None) -> None:
@@ -109,7 +108,9 @@ def big_phase(settings: MixSettings, steps: int, rounds: int) -> dict[str, float
 
     took = seconds(ours, rounds)
     axes = big.pond.axes
-    draw = jax.vmap(lambda s, k: big.pond.sample(s, k, settings.dqn.batch), (axes, 0), (axes, 0))
+    draw = jax.vmap(
+        lambda s, k: big.pond.sample(s, k, settings.big_learns.batch), (axes, 0), (axes, 0)
+    )
     keys = jax.random.split(jax.random.key(0), (settings.minibatches, members))
     # Different batches, drawn before: from one alone XLA would take work out of the loop.
     _, batches = jax.jit(lambda pond: jax.lax.scan(draw, pond, keys))(state[1])
@@ -117,9 +118,10 @@ def big_phase(settings: MixSettings, steps: int, rounds: int) -> dict[str, float
     @jax.jit
     def bare(agent: Any, batches: Any) -> Any:
         one = jnp.ones(members)
+        now = {"rate": one * 1e-4, "beta": one}
 
         def step(agent: Any, batch: Any) -> tuple[Any, None]:
-            return jax.vmap(big.agent.update)(agent, batch, one * 1e-4, one)[0], None
+            return jax.vmap(big.agent.update)(agent, batch, now)[0], None
 
         def turn(agent: Any, _: None) -> tuple[Any, None]:
             return jax.lax.scan(step, agent, batches)[0], None
@@ -162,7 +164,7 @@ def main() -> None:
     print(f"{jax.devices()[0].device_kind}: the mixture on MinAtar {options.game}")
     results = []
     for members in options.members:
-        base = mix_from(settings_for(f"minatar/{options.game}"))
+        base = mix_for(f"minatar/{options.game}")
         lake = dataclasses.replace(base.lake, envs=options.lake_envs)
         settings = dataclasses.replace(base, members=members, lake=lake)
         found: dict[str, Any] = {"members": members}

@@ -47,7 +47,7 @@ TARGET = 1.5
 def case_settings(case: str, mode: str, actors: int) -> tuple[Settings, int, int]:
     options, warm, cycles = CASES[case]
     settings = parse_train(settings_for(case.partition(",")[0]), options.split())
-    per_cycle = settings.envs * settings.dqn.update_every
+    per_cycle = settings.envs * settings.learns.turns
     changes: dict[str, Any] = dict(mode=mode, steps=per_cycle * (warm + cycles + 50))
     if mode != "fused":
         changes["actors"] = actors
@@ -63,7 +63,7 @@ def one(case: str, mode: str, actors: int) -> dict[str, Any]:
     from millpond.train.loop import open_loop
 
     settings, warm, cycles = case_settings(case, mode, actors)
-    rows = settings.envs * settings.dqn.update_every
+    rows = settings.envs * settings.learns.turns
     with tempfile.TemporaryDirectory() as folder, open_loop(settings, Path(folder)) as loop:
         state = loop.init()
         state, _ = loop.round(state, warm)

@@ -45,7 +45,7 @@ _CALLS = 200
 
 def settings(mode: str, actors: int, shards: int, replay: str = "host") -> Settings:
     of = parse_train(settings_for("treasurehunt-small"), OPTIONS.split())
-    steps = of.envs * of.dqn.update_every * (WARM + CYCLES + 100)
+    steps = of.envs * of.learns.turns * (WARM + CYCLES + 100)
     changes: dict[str, Any] = dict(mode=mode, actors=actors, replay_shards=shards, replay=replay)
     return dataclasses.replace(of, steps=steps, **changes)
 
@@ -55,7 +55,7 @@ def one(mode: str, replay: str, actors: int, shards: int) -> dict[str, Any]:
     from millpond.train.loop import open_loop
 
     of = settings(mode, actors, shards, replay)
-    rows = of.envs * of.dqn.update_every
+    rows = of.envs * of.learns.turns
     with tempfile.TemporaryDirectory() as folder, open_loop(of, Path(folder)) as loop:
         state, _ = loop.round(loop.init(), WARM)
         began, first, updates = time.perf_counter(), state.cycle, int(state.agent.updates[0])
@@ -133,7 +133,7 @@ def compare(rounds: int) -> dict[str, Any]:
 def chunk(of: Settings, actor: int, number: int) -> Chunk:
     """Rows of the true shape and size."""
     cycles, width = of.chunk, of.envs // of.actors
-    lead = (cycles * of.dqn.update_every, of.policies, width)
+    lead = (cycles * of.learns.turns, of.policies, width)
     spec = traced_spec(of.world)
     obs = jax.tree.map(lambda field: np.ones((*lead, *field.shape), field.dtype), spec.obs)
     flags, no = np.zeros(lead, np.uint8), np.zeros(lead, bool)
@@ -212,7 +212,7 @@ def units(seconds: float) -> dict[str, float]:
         found["bytes_per_row"] = found["chunk_mb"] * 1e6 / found["chunk_rows"]
         spent = {"append_ms": 0.0, "collect_ms": 0.0, "draw_ms": 0.0}
         number, until = 0, time.perf_counter() + seconds
-        counts = np.full((of.chunk * of.dqn.updates, of.policies), of.dqn.batch)
+        counts = np.full((of.chunk * of.learns.updates, of.policies), of.replayed.batch)
         while time.perf_counter() < until:
             like = chunks[min(number, 1)]
             one = like._replace(id=ChunkId(0, 0, number), oldest=number, first=number * like.cycles)

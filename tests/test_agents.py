@@ -31,6 +31,8 @@ SPEC = Spec(Field("float32", (3,)), Field("int32", (), 0, 2))
 SMALL = Network("mlp", width=8, depth=1)
 PLAIN = Optimizer("sgd", constant(0.1), clip=0.0)
 
+NOW = {"rate": 0.1, "beta": 1.0}
+
 
 def batch_of(number: int, seed: int = 0, **changes) -> Batch:
     rng = np.random.default_rng(seed)
@@ -81,9 +83,9 @@ def test_dqn_loss_is_the_textbook_one(double, loss):
         small = abs(error) <= 1 or loss == "squared"
         losses.append(0.5 * error**2 if small else abs(error) - 0.5)
         errors.append(abs(error))
-    _, learned = agent.update(state, batch, jnp.float32(0.1), jnp.float32(1))
-    np.testing.assert_allclose(learned.loss, np.mean(losses), rtol=1e-5)
-    np.testing.assert_allclose(learned.error, errors, rtol=1e-4, atol=1e-6)
+    _, learned = agent.update(state, batch, NOW)
+    np.testing.assert_allclose(learned.numbers["loss"], np.mean(losses), rtol=1e-5)
+    np.testing.assert_allclose(learned.priority, errors, rtol=1e-4, atol=1e-6)
 
 
 def test_masked_and_weighted_rows_count_as_they_should():
@@ -92,26 +94,26 @@ def test_masked_and_weighted_rows_count_as_they_should():
     mask = np.array([1, 1, 0, 1, 0, 1], bool)
     wild = batch.reward.copy()
     wild[~mask] = 1e6  # means nothing, so it must change nothing
-    one, _ = agent.update(state, batch._replace(mask=mask), 0.1, 1.0)
-    two, _ = agent.update(state, batch._replace(mask=mask, reward=wild), 0.1, 1.0)
+    one, _ = agent.update(state, batch._replace(mask=mask), NOW)
+    two, _ = agent.update(state, batch._replace(mask=mask, reward=wild), NOW)
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
     weight = np.array([0.25, 1, 1, 1, 1, 1], np.float32)
-    half, _ = agent.update(state, batch._replace(weight=weight), 0.1, 0.5)
-    root, _ = agent.update(state, batch._replace(weight=np.sqrt(weight)), 0.1, 1.0)
+    half, _ = agent.update(state, batch._replace(weight=weight), {"rate": 0.1, "beta": 0.5})
+    root, _ = agent.update(state, batch._replace(weight=np.sqrt(weight)), NOW)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), half.params, root.params)
 
 
 def test_the_target_network_has_one_owner_and_one_rule():
     soft, hard = agent_of(tau=0.25), agent_of(target_every=3)
     state = moved_apart(soft.init(jax.random.key(0)))
-    after, _ = soft.update(state, batch_of(4), 0.1, 1.0)
+    after, _ = soft.update(state, batch_of(4), NOW)
     expected = jax.tree.map(lambda t, p: t + 0.25 * (p - t), state.target, after.params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), after.target, expected)
     assert int(after.synced) == 1
     state = moved_apart(hard.init(jax.random.key(0)))
     for number in range(1, 7):
         before = state.target
-        state, _ = hard.update(state, batch_of(4, number), 0.1, 1.0)
+        state, _ = hard.update(state, batch_of(4, number), NOW)
         wanted = state.params if number % 3 == 0 else before
         jax.tree.map(np.testing.assert_array_equal, state.target, wanted)
         assert int(state.synced) == number // 3
@@ -120,14 +122,14 @@ def test_the_target_network_has_one_owner_and_one_rule():
 def test_accumulated_gradients_equal_the_large_batch():
     whole, parts = agent_of(), agent_of(optimizer=dataclasses.replace(PLAIN, accumulate=4))
     batch = batch_of(32)
-    one, _ = whole.update(whole.init(jax.random.key(2)), batch, 0.1, 1.0)
+    one, _ = whole.update(whole.init(jax.random.key(2)), batch, NOW)
     state = parts.init(jax.random.key(2))
     first = state.params
     for part in range(4):
         jax.tree.map(np.testing.assert_array_equal, state.params, first)
         piece = jax.tree.map(lambda leaf, p=part: leaf[8 * p : 8 * p + 8], batch)
         frozen = state._replace(target=first)  # the large batch saw one target throughout
-        state, _ = parts.update(frozen, piece, 0.1, 1.0)
+        state, _ = parts.update(frozen, piece, NOW)
     same(state.params, one.params)
 
 
@@ -203,8 +205,8 @@ def test_pqn_does_not_learn_from_border_rows():
     state, key = agent.init(jax.random.key(0)), jax.random.key(3)
     border = rollout.flags == BORDER
     noise = np.where(border[..., None, None], 100.0, rollout.obs).astype(np.float32)
-    one, _, _ = agent.learn(state, rollout, 0.1, key)
-    two, _, _ = agent.learn(state, rollout._replace(obs=noise), 0.1, key)
+    one, _, _ = agent.learn(state, rollout, NOW, key)
+    two, _, _ = agent.learn(state, rollout._replace(obs=noise), NOW, key)
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
     assert int(one.updates) == 4
 
@@ -213,7 +215,7 @@ def test_pqn_sees_every_row_once_per_epoch():
     """One epoch of plain gradient descent with one minibatch is one gradient over all rows."""
     agent, rollout = pqn_of(minibatches=1, epochs=1), rollout_of(8, 4)
     state = agent.init(jax.random.key(0))
-    learned, _, _ = agent.learn(state, rollout, 0.1, jax.random.key(1))
+    learned, _, _ = agent.learn(state, rollout, NOW, jax.random.key(1))
     flat = [leaf.reshape(32, *leaf.shape[2:]) for leaf in (rollout.obs, rollout.action)]
     goal = np.asarray(agent.goals(rollout)).reshape(32)
     whole = Minibatch(*flat, goal, (rollout.flags == 0).reshape(32))
@@ -231,9 +233,9 @@ def test_several_agents_in_one_program_are_the_same_agents():
     rollouts = [rollout_of(8, 4, seed) for seed in range(3)]
     together = jax.tree.map(lambda *leaves: np.stack(leaves, 1), *rollouts)
     states = jax.vmap(agent.init)(keys)
-    many, _, _ = jax.vmap(agent.learn, in_axes=(0, 1, None, 0))(states, together, 0.1, keys)
+    many, _, _ = jax.vmap(agent.learn, in_axes=(0, 1, None, 0))(states, together, NOW, keys)
     for i, rollout in enumerate(rollouts):
-        one, _, _ = agent.learn(agent.init(keys[i]), rollout, 0.1, keys[i])
+        one, _, _ = agent.learn(agent.init(keys[i]), rollout, NOW, keys[i])
         jax.tree.map(
             lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=2e-4, atol=1e-5),
             many.params,
@@ -245,12 +247,12 @@ def test_several_agents_in_one_program_are_the_same_agents():
 def test_a_bad_gradient_changes_nothing_and_stays_found(poison):
     agent = agent_of(loss="squared")
     good = batch_of(4)
-    state, _ = agent.update(agent.init(jax.random.key(0)), good, 0.1, 1.0)
+    state, _ = agent.update(agent.init(jax.random.key(0)), good, NOW)
     bad = good._replace(reward=np.array([0, poison, 0, 0], np.float32))
-    after, _ = agent.update(state, bad, 0.1, 1.0)
+    after, _ = agent.update(state, bad, NOW)
     assert bool(after.bad)
     jax.tree.map(np.testing.assert_array_equal, after._replace(bad=state.bad), state)
-    later, _ = agent.update(after, good, 0.1, 1.0)
+    later, _ = agent.update(after, good, NOW)
     assert bool(later.bad)
     jax.tree.map(np.testing.assert_array_equal, later.params, state.params)
 
@@ -261,7 +263,7 @@ def test_pqn_shows_the_minibatch_that_went_wrong():
     reward[3, 2] = np.nan
     flags = np.zeros_like(rollout.flags)
     broken = rollout._replace(reward=reward, flags=flags)
-    state, _, evidence = agent.learn(agent.init(jax.random.key(0)), broken, 0.1, jax.random.key(1))
+    state, _, evidence = agent.learn(agent.init(jax.random.key(0)), broken, NOW, jax.random.key(1))
     assert bool(state.bad)
     assert np.isnan(np.asarray(evidence.goal)).any()
 
@@ -278,7 +280,7 @@ def test_pqn_keeps_what_it_learned_before_a_bad_minibatch(env):
     both = jax.tree.map(lambda a, b: np.stack([a, b], 1), fine, broken)
     starts = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), start)
     learn = jax.jit(jax.vmap(agent.learn, in_axes=(0, 1, None, None)))
-    states, _, evidence = learn(starts, both, 0.1, key)
+    states, _, evidence = learn(starts, both, NOW, key)
     assert states.bad.tolist() == [False, True]
     assert int(states.updates[0]) == 8
     orders = []
@@ -297,7 +299,7 @@ def test_pqn_keeps_what_it_learned_before_a_bad_minibatch(env):
         (expected.params, expected.optimizer),
     )
     np.testing.assert_array_equal(evidence.goal[1], goal[orders[first]])
-    later, _, _ = learn(states, both, 0.1, key)
+    later, _, _ = learn(states, both, NOW, key)
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[1], b[1]), later, states)
 
 

@@ -88,7 +88,7 @@ def test_the_preset_gives_equal_frames_and_batches():
     assert (mixture.agents, alone.agents, arms[2].per_seed) == (4, 1, 4)
     assert mixture.playing.steps == apart.steps, "learning rates over each agent's own frames"
     for one in (single, mixture, apart, alone):
-        assert (one.envs, one.pqn) == (single.envs, single.pqn)
+        assert (one.envs, one.learning) == (single.envs, single.learning)
     assert mixture.lake.envs == 32
     every = [one.updates * one.frames_per_update for one in (mixture, alone)]
     assert every[0] == every[1], "resets come at the same frames"
@@ -138,7 +138,7 @@ def test_arms_refuse(texts, common, said):
 
 def two_arms() -> list[Arm]:
     small = settings(agent="pqn", steps=96)
-    slow = dataclasses.replace(small, pqn=dataclasses.replace(small.pqn, lam=0.1))
+    slow = dataclasses.replace(small, learning=dataclasses.replace(small.learning, lam=0.1))
     return [Arm("fast", "lam 0.65", small, 2), Arm("slow", "lam 0.1", slow, 2)]
 
 
@@ -147,7 +147,7 @@ def pretend(run, told) -> None:
     of = run.settings
     metrics = Metrics(run.metrics)
     for steps in (48, 96):
-        level = steps * of.pqn.lam + of.seed
+        level = steps * of.learning.lam + of.seed
         returns = [level + policy for policy in range(of.policies)]
         metrics.write("train", steps, steps * of.members, {"updates": steps // 8})
         metrics.write("eval", steps, steps * of.members, {"returns": returns, "return": level})

@@ -110,6 +110,9 @@ def other(**changes: Any) -> Callable[[Evidence], None]:
     return lambda e: setattr(e, "settings", dataclasses.replace(e.settings, **changes))
 
 
+ROLLOUTS = other(agent="pqn", learning=None, mode="fused")
+
+
 def other_dqn(**changes: Any) -> Callable[[Evidence], None]:
     return lambda e: setattr(e, "settings", dqn(e.settings, **changes))
 
@@ -207,7 +210,12 @@ CASES = [
     ("replay-fill", begun(24), "red", "nothing is learned"),
     ("replay-fill", begun(8, "finished"), "red", "learning begins at 16 rows, the run ends at"),
     ("replay-fill", say(stored=15), "red", "1,250 updates from 15 rows"),
-    ("replay-fill", other(agent="pqn", mode="fused"), "unknown", "PQN has no replay"),
+    (
+        "replay-fill",
+        ROLLOUTS,
+        "unknown",
+        "pqn has no replay",
+    ),
     ("replay-fill", NOT_YET, "unknown", "no round has ended yet"),
     # exp(-4) = 1.8% are never drawn by chance, and 18 of 1,000 were not.
     ("replay-turnover", say_all(overwritten_unsampled=60), "red", "6.0% of the rows were"),
@@ -229,7 +237,12 @@ CASES = [
         "green",
         "10 target updates in 1,250 updates",
     ),
-    ("target-cadence", other(agent="pqn", mode="fused"), "unknown", "PQN has no target network"),
+    (
+        "target-cadence",
+        ROLLOUTS,
+        "unknown",
+        "pqn has no target",
+    ),
     ("target-cadence", begun(8), "unknown", "nothing was learned yet"),
     ("update-norm", say(change=0.0), "red", "policy 1: updates change nothing, at a learning"),
     ("update-norm", say(change=0.6), "red", "policy 1: an update moves 0.6 of the parameters"),

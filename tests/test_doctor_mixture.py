@@ -10,8 +10,7 @@ from mix_runs import mixture
 
 from millpond.cli.main import main
 from millpond.doctor import MIXTURE_CHECKS, MixEvidence
-from millpond.mixture import MixRun, mix_from
-from millpond.train.presets import settings_for
+from millpond.mixture import MixRun, mix_for
 
 CYCLE = 1_000  # frames
 
@@ -91,7 +90,7 @@ def test_each_check_fires_for_what_it_watches_alone(changes, check, state):
 
 
 def test_the_command_tells_it_of_a_real_folder(tmp_path, capsys):
-    settings = mix_from(settings_for("minatar/breakout"))
+    settings = mix_for("minatar/breakout")
     run = MixRun.create(tmp_path / "run", settings)
     bad = lines(recovery={"frames_to_recovery": [None, None]})
     place = {"steps": 4, "frames": 8, "return": 10.0}

@@ -29,6 +29,7 @@ BASE = {
     "memory",
     "schedule",
     "config",
+    "plugins",
     "metrics",
 }
 LEAVES = {"replay", "lake", "agents", "envs"}

@@ -19,7 +19,7 @@ from mix_runs import crash_where, files_of, mixture
 from tiny_runs import WORLD
 
 from millpond import BadConfig, LakeRefused, RowsGone
-from millpond.agents import DQNSettings, PQNSettings
+from millpond.agents import PQNSettings
 from millpond.compare import Arm
 from millpond.compare.results import of_run, together
 from millpond.errors import Diverged, Paused, RunRefused
@@ -219,7 +219,7 @@ def test_the_lines_and_checkpoints_say_what_happened(whole, programs):
     fills = [line["big_pond_fill"] for line in lines(run, "fill")]
     assert all(0 < fill < 1 for fill in fills), "the Lake has fewer rows than BigPond wants"
     for line in lines(run, "big"):
-        batch, steps = settings.dqn.batch, settings.big.steps * settings.minibatches
+        batch, steps = settings.big_learning.batch, settings.big.steps * settings.minibatches
         rows = fills[line["cycle"]] * settings.big.capacity
         assert line["samples_per_row"] == pytest.approx(batch * steps / rows)
     *_, last = run.folder.checkpoints()
@@ -239,7 +239,9 @@ def test_the_lines_and_checkpoints_say_what_happened(whole, programs):
 def test_clones_are_the_bigagent_and_epsilon_restarts(programs):
     settings = programs.settings
     epsilon = Schedule("linear", 1.0, 0.1, 0.5, restart=(0.6, 0.4), agents=(1.0, 0.5))
-    levels = dataclasses.replace(settings, pqn=dataclasses.replace(settings.pqn, epsilon=epsilon))
+    levels = dataclasses.replace(
+        settings, learning=dataclasses.replace(settings.learning, epsilon=epsilon)
+    )
     acting = Programs(levels).agents.acting
     state = acting.init()
     seen = []
@@ -481,13 +483,13 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
     for wrong, said in {
         "agents must be at least 1": dict(agents=0),
         "needs an env with one agent": dict(world=WORLD),
-        "pqn.gamma is 0.5, dqn.gamma is 0.99": dict(pqn=PQNSettings(4, 2, gamma=0.5)),
+        "pqn.gamma is 0.5, dqn.gamma is 0.99": dict(learning=PQNSettings(4, 2, gamma=0.5)),
         "pond 12 must be a multiple of 4 envs that holds at least one update": dict(pond=12),
         "big.capacity 401 is no multiple of its 4 streams; use 400": dict(big=BigSettings(2, 401)),
         "need evaluations within the phase": dict(big=BigSettings(2, 400, keep_best=True)),
         "lake.envs must lie in": dict(lake=LakeSettings(envs=5)),
         "no break in which": dict(transfer="live", big=BigSettings(2, 380, init="best_agent")),
-        "prioritized is not offered": dict(dqn=DQNSettings(sampler="prioritized")),
+        "prioritized is not offered": dict(sampler="prioritized", sampling=None),
         "own_fraction must lie in": dict(big=BigSettings(2, 400, own_fraction=1.0)),
     }.items():
         with pytest.raises(BadConfig, match=wrong):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from mix_runs import PLAIN, crash_where, files_of, mixture
 
-from millpond.agents import DQNSettings, Network
-from millpond.agents.networks import init_params
+from millpond import Field, Spec
+from millpond.agents import DQN, DQNSettings, Network
 from millpond.cli.main import main
 from millpond.metrics import read_metrics
 from millpond.mixture import MixRun, mix
@@ -29,7 +29,7 @@ from millpond.train.tally import no_sums
 def live() -> Programs:
     """One member of two agents; the BigAgent plays in two envs of its own beside their eight."""
     big = BigSettings(steps=3, capacity=400)
-    small = dict(members=1, stack=1, dqn=DQNSettings(batch=4))
+    small = dict(members=1, stack=1, big_learning=DQNSettings(batch=4))
     return Programs(mixture(**small, transfer="live", big=big, frames=3 * 2 * 16 * 10))
 
 
@@ -148,7 +148,7 @@ def test_realised_returns_are_those_that_followed(live):
             total += factor * rows.reward[at, stream]
             if rows.terminated[at, stream] or rows.truncated[at, stream]:
                 break
-            at, factor = at + 1, factor * settings.pqn.gamma
+            at, factor = at + 1, factor * settings.learning.gamma
         assert got[i] == pytest.approx(total, rel=1e-5)
 
 
@@ -162,10 +162,12 @@ def test_disagreement_and_dormant_units_by_known_values():
 
     network = Network(width=8, depth=1, norm=False)
     obs = np.ones((5, 1, 3), np.float32)
-    params = init_params(network.build(2), jax.random.key(0), (1, 3), np.float32)
+    spec = Spec(Field("float32", (3,)), Field("int32", (), 0, 1))
+    agent = DQN(DQNSettings(), network, spec, 1)
+    params = agent.init(jax.random.key(0)).params
     bias = np.array([1, 1, 1, 1, 1, 1e-3, -1, -1], np.float32)
     layer = {"kernel": np.zeros((3, 8), np.float32), "bias": bias}
-    assert float(dormant(network, 2, params | {"Dense_0": layer}, obs)) == 3 / 8
+    assert float(dormant(agent, params | {"Dense_0": layer}, obs)) == 3 / 8
 
 
 def test_gates_stand_ins_recovery_and_the_best():

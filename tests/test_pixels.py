@@ -50,7 +50,7 @@ def test_pqn_learns_from_pixels_with_the_settings_of_atari(tmp_path):
         envs=16,
         stack=atari.stack,
         network=dataclasses.replace(atari.network, width=128),
-        pqn=dataclasses.replace(atari.pqn, rollout=16, minibatches=8),
+        learning=dataclasses.replace(atari.learning, rollout=16, minibatches=8),
         eval_every=32_000,
         eval_episodes=64,
         eval_turns=50,

@@ -240,7 +240,7 @@ def test_what_cannot_go_on_stops_with_its_traceback(tmp_path, hook, words):
 def test_one_side_a_hundred_times_slower(tmp_path, side):
     run = Run.create(tmp_path / "run", ALONE)
     train(run, opener=with_hook(**{side: f"slow_{side}"}))
-    dqn_, ahead = run.settings.dqn, run.settings.crew.credits
+    dqn_, ahead = run.settings.learning, run.settings.crew.credits
     lag = np.sum(evidence(run, "lag"), 0)
     # In updates: what waits in the channel, what is acted and what is taken just now.
     most = (ahead + 2) * dqn_.updates

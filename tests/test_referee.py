@@ -11,8 +11,8 @@ import pytest
 from tiny_runs import Arms, HostArms, settings
 
 from millpond.train import Referee, Scores
-from millpond.train.device_loop import make_agent
 from millpond.train.film import play
+from millpond.train.making import make_agent
 
 ARMS = Arms(pay=(0.25, 1.0, -0.5), agents=2, turns=3)
 OF = settings("arms", ARMS, members=2, stack=1)

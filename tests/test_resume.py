@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tiny_runs import WORLD, crash_at, dqn, files_of, settings
 
 from millpond import Lake
@@ -80,7 +81,7 @@ def cut_in_mid_episode(run: Run) -> None:
     state, about = load_tree(run.resume_state, loop.like())
     state = jax.device_get(cut(loop, state))
     rows = run.settings.envs * int(state.turn)
-    assert rows > run.settings.dqn.capacity, "the ring has not wrapped"
+    assert rows > run.settings.learning.capacity, "the ring has not wrapped"
     assert not (state.envs.flags & (FIRST | BORDER)).any(), "no env is in mid-episode"
     flags = np.asarray(state.replay.flags)
     cuts = flags[(flags & CUT) != 0]
@@ -133,7 +134,7 @@ def test_every_turn_can_be_saved_and_gone_on_from(of, cycles, tmp_path):
         assert hash_of(other) == hash_of(one), f"cycle {cycle}"
         assert hash_of(told_again) == hash_of(told), f"cycle {cycle}"
         mid_episode += not (np.asarray(one.envs.flags) & (FIRST | BORDER)).any()
-        full = loop.pond and int(one.turn) * of.envs > of.dqn.capacity
+        full = loop.pond and int(one.turn) * of.envs > of.learning.capacity
         cuts += bool(full and (np.asarray(one.replay.flags) & CUT).any())
     assert mid_episode > cycles / 2
     assert loop.pond is None or cuts >= 5, "no cut in a ring that has wrapped"
@@ -246,12 +247,12 @@ def test_an_env_that_cannot_be_saved_goes_on_after_a_cut(tmp_path):
     crash_at(run, 240)
     resumed = resume_point(run)
     tree = saved(run)
-    rows = int(tree["replay/0/added"][0])
-    assert not (tree["replay/0/flags"][:rows] & CUT).any()
+    rows = int(tree["added"][0])
+    assert not (tree["flags"][:rows] & CUT).any()
     train(run)
     tree = saved(run)
     assert run.status() == {"state": "finished", "steps": about_file(run.resume_state)["steps"]}
-    flags = tree["replay/0/flags"][: int(tree["replay/0/added"][0])]  # [row, env]
+    flags = tree["flags"][: int(tree["added"][0])]  # [row, env]
     assert np.argwhere(flags & CUT).tolist() == [[rows - 1, env] for env in range(4)]
     assert (flags[rows] & FIRST).all(), "the new envs' first rows begin an episode"
     steps = [line["steps"] for line in read_metrics(run.metrics, "train")]
@@ -260,21 +261,25 @@ def test_an_env_that_cannot_be_saved_goes_on_after_a_cut(tmp_path):
 
 
 def saved(run: Run) -> dict[str, np.ndarray]:
-    """Arrays of a resume state by their path, such as `replay/0/flags`."""
-    from safetensors.numpy import load_file
-
+    """The first policy's replay in a resume state, by name."""
+    begin = "['learners'][0]['replay/"
     found = load_file(run.resume_state)
-    return {name.replace("']['", "/").strip("[]'"): array for name, array in found.items()}
+    return {k[len(begin) : -2]: array for k, array in found.items() if k.startswith(begin)}
+
+
+def turns_of(run: Run) -> int:
+    """Turns of all envs that the resume state holds."""
+    return int(load_file(run.resume_state)["['learners'][0]['witness/turns']"][0])
 
 
 def test_replay_in_a_lake_goes_on_behind_what_it_finds(tmp_path):
     run = Run.create(tmp_path / "run", dqn(settings(replay="lake"), capacity=10_000))
     crash_at(run, 240)
     before = {policy: lake_of(run, policy) for policy in (0, 1)}
-    done_again = saved(run)["loop'].turn"]
+    done_again = turns_of(run)
     train(run)
     assert run.status()["state"] == "finished"
-    turns = int(saved(run)["loop'].turn"])
+    turns = turns_of(run)
     for policy, (rows, there) in before.items():
         assert there > done_again
         after, total = lake_of(run, policy)

@@ -66,9 +66,11 @@ def test_presets_begin_with_a_line_that_says_what_they_are():
 
 def test_a_file_serves_as_preset(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text('steps = 77\n[world]\nsize = 6\n[dqn]\nsampler = "recent"\n')
+    file.write_text(
+        'steps = 77\nsampler = "recent"\n[world]\nsize = 6\n[sampling]\nhalf_life = 9.0\n'
+    )
     of = settings_for("treasurehunt-small", file)
-    assert (of.steps, of.world.size, of.dqn.sampler) == (77, 6, "recent")
+    assert (of.steps, of.world.size, of.sampling) == (77, 6, recent(9.0))
     assert of.world.agents == 5, "what the file leaves out stays as the env has it"
     assert of.envs == Settings("staghunt", WORLD).envs, "the env's own preset is not used"
 
@@ -112,8 +114,11 @@ def test_a_file_that_is_gone_is_refused(tmp_path):
         ({"env": "staghunt", "steps": True}, r"setting 'steps': expected int, got True"),
         ({"env": "staghunt", "steps": "3"}, r"setting 'steps': expected int, got '3'"),
         ({"env": "staghunt", "debug": 1}, r"setting 'debug': expected bool, got 1"),
-        ({"env": "staghunt", "agent": "ppo"}, r"'agent': expected one of dqn, pqn, got 'ppo'"),
-        ({"env": "staghunt", "agent": ["dqn"]}, r"'agent': expected one of dqn, pqn, got \['dqn"),
+        (
+            {"env": "staghunt", "agent": "ppo"},
+            r"no agent 'ppo'; known are dqn, pqn",
+        ),
+        ({"env": "staghunt", "agent": ["dqn"]}, r"agent and sampler are names, got \['dqn"),
         ({"env": "staghunt", "dqn": 3}, r"setting 'dqn': expected a table of settings, got 3"),
         ({"env": "staghunt", "world": []}, r"'world': expected a table of settings, got \[\]"),
         ({"env": "staghunt", "network": {"norm": None}}, r"'network.norm': expected bool, got No"),
@@ -150,14 +155,14 @@ def test_the_nearest_name_or_all():
         ({"envs": 5}, r"dqn: capacity 32 is no multiple of 5 envs; use 30"),
         ({"envs": 33}, r"dqn: capacity 32 is no multiple of 33 envs; use 33"),
         (
-            {"agent": "pqn", "envs": 5, "pqn": PQNSettings(rollout=3, minibatches=4)},
+            {"agent": "pqn", "envs": 5, "learning": PQNSettings(rollout=3, minibatches=4)},
             r"3 turns x 5 envs = 15 rows cannot be cut into 4 equal minibatches; change envs, pq",
         ),
-        ({"agent": "pqn", "from_lake": "x"}, r"PQN learns from its own play only; use --agent dqn"),
+        ({"agent": "pqn", "from_lake": "x"}, r"pqn learns from its own play only; use --agent dqn"),
         ({"from_lake": "x"}, r"a Lake feeds one policy, this run has 2; use an env with one agent"),
         (
-            {"replay": "lake", "dqn": DQNSettings(sampler="prioritized")},
-            r"dqn.sampler: a Lake keeps no priorities; use uniform, stratified or recent, or --rep",
+            {"replay": "lake", "sampler": "prioritized"},
+            r"sampler: a Lake keeps no priorities; use uniform, stratified or recent, or --rep",
         ),
     ],
 )
@@ -176,24 +181,25 @@ def test_env_and_world_must_agree():
 
 
 def test_settings_of_one_agent_do_not_bind_the_other():
-    assert settings(agent="pqn", envs=6, pqn=PQNSettings(rollout=2, minibatches=4)).policies == 2
-    assert settings(pqn=PQNSettings(rollout=3, minibatches=7)).agent == "dqn"
-    assert settings(agent="pqn", replay="lake", dqn=DQNSettings(sampler="prioritized")).on_device
+    learning = PQNSettings(rollout=2, minibatches=4)
+    assert settings(agent="pqn", envs=6, learning=learning).policies == 2
+    assert settings(agent="pqn", replay="lake", sampler="prioritized").way == "fused"
+    with pytest.raises(BadConfig, match="agent dqn is set by DQNSettings, got PQNSettings"):
+        settings(learning=learning)
 
 
 def test_what_the_settings_mean():
-    of = settings(members=3, dqn=DQNSettings(n_step=3, gamma=0.5, reward_clip=1.0))
+    of = settings(members=3, learning=DQNSettings(n_step=3, gamma=0.5, reward_clip=1.0))
     assert of.policies == 6
     assert (of.window.n_step, of.window.gamma, of.window.reward_clip) == (3, 0.5, 1.0)
-    assert dataclasses.replace(of, agent="pqn").window.n_step == 1
-    assert of.on_device
-    assert not dataclasses.replace(of, replay="host").on_device
-    assert not settings("gym:CartPole-v1", GymEnv("CartPole-v1")).on_device
+    assert dataclasses.replace(of, agent="pqn", learning=None).window.n_step == 1
+    assert of.way == "fused"
+    assert dataclasses.replace(of, replay="host").way == "sequential"
+    assert settings("gym:CartPole-v1", GymEnv("CartPole-v1")).way == "sequential"
     samplers = {"uniform": uniform(), "stratified": stratified()}
-    samplers |= {"recent": recent(9.0), "prioritized": prioritized(0.7, beta=1.0)}
+    samplers |= {"recent": recent(20_000.0), "prioritized": prioritized(0.6, beta=1.0)}
     for name, sampler in samplers.items():
-        dqn = DQNSettings(sampler=name, half_life=9.0, alpha=0.7)
-        assert dataclasses.replace(of, dqn=dqn).sampler == sampler
+        assert dataclasses.replace(of, sampler=name, sampling=None).sampling == sampler
 
 
 # --- any dataclass -----------------------------------------------------------------------------
@@ -283,7 +289,7 @@ def test_policies_are_shared_out_among_learners(learners, groups):
     ("changes", "words"),
     [
         (dict(actors=2), "one program acts in mode fused"),
-        (dict(mode="processes", agent="pqn"), "PQN acts and learns in turn"),
+        (dict(mode="processes", agent="pqn"), "pqn acts and learns in turn"),
         (dict(mode="lockstep", members=2), "members=1"),
         (dict(mode="sequential", actors=3), "4 envs cannot be shared equally among 3"),
     ],

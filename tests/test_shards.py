@@ -37,7 +37,7 @@ from millpond.train.shard_store import Chunk
 
 BASE = settings(mode="sequential", actors=2, replay_shards=1, world=replace(WORLD, agents=1))
 LAKE = dqn(replace(BASE, replay="lake"), capacity=32_768)
-TURNS, WIDTH = BASE.dqn.update_every, BASE.envs // BASE.actors
+TURNS, WIDTH = BASE.learns.turns, BASE.envs // BASE.actors
 
 
 def rows(actor: int, first: int, cycles: int, begins: bool) -> Rows:
@@ -276,7 +276,7 @@ def test_what_is_stored_shares_no_memory_with_what_came(tmp_path, of):
     batch = shard.draw(range(1), np.array([[64]]), 0)
     assert batch.mask.all()
     first = (batch.draw.stream >= WIDTH) * 1000 + batch.draw.row
-    gamma = np.float32(of.dqn.gamma)
+    gamma = np.float32(of.learning.gamma)
     assert np.allclose(batch.reward, first + gamma * (first + 1))
     kept = narrow(came.rows)
     assert kept.obs is None
@@ -421,7 +421,7 @@ def test_actors_are_shared_out_among_shards():
         (dict(mode="processes", replay_shards=1), "in one piece"),
         (dict(mode="ray", replay_shards=3), "at most 2"),
         (dict(mode="processes", address="auto"), "mode ray"),
-        (dict(mode="ray", agent="pqn"), "PQN acts and learns in turn"),
+        (dict(mode="ray", agent="pqn", learning=None), "pqn acts and learns in turn"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes, why):
@@ -470,7 +470,7 @@ def test_age_is_judged_by_what_is_published():
     for mode in ("ray", "sequential"):
         evidence = SimpleNamespace(settings=replace(of, mode=mode), losses=0)
         bounds[mode] = lag_bound(evidence)
-    assert bounds == {"ray": of.ahead * of.dqn.updates + 7, "sequential": 0}
+    assert bounds == {"ray": of.ahead * of.learns.updates + 7, "sequential": 0}
 
 
 class Silent:

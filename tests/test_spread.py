@@ -66,8 +66,8 @@ def test_every_agent_plays_learns_and_pours_for_itself():
     state, told, _ = play(Here())
     steps = np.asarray(state.acting.tally.steps)
     assert (steps > 0).all()
-    assert int(state.acting.turn) == 3 * 2 * SETTINGS.pqn.rollout
-    assert (np.asarray(agents.pond.added(state.ponds)) == 3 * 2 * SETTINGS.pqn.rollout).all()
+    assert int(state.acting.turn) == 3 * 2 * SETTINGS.learns.turns
+    assert (np.asarray(agents.pond.added(state.ponds)) == 3 * 2 * SETTINGS.learns.turns).all()
     before, after = (
         np.concatenate([np.asarray(leaf).reshape(2, -1) for leaf in jax.tree.leaves(one)], 1)
         for one in (first.agent.params, state.agent.params)

@@ -98,7 +98,7 @@ def test_steps_and_episodes_are_counted_as_by_hand(seed, at_once):
     assert sums.nonzero.tolist() == nonzero
     assert {k: sum(v) for k, v in running.items()} == dict(np.ndenumerate(tally.reward))
     assert {k: len(v) for k, v in running.items()} == dict(np.ndenumerate(tally.length))
-    line = summary(sums)
+    line = summary(sums, ())
     total = sum(episodes)
     assert line["episodes"] == total
     assert line["return"] == (pytest.approx(sum(returns) / total) if total else None)
@@ -153,9 +153,9 @@ def test_members_do_not_know_of_each_other():
 PAY = (0.1, -0.2, 1.0, 0.4)
 FAST = Optimizer("adam", constant(0.01))
 LEARNERS = {
-    "pond": dict(dqn=DQNSettings(batch=16, min_fill=32, capacity=512, optimizer=FAST)),
+    "pond": dict(learning=DQNSettings(batch=16, min_fill=32, capacity=512, optimizer=FAST)),
     "host": dict(replay="host"),
-    "pqn": dict(agent="pqn", pqn=PQNSettings(rollout=4, minibatches=2, optimizer=FAST)),
+    "pqn": dict(agent="pqn", learning=PQNSettings(rollout=4, minibatches=2, optimizer=FAST)),
 }
 LEARNERS["host"] |= LEARNERS["pond"]
 
@@ -188,7 +188,7 @@ def floats_of(path):
 def test_a_run_that_diverges_stops_and_keeps_the_evidence(replay, tmp_path, capsys):
     """The second agent's rewards are so large that its first squared error is infinite."""
     dqn = DQNSettings(batch=4, min_fill=48, capacity=64, loss="squared")
-    of = settings("arms", Arms(agents=2, boost=1e30), stack=1, replay=replay, dqn=dqn)
+    of = settings("arms", Arms(agents=2, boost=1e30), stack=1, replay=replay, learning=dqn)
     of = dataclasses.replace(of, resume_every=1, log_every=8, eval_every=8, checkpoint_every=200)
     run = Run.create(tmp_path / "run", of)
     assert train_and_show(run) == 3
@@ -230,7 +230,7 @@ def test_parameters_that_overflow_are_not_saved(tmp_path):
     """The gradient is finite, the step is not, and no later update shows it before the save."""
     rule = Optimizer("sgd", constant(3e38), clip=0)
     dqn = DQNSettings(batch=4, min_fill=16, capacity=64, loss="squared", optimizer=rule)
-    of = settings("arms", Arms(pay=(1e5, 1e5)), stack=1, dqn=dqn)
+    of = settings("arms", Arms(pay=(1e5, 1e5)), stack=1, learning=dqn)
     of = dataclasses.replace(of, resume_every=1, checkpoint_every=1, log_every=1)
     run = Run.create(tmp_path / "run", of)
     with pytest.raises(Diverged, match="update 1 of policy 0, between"):

@@ -26,13 +26,16 @@ WORLD = Treasurehunt(size=5, agents=2, turns=11, spawn=0.2, items=("gem",))
 
 def settings(env: str = "treasurehunt-small", world: Any = WORLD, **changes: Any) -> Settings:
     """A DQN run of 480 steps whose ring of 32 rows wraps early."""
+    learning = {
+        "dqn": DQNSettings(batch=4, min_fill=16, capacity=32, update_every=2, n_step=2),
+        "pqn": PQNSettings(rollout=4, minibatches=2, epochs=1),
+    }
     base = dict(
+        learning=learning.get(changes.get("agent", "dqn")),
         steps=480,
         envs=4,
         stack=2,
         network=Network(width=8),
-        dqn=DQNSettings(batch=4, min_fill=16, capacity=32, update_every=2, n_step=2),
-        pqn=PQNSettings(rollout=4, minibatches=2, epochs=1),
         log_every=40,
         eval_every=120,
         eval_episodes=3,
@@ -43,9 +46,11 @@ def settings(env: str = "treasurehunt-small", world: Any = WORLD, **changes: Any
     return Settings(env, world, **base | changes)
 
 
-def dqn(of: Settings, **changes: Any) -> Settings:
-    """The same with other settings of the DQN."""
-    return dataclasses.replace(of, dqn=dataclasses.replace(of.dqn, **changes))
+def dqn(of: Settings, sampler: str = "", **changes: Any) -> Settings:
+    """The same with other settings of the DQN, or another sampler."""
+    if sampler:
+        of = dataclasses.replace(of, sampler=sampler, sampling=None)
+    return dataclasses.replace(of, learning=dataclasses.replace(of.learning, **changes))
 
 
 def at_rate(rate: float, kind: str = "adam") -> Optimizer:

@@ -43,7 +43,7 @@ BASE = replace(
 )
 BASE = dqn(BASE, capacity=256, min_fill=64)
 LAKE = dqn(replace(BASE, replay="lake"), capacity=65_536)
-TURNS = BASE.dqn.update_every
+TURNS = BASE.learns.turns
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def test_free_running_learns_from_what_was_acted_and_resumes(cluster, tmp_path):
     assert resume_point(run) >= 800
     assert quiet(run)
     assert sum(evidence(run, "returns_checked")) > 0
-    assert max(evidence(run, "lag_max")) <= base.ahead * base.dqn.updates
+    assert max(evidence(run, "lag_max")) <= base.ahead * base.learns.updates
     assert max(evidence(run, "epsilon_off")) < 1e-5
     assert events(run)["lost actor"] == 0
     pace = next(line for line in seen if line["kind"] == "train")
@@ -249,7 +249,7 @@ def test_lost_weights_come_back_and_actors_soon_play_with_young_ones(cluster, tm
     crew = replace(BASE.crew, publish_every=8, gpus=0.5)
     base = replace(BASE, crew=crew, steps=10**7)  # it ends when all was seen
     run, watched, free = Run.create(tmp_path / "run", base), Watched(), []
-    bound = base.ahead * base.dqn.updates + crew.publish_every - 1
+    bound = base.ahead * base.learns.updates + crew.publish_every - 1
     until = time.monotonic() + 120
 
     def versions() -> list:

@@ -17,9 +17,16 @@ def to_plain(settings: Any) -> dict[str, Any]:
     return {key: _plain(value) for key, value in plain.items()}
 
 
-def from_plain(kind: type, plain: Mapping[str, Any], base: Any = None, where: str = "") -> Any:
+def from_plain(
+    kind: type,
+    plain: Mapping[str, Any],
+    base: Any = None,
+    where: str = "",
+    parts: Mapping[str, Any] = types.MappingProxyType({}),
+) -> Any:
     """A `kind` from nested dicts; what they leave out stays as in `base`, or as by default.
 
+    Without a `base`, `parts` are the values of fields whose type the dataclass leaves open.
     A name that does not exist and a value of the wrong type raise BadConfig, with the nearest name.
     """
     hints, names = get_type_hints(kind), [f.name for f in dataclasses.fields(kind)]
@@ -28,9 +35,17 @@ def from_plain(kind: type, plain: Mapping[str, Any], base: Any = None, where: st
         path = f"{where}{name}"
         if name not in names:
             raise BadConfig(f"there is no setting '{path}'; {nearest(name, names)}")
-        before = getattr(base, name, None)
+        before = getattr(base, name, parts.get(name))
         values[name] = _typed(hints[name], value, before, path)
-    return dataclasses.replace(base, **values) if base is not None else kind(**values)
+    if base is not None:
+        return dataclasses.replace(base, **values)
+    return kind(**{**parts, **values})
+
+
+def with_known(settings: Any, **changes: Any) -> Any:
+    """The same settings with those changes that they have fields for."""
+    names = {field.name for field in dataclasses.fields(settings)}
+    return dataclasses.replace(settings, **{k: v for k, v in changes.items() if k in names})
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -68,7 +83,7 @@ def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
         return tuple(
             _typed(options[0], inner, None, f"{path}[{i}]") for i, inner in enumerate(value)
         )
-    kind: type = type(before) if hint is Any else hint  # an env's settings are typed by the env
+    kind: type = type(before) if hint is Any else hint  # a plugged-in part types its own settings
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise BadConfig(f"setting '{path}': expected a table of settings, got {value!r}")

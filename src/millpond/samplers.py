@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .errors import BadConfig
+from .plugins import find_part, part_names
 from .rows import Array
 
 
@@ -181,7 +182,46 @@ class Prioritized:
         return ratio ** -self.beta_at(samples, xp) * drawn
 
 
-Sampler = Uniform | Stratified | Recent | Prioritized
+class Proposer(Protocol):
+    """What a sampler of your own must be: a frozen dataclass with `tries` and `propose`."""
+
+    @property
+    def tries(self) -> int:
+        """Candidates per sample inside jit, where nothing can be redrawn."""
+        ...
+
+    def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
+        """Starts to try, [tries, batch] each: the first valid one of a column is taken."""
+        ...
+
+
+Sampler = Proposer | Prioritized
+
+_OURS = {
+    "uniform": Uniform,
+    "stratified": Stratified,
+    "recent": lambda: Recent(20_000.0),
+    # Agents apply a beta of their own, which changes over a run.
+    "prioritized": lambda: Prioritized(beta=1.0),
+}
+
+
+def make_sampler(name: str) -> Any:
+    """The sampler of that name with its own settings; unknown names raise BadConfig.
+
+    `make_sampler("recent")`, `make_sampler("package.module:Mine")`.
+    """
+    sampler = find_part("sampler", name, _OURS)()
+    if not isinstance(sampler, Prioritized) and not hasattr(sampler, "propose"):
+        raise BadConfig(
+            f"sampler '{name}': expected a dataclass with tries and propose, got {sampler!r}"
+        )
+    return sampler
+
+
+def sampler_names() -> list[str]:
+    """Every sampler that is known by name: `"recent" in sampler_names()`."""
+    return part_names("sampler", _OURS)
 
 
 def uniform(tries: int = 4) -> Uniform:

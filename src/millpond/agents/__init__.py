@@ -1,21 +1,45 @@
 """Agents as pure functions over pytrees."""
 
-from .agent import AgentState, Learned
+from .agent import (
+    Act,
+    Agent,
+    AgentSettings,
+    AgentState,
+    Learned,
+    Now,
+    Replayed,
+    Rollout,
+    Rollouts,
+)
 from .dqn import DQN, DQNSettings
 from .networks import Network, QNetwork
 from .optimizer import Optimizer
-from .pqn import PQN, Minibatch, PQNSettings, Rollout
+from .pqn import PQN, Minibatch, PQNSettings
+from .q_agent import Applied, QAgent, apply_gradient, relative_change
+from .registry import agent_names, find_agent
 
 __all__ = [
     "DQN",
     "PQN",
+    "Act",
+    "Agent",
+    "AgentSettings",
     "AgentState",
+    "Applied",
     "DQNSettings",
     "Learned",
     "Minibatch",
     "Network",
+    "Now",
     "Optimizer",
     "PQNSettings",
+    "QAgent",
     "QNetwork",
+    "Replayed",
     "Rollout",
+    "Rollouts",
+    "agent_names",
+    "apply_gradient",
+    "find_agent",
+    "relative_change",
 ]

@@ -1,26 +1,35 @@
-"""What every agent is made of: its state, how it acts, and what an update reports."""
+"""`Agent`: what every loop, evaluation, mixture, doctor and page asks of an agent.
+
+An agent is a class of pure functions over an `AgentState`, made from its own settings. Nobody asks
+which one it is: they ask what it learns from (`settings.learns`), which numbers change over a run
+(`settings.schedules`) and what an update reports (`reports`).
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
 
-from ..rows import Array
+from ..rows import Array, Batch
+from ..schedule import Schedule
 from ..spec import Spec
-from .networks import Network, init_params
-from .optimizer import Optimizer
+from ..window import Window
+from .networks import Network
+
+# The values of the schedules at this moment, by name: {"epsilon": ..., "rate": ...}.
+Now = Mapping[str, Array]
 
 
 class AgentState(NamedTuple):
     """Everything an agent has learned. `target` is None for agents without a target network.
 
-    `updates` counts gradients; `synced` counts changes of the target network. Once `bad` is true
-    a gradient was not finite and the state has stayed as it was before it.
-    `state = agent.init(key)`; `agent.values(state.params, obs)`.
+    `params` is what is acted with. `updates` counts gradients; `synced` counts changes of the
+    target network. Once `bad` is true a gradient was not finite and the state has stayed as it was
+    before it.
+    `state = agent.init(key)`; `agent.best(state.params, obs)`.
     """
 
     params: Any
@@ -32,96 +41,144 @@ class AgentState(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What one update found: float32 each.
+    """What one update found: a float32 for each of the agent's `reports`, and priorities.
 
-    `state, learned = agent.update(state, batch, rate, beta)`; `learned.error` are priorities.
+    `state, learned = agent.update(state, batch, now)`; `learned.priority` is float32[batch].
     """
 
-    loss: Array
-    q: Array
-    gradient: Array
-    change: Array  # how far the parameters moved, as a share of their size
-    error: Array  # float32[batch]: DQN's priorities; PQN has none
+    numbers: dict[str, Array]
+    priority: Array  # zeros(()) for agents that learn from rollouts
 
 
-class QAgent:
-    """What every agent with a Q-network shares: pure functions; vmap them for several agents."""
+class Act(NamedTuple):
+    """Actions, and what the agent thinks the states are worth: [batch].
 
-    def __init__(self, network: Network, optimizer: Optimizer, spec: Spec, stack: int) -> None:
-        self.spec, self.stack, self._optimizer = spec, stack, optimizer
-        self.actions = int(spec.action.high) + 1
-        self._network = network.build(self.actions)
+    `action, worth = agent.act(params, obs, chance, now)`.
+    """
+
+    action: Array
+    worth: Array  # float32
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The agent learns from batches of replayed rows, by `update`.
+
+    A cycle is `turns` turns of all envs, then `updates` updates of `batch` samples each, once
+    `min_fill` rows are stored.
+    `Replayed(Window(n_step=3), batch=64, capacity=100_000, min_fill=2_000, turns=1, updates=1)`.
+    """
+
+    window: Window
+    batch: int
+    capacity: int  # rows, per policy
+    min_fill: int  # rows, per policy
+    turns: int
+    updates: int
+    reward_scale: float = 1.0  # what the loss multiplies rewards with
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """The agent learns from what was just played, by `learn`, and needs no replay.
+
+    A cycle is `turns` turns of all envs, then `updates` gradients from them. Its rows are cut into
+    `parts` equal minibatches.
+    `Rollouts(Window(gamma=0.99), turns=32, updates=64, parts=32)`.
+    """
+
+    window: Window
+    turns: int
+    updates: int
+    parts: int
+    reward_scale: float = 1.0  # what the loss multiplies rewards with
+
+
+class Rollout(NamedTuple):
+    """What one agent saw and did: [time, env, ...]; `value` is [time + 1, env].
+
+    `agent.learn(state, rollout, now, key)`.
+    """
+
+    obs: Array  # stacks [time, env, stack, ...]
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    flags: Array
+    value: Array  # what each state was worth by the parameters that acted
+
+
+class AgentSettings(Protocol):
+    """A frozen dataclass; its fields are options of the command line, `--NAME.FIELD`."""
+
+    def learns(self, stack: int) -> Replayed | Rollouts:
+        """What the agent learns from, and how often, where a state is `stack` observations."""
+        ...
+
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """Numbers that change over a run, by env steps. `epsilon` and `rate` are usual names."""
+        ...
+
+    def tiny(self) -> AgentSettings:
+        """The same as small as can be, for `--debug`."""
+        ...
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Pure functions for one policy; whoever has several vmaps them.
+
+    `agent = MyAgent(MyAgent.Settings(), network, spec, stack)`. An agent that learns by `Replayed`
+    has `update(state, batch, now)`, one that learns by `Rollouts` has
+    `learn(state, rollout, now, key)`; see `ReplayAgent` and `RolloutAgent`.
+    """
+
+    Settings: ClassVar[type]
+    continuous: ClassVar[bool]  # whether its actions are real vectors
+    reports: ClassVar[tuple[str, ...]]  # names of the numbers in `Learned`
+
+    def __init__(self, settings: Any, network: Network, spec: Spec, stack: int) -> None: ...
 
     def init(self, key: jax.Array) -> AgentState:
-        """A fresh agent, without a target network."""
-        field: Any = self.spec.obs
-        params = init_params(self._network, key, (self.stack, *field.shape), field.dtype)
-        zero = jnp.zeros((), np.uint32)
-        state = self._optimizer.init(params)
-        return AgentState(params, None, state, zero, zero, jnp.zeros((), bool))
+        """A fresh agent."""
+        ...
 
-    def values(self, params: Any, obs: Array) -> Array:
-        """obs[batch, stack, ...] -> float32[batch, actions]"""
-        return self._network.apply({"params": params}, obs)
+    def chance(self, key: jax.Array, envs: int) -> Any:
+        """What one turn leaves to chance, [envs]; it needs no values, so many are drawn ahead."""
+        ...
 
+    def act(self, params: Any, obs: Array, chance: Any, now: Now) -> Act:
+        """Explore: what to do in states obs[batch, stack, ...]."""
+        ...
 
-class Chance(NamedTuple):
-    """What of an action is left to chance; it needs no values, so many turns can be drawn ahead."""
+    def best(self, params: Any, obs: Array) -> Array:
+        """The actions that evaluation plays."""
+        ...
 
-    coin: Array  # float32[batch]: below epsilon the action is taken
-    action: Array  # int32[batch]
+    def worth(self, params: Any, obs: Array) -> Array:
+        """What states are worth: float32[batch]."""
+        ...
 
-
-def draw_chance(key: jax.Array, batch: int, actions: int) -> Chance:
-    """One turn's chance for `batch` envs."""
-    coin, choice = jax.random.split(key)
-    anything = jax.random.randint(choice, (batch,), 0, actions, np.int32)
-    return Chance(jax.random.uniform(coin, (batch,)), anything)
+    def adopt(self, state: AgentState, params: Any, reset: bool) -> AgentState:
+        """The agent with parameters of another, its target too; `reset`: with a new optimizer."""
+        ...
 
 
-def explore(values: Array, chance: Chance, epsilon: Array) -> Array:
-    """Epsilon-greedy actions int32[batch] from float32[batch, actions]."""
-    greedy = values.argmax(-1).astype(np.int32)
-    return jnp.where(chance.coin < epsilon, chance.action, greedy)
+class ReplayAgent(Agent, Protocol):
+    """An agent that learns from replay: DQN is one."""
+
+    def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
+        """One gradient; `batch.weight` are importance weights, `batch.mask` says what counts."""
+        ...
 
 
-def unrolled(turns: int) -> int:
-    """`unroll` of a scan: on a GPU, where every turn of a loop costs, so many are written as one.
+class RolloutAgent(Agent, Protocol):
+    """An agent that learns from what was just played: PQN is one."""
 
-    A CPU gains nothing and would only compile for longer.
-    """
-    return 1 if jax.default_backend() == "cpu" else turns
-
-
-class Step(NamedTuple):
-    """A gradient made into a change of parameters, if it is finite."""
-
-    params: Any
-    optimizer: Any
-    updates: Array
-    good: Array  # bool: false means that nothing changed
-    gradient: Array  # its norm
-
-
-def step(rule: Optimizer, state: AgentState, loss: Array, gradient: Any, rate: Array) -> Step:
-    """Apply one gradient, unless it or what came before was not finite.
-
-    The norm of a tree is finite only if every number in it is. It is judged before anything is
-    changed, so that choosing between old and new costs no pass of its own over the parameters.
-    """
-    change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)
-    steepness = optax.tree.norm(gradient)
-    good = jnp.isfinite(loss + steepness) & ~state.bad
-
-    def keep(new: Array, old: Array) -> Array:
-        return jnp.where(good, new, old)
-
-    params = jax.tree.map(lambda p, c: keep(p + c, p), state.params, change)
-    optimizer = jax.tree.map(keep, optimizer, state.optimizer)
-    return Step(params, optimizer, state.updates + good, good, steepness)
-
-
-def relative_change(before: Any, after: Any) -> Array:
-    """How far parameters moved, as a share of their size."""
-    moved = jax.tree.map(jnp.subtract, after, before)
-    return optax.tree.norm(moved) / (optax.tree.norm(before) + 1e-12)
+    def learn(
+        self, state: AgentState, rollout: Rollout, now: Now, key: jax.Array
+    ) -> tuple[AgentState, Learned, Any]:
+        """All gradients from one rollout; also the minibatch that went wrong, if `state.bad`."""
+        ...

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +13,12 @@ from ..errors import BadConfig
 from ..rows import Array, Batch
 from ..schedule import Schedule, constant, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, QAgent, Step, relative_change, step
+from ..window import Window
+from .agent import AgentState, Learned, Now, Replayed
 from .losses import chosen, huber, masked_mean, squared, td_target
 from .networks import Network
 from .optimizer import Optimizer
+from .q_agent import Applied, QAgent, apply_gradient, relative_change
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,7 @@ class DQNSettings:
     updates: int = 1  # per such round
     min_fill: int = 2_000  # rows stored before the first update, per policy
     capacity: int = 102_400  # rows, per policy
-    sampler: Literal["uniform", "stratified", "recent", "prioritized"] = "uniform"
-    half_life: float = 20_000.0  # recent: rows of a stream after which a row counts half
-    alpha: float = 0.6  # prioritized
-    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # prioritized
+    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.25))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(rate=constant(1e-3)))
 
@@ -65,13 +65,32 @@ class DQNSettings:
                 "learning would never start; lower it or raise the capacity"
             )
 
+    def learns(self, stack: int) -> Replayed:
+        """From n-step transitions."""
+        window = Window(stack, self.n_step, self.gamma, reward_clip=self.reward_clip)
+        sizes = (self.batch, self.capacity, self.min_fill, self.update_every, self.updates)
+        return Replayed(window, *sizes, self.reward_scale)
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """Epsilon, the learning rate and the exponent of importance weights."""
+        return {"epsilon": self.epsilon, "rate": self.optimizer.rate, "beta": self.beta}
+
+    def tiny(self) -> DQNSettings:
+        """Learns after a few rows."""
+        rule = dataclasses.replace(self.optimizer, accumulate=1)
+        sizes = dict(batch=4, min_fill=8, capacity=64, updates=1, update_every=2)
+        return dataclasses.replace(self, **sizes, optimizer=rule)
+
 
 class DQN(QAgent):
     """Pure functions over an `AgentState`; vmap them for several agents.
 
-    `state, learned = agent.update(state, batch, rate, beta)`.
     `agent = DQN(DQNSettings(), Network(), spec, stack=4); state = agent.init(key)`.
+    `state, learned = agent.update(state, batch, {"rate": 1e-3, "beta": 1.0})`.
     """
+
+    Settings: ClassVar[type] = DQNSettings
 
     def __init__(self, settings: DQNSettings, network: Network, spec: Spec, stack: int) -> None:
         super().__init__(network, settings.optimizer, spec, stack)
@@ -83,12 +102,10 @@ class DQN(QAgent):
         state = super().init(key)
         return state._replace(target=jax.tree.map(jnp.copy, state.params))
 
-    def update(
-        self, state: AgentState, batch: Batch, rate: Array, beta: Array
-    ) -> tuple[AgentState, Learned]:
+    def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
         """One gradient, one step of the target network; importance weights to the power beta."""
         settings = self.settings
-        weight = batch.weight**beta * batch.mask
+        weight = batch.weight ** now["beta"] * batch.mask
 
         def loss_of(params: Any) -> tuple[Array, tuple[Array, Array]]:
             both = self.values(params, jnp.concatenate([batch.obs, batch.next_obs]))
@@ -106,14 +123,18 @@ class DQN(QAgent):
             return (self._loss(error) * weight).mean(), (q, error)
 
         (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
-        done = step(settings.optimizer, state, loss, gradient, rate)
+        done = apply_gradient(settings.optimizer, state, loss, gradient, now["rate"])
         target, synced = self._follow(state, done)
         new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
-        q = masked_mean(q, batch.mask)
-        change = relative_change(state.params, new.params)
-        return new, Learned(loss, q, done.gradient, change, jnp.abs(error))
+        numbers = {
+            "loss": loss,
+            "q": masked_mean(q, batch.mask),
+            "gradient": done.gradient,
+            "change": relative_change(state.params, new.params),
+        }
+        return new, Learned(numbers, jnp.abs(error))
 
-    def _follow(self, state: AgentState, done: Step) -> tuple[Any, Array]:
+    def _follow(self, state: AgentState, done: Applied) -> tuple[Any, Array]:
         """The one place where the target network changes."""
         every, tau = self.settings.target_every, self.settings.tau
         due = done.good & (done.updates % every == 0) if every else done.good

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,12 @@ from ..errors import BadConfig
 from ..rows import BORDER, Array
 from ..schedule import Schedule, linear
 from ..spec import Spec
-from .agent import AgentState, Learned, QAgent, relative_change, unrolled
+from ..window import Window
+from .agent import AgentState, Learned, Now, Rollout, Rollouts
 from .losses import chosen, lambda_returns, squared
 from .networks import Network
 from .optimizer import Optimizer
+from .q_agent import QAgent, relative_change, unrolled
 
 
 @dataclass(frozen=True)
@@ -49,20 +52,20 @@ class PQNSettings:
                 f"PQN: gamma and lam must lie in [0, 1], got {self.gamma} and {self.lam}"
             )
 
+    def learns(self, stack: int) -> Rollouts:
+        """From its own play."""
+        window = Window(stack, gamma=self.gamma, reward_clip=self.reward_clip)
+        updates = self.minibatches * self.epochs
+        return Rollouts(window, self.rollout, updates, self.minibatches, self.reward_scale)
 
-class Rollout(NamedTuple):
-    """What one agent saw and did: [time, env, ...]; `value` is [time + 1, env].
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """Epsilon and the learning rate."""
+        return {"epsilon": self.epsilon, "rate": self.optimizer.rate}
 
-    `agent.goals(rollout)` are its targets, [time, env].
-    """
-
-    obs: Array  # stacks [time, env, stack, ...]
-    action: Array
-    reward: Array
-    terminated: Array
-    truncated: Array
-    flags: Array
-    value: Array  # greedy value of each state by the parameters that acted
+    def tiny(self) -> PQNSettings:
+        """Learns after two turns."""
+        return dataclasses.replace(self, rollout=2, minibatches=2, epochs=1)
 
 
 class Minibatch(NamedTuple):
@@ -80,8 +83,10 @@ class Minibatch(NamedTuple):
 class PQN(QAgent):
     """Pure functions over an `AgentState`; vmap them for several agents or seeds.
 
-    `state, learned, _ = agent.learn(state, rollout, rate, key)`.
+    `state, learned, _ = agent.learn(state, rollout, {"rate": 5e-4}, key)`.
     """
+
+    Settings: ClassVar[type] = PQNSettings
 
     def __init__(self, settings: PQNSettings, network: Network, spec: Spec, stack: int) -> None:
         super().__init__(network, settings.optimizer, spec, stack)
@@ -102,13 +107,13 @@ class PQN(QAgent):
         )
 
     def learn(
-        self, state: AgentState, rollout: Rollout, rate: Array, key: jax.Array
+        self, state: AgentState, rollout: Rollout, now: Now, key: jax.Array
     ) -> tuple[AgentState, Learned, Minibatch]:
         """All passes over one rollout; the minibatch is the one that went wrong, if `state.bad`.
 
         Of a rollout that goes wrong the updates before that minibatch are kept, and no other.
         """
-        steps = (rollout.flags & BORDER) == 0
+        rate, steps = now["rate"], (rollout.flags & BORDER) == 0
         rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
         number, parts = rollout.action.size, self.settings.minibatches
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(number, *leaf.shape[2:]), rows)
@@ -142,15 +147,17 @@ class PQN(QAgent):
         loss, q, gradient = found.mean((0, 1))
         change = relative_change(state.params, kept.params)
         wrong = taken(each[jnp.minimum(good, len(each) - 1)])
-        learned = Learned(loss, q, gradient, change, jnp.zeros(()))
+        numbers = {"loss": loss, "q": q, "gradient": gradient, "change": change}
+        learned = Learned(numbers, jnp.zeros(()))
         return kept._replace(bad=new.bad), learned, wrong
 
     def update(
         self, state: AgentState, batch: Minibatch, rate: Array
     ) -> tuple[AgentState, Learned]:
-        """One gradient towards the goals of one minibatch; a bad one is taken and told."""
+        """One gradient towards the goals of one minibatch; a bad one is taken, and said so."""
         new, (loss, q, gradient) = self._update(state, batch, _shares(batch.mask), rate)
-        return new, Learned(loss, q, gradient, jnp.zeros(()), jnp.zeros(()))
+        numbers = {"loss": loss, "q": q, "gradient": gradient, "change": jnp.zeros(())}
+        return new, Learned(numbers, jnp.zeros(()))
 
     def _update(
         self, state: AgentState, batch: Minibatch, share: Array, rate: Array

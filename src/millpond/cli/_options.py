@@ -49,15 +49,21 @@ def whole(text: str) -> int:
 def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str] = ()) -> S:
     """Settings with the options of the command line; wrong ones end the program.
 
-    The env's own settings are typed by the env: --world.size belongs to a grid world only.
+    Env, agent and sampler type their own settings: --world.size belongs to a grid world only.
     """
     kind: Any = type(base)
+    names: dict[str, str] = getattr(base, "names")  # noqa: B009  of both kinds of settings
     values = {f.name: getattr(base, f.name) for f in dataclasses.fields(kind)}
-    fields: list[Any] = [("world", type(values["world"]))]
-    fields += [(name, tyro.conf.Suppress[type(values[name])]) for name in ("env", *hidden)]
-    told, types = _comments(kind), get_type_hints(kind)
-    for name in told.keys() - {"world", "env", *hidden}:
-        fields.append((name, Annotated[types[name], tyro.conf.arg(help=told[name])]))
+    comments, types = _comments(kind), get_type_hints(kind)
+    fields: list[Any] = []
+    for name, value in values.items():
+        if name in ("env", *hidden):
+            fields.append((name, tyro.conf.Suppress[type(value)]))
+        elif types[name] is Any:
+            shown = tyro.conf.arg(name=names.get(name, name))
+            fields.append((name, Annotated[type(value), shown]))
+        elif name in comments:
+            fields.append((name, Annotated[types[name], tyro.conf.arg(help=comments[name])]))
     typed: Any = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
     plain = [in_digits(arg) for arg in args]
     chosen = tyro.cli(typed, prog=prog, args=plain, default=typed(**values))
@@ -67,6 +73,15 @@ def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str
 def _comments(kind: type) -> dict[str, str]:
     """What the source says behind each field; tyro finds it in written classes only."""
     return dict(re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", inspect.getsource(kind), re.M))
+
+
+def given(option: str, args: Sequence[str]) -> str | None:
+    """The value of an option on which the others depend, such as --agent; None if not given."""
+    for number, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if name == option:
+            return value if equals else next(iter(args[number + 1 :]), None)
+    return None
 
 
 def free_folder(env: str, kind: str, seed: int) -> Path:

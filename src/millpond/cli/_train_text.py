@@ -98,10 +98,14 @@ class ProgressLine:
             parts.append(f"return {line['return']:.2f}")
         if self.greedy:
             parts.append(self.greedy)
-        parts.append(f"eps {max(line['epsilon']):.3f}")
-        if "loss" in line:
+        if "epsilon" in line:
+            parts.append(f"eps {max(line['epsilon']):.3f}")
+        if line["updates_per_second"]:
             parts.append(f"{_short(line['updates_per_second'])} updates/s")
-            parts.append(f"Q {line['q']:.2f}  loss {line['loss']:.3g}")
+        if "q" in line:
+            parts.append(f"Q {line['q']:.2f}")
+        if "loss" in line:
+            parts.append(f"loss {line['loss']:.3g}")
         return "  ".join(parts)
 
 

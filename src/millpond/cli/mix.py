@@ -17,10 +17,9 @@ from pathlib import Path
 
 from ..envs import spec_of
 from ..metrics import import_tracker
-from ..mixture import MixRun, mix_from, tiny_mix, with_frames
-from ..train.presets import settings_for
+from ..mixture import MixRun, mix_for, tiny_mix, with_frames
 from ._mix_text import mix_and_show
-from ._options import Parser, free_folder, parse_settings, whole
+from ._options import Parser, free_folder, given, parse_settings, whole
 from ._watching import watching
 
 
@@ -42,7 +41,8 @@ def main(args: Sequence[str]) -> int:
     if known.env is None or known.env.startswith("-"):
         print(parser.format_help())
         return 0 if {"-h", "--help"} & set(args) else 2
-    base = mix_from(settings_for(known.env, known.preset))
+    parts = (given("--agent", rest), given("--big-agent", rest))
+    base = mix_for(known.env, known.preset, *parts)
     base = tiny_mix(base) if "--debug" in rest else base
     if known.frames is not None:
         base = with_frames(base, known.frames)

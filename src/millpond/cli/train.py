@@ -10,7 +10,6 @@ Every setting is an option; the env's preset gives the others (see `millpond pre
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -20,10 +19,10 @@ from ..errors import BadConfig
 from ..metrics import import_tracker, read_metrics
 from ..process.twin import Comparison, compare_with_twin
 from ..train import Run, Settings
-from ..train.offline_loop import open_source
+from ..train.host_replay import open_source
 from ..train.presets import settings_for
 from ..train.settings import tiny
-from ._options import Parser, free_folder, parse_settings
+from ._options import Parser, free_folder, given, parse_settings
 from ._train_text import train_and_show
 from ._watching import watching
 
@@ -58,7 +57,8 @@ def main(args: Sequence[str]) -> int:
         wanted = {"-h", "--help"} & set(args)
         print(parser.format_help())
         return 0 if wanted else 2
-    settings = parse_train(settings_for(known.env, known.preset), rest)
+    parts = {name: given(f"--{name}", rest) for name in ("agent", "sampler")}
+    settings = parse_train(settings_for(known.env, known.preset, **parts), rest)
     if known.check:
         if settings.mode not in ("lockstep", "ray"):
             raise BadConfig(f"--check: compares modes lockstep and ray, got {settings.mode}")
@@ -73,7 +73,7 @@ def main(args: Sequence[str]) -> int:
         open_source(settings)
     if settings.track:
         import_tracker(settings.track)
-    folder = known.run or free_folder(settings.env, settings.agent, settings.seed)
+    folder = known.run or free_folder(settings.env, settings.section, settings.seed)
     run = Run.create(folder, settings)
     with watching(run.path, known.watch):
         return train_and_show(run) or (check_twin(run) if known.check else 0)
@@ -101,7 +101,7 @@ def told_identical(found: Comparison, updates: int) -> str:
 def parse_train(preset: Settings, args: Sequence[str]) -> Settings:
     """The preset's settings with the options of the command line."""
     preset = tiny(preset) if "--debug" in args else preset
-    _refuse_rate(preset.agent, args)
+    _refuse_rate(preset.section, args)
     return parse_settings(preset, args, f"millpond train {preset.env}")
 
 
@@ -110,8 +110,6 @@ _RATES = ("--lr", "--learning-rate", "--learning_rate")
 
 def _refuse_rate(agent: str, args: Sequence[str]) -> None:
     """The rate has another name here, which no parser would guess."""
-    given = next((name for arg in args if (name := arg.partition("=")[0]) in _RATES), None)
-    if given:
-        chosen = re.search(r"--agent[= ](dqn|pqn)\b", " ".join(args))
-        name = chosen[1] if chosen else agent
-        raise BadConfig(f"there is no option {given}; use --{name}.optimizer.rate.start")
+    name = next((name for arg in args if (name := arg.partition("=")[0]) in _RATES), None)
+    if name:
+        raise BadConfig(f"there is no option {name}; use --{agent}.optimizer.rate.start")

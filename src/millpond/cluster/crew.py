@@ -85,7 +85,7 @@ class ClusterCrew:
         self.members: dict[tuple[str, int], Member] = {}
         self.restarts, self.cycle, self.bad = 0, 0, False
         self.goal = 0  # where all run to; 0: nowhere
-        self._last = -(-settings.steps // (settings.envs * settings.dqn.update_every))
+        self._last = -(-settings.steps // (settings.envs * settings.learns.turns))
         self._running: dict[Any, Member] = {}  # calls of `run` that have not ended
         self._said: dict[tuple[str, int], Any] = {}  # what the newest `run` of each returned
         self._failures = [0] * settings.actors

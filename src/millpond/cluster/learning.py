@@ -91,7 +91,7 @@ class LearnerPart:
             if pack is None:
                 self._publish(again=True)  # who keeps them may have been lost, and actors wait
                 continue
-            turns = self.settings.dqn.update_every
+            turns = self.settings.learns.turns
             for number in range(pack.cycles):
                 if self.learner.bad:
                     break

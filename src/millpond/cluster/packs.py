@@ -119,7 +119,7 @@ class Packs:
         return None
 
     def _rows(self, found: list[Collected], cycles: int) -> Rows:
-        time_ = cycles * self.settings.dqn.update_every
+        time_ = cycles * self.settings.learns.turns
         parts = [jax.tree.map(lambda leaf: leaf[:time_], one.rows) for one in found]
         if len(parts) == 1 and self._order is None:
             return parts[0]
@@ -135,7 +135,8 @@ class Packs:
         due = [cycle for cycle in range(first + 1, first + cycles + 1) if self.limiter.due(cycle)]
         if not due:
             return {}
-        updates, turn = self.settings.dqn.updates, due[0] * self.settings.dqn.updates
+        updates = self.settings.learns.updates
+        turn = due[0] * updates
         masses = np.array([one.masses for one in found])
 
         def ask(counts: np.ndarray) -> list[Batch]:

@@ -13,13 +13,15 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
-from ..config import from_plain, nearest, to_plain
+from ..agents import agent_names
+from ..config import from_plain, nearest
 from ..errors import BadConfig
-from ..mixture import MixSettings, mix_from, with_frames
+from ..mixture import MixSettings, mix_for, with_frames
 from ..train import Settings
 from ..train.presets import settings_for
+from ..train.settings import Mode
 
 _KINDS = {
     "single": "one PQN agent with all frames",
@@ -48,7 +50,7 @@ class Arm:
 
     def to_json(self) -> dict[str, Any]:
         """What decides the arm's runs, as plain values."""
-        return {"name": self.name, "about": self.about, "settings": to_plain(self.settings)}
+        return {"name": self.name, "about": self.about, "settings": self.settings.to_json()}
 
     def runs_of(self, seed: int, seeds: int) -> Settings | MixSettings:
         """The settings of one run of so many seeds."""
@@ -62,15 +64,14 @@ class Arm:
     def at_once(self) -> bool:
         """Whether many seeds run as one program."""
         settings = self.settings
-        return isinstance(settings, MixSettings) or settings.on_device
+        return isinstance(settings, MixSettings) or settings.way == "fused"
 
 
 def make_arm(text: str, env: str, frames: int, common: Mapping[str, str], agents: int = 4) -> Arm:
     """An arm from `NAME=KIND KEY=VALUE ...` or `KIND`; `common` holds for all that know the key."""
     words = text.split()
     name, _, kind = words[0].rpartition("=")
-    preset = settings_for(env)
-    settings, about, per_seed = _settings(kind, preset, frames, agents)
+    settings, about, per_seed = _settings(kind, env, frames, agents)
     own = dict(pair(word) for word in words[1:])
     known = {key: value for key, value in common.items() if _has(settings, key)}
     settings = changed(settings, known)
@@ -99,34 +100,30 @@ def make_arms(
 
 
 def _settings(
-    kind: str, preset: Settings, frames: int, agents: int
+    kind: str, env: str, frames: int, agents: int
 ) -> tuple[Settings | MixSettings, str, int]:
     """Settings, what they are, and policies per seed."""
-    per_step = preset.world.frames_per_step
     if kind in ("mixture", "alone"):
         number = agents if kind == "mixture" else 1
-        mixture = with_frames(dataclasses.replace(mix_from(preset), agents=agents), frames)
+        mixture = with_frames(dataclasses.replace(mix_for(env), agents=agents), frames)
         mixture = dataclasses.replace(mixture, agents=number)
         return mixture, f"{_KINDS[kind]} of {number}" if number > 1 else _KINDS[kind], number
-    number = agents if kind == "apart" else 1
+    alike = kind in ("single", "apart")
+    named = kind in agent_names() or ":" in kind
+    preset = settings_for(env, agent="pqn" if alike else kind if named else None)
+    per_step, number = preset.world.frames_per_step, agents if kind == "apart" else 1
     steps = -(-frames // (per_step * number))
     each = preset.world.num_agents
-    if kind in ("single", "apart"):
-        if each != 1:
-            raise BadConfig(f"compare: {kind} needs an env with one agent, {preset.env} has {each}")
-        return dataclasses.replace(preset, agent="pqn", steps=steps), _KINDS[kind], number
-    for setting in ("agent", "mode"):
-        if kind in _options(setting):
-            values: dict[str, Any] = {setting: kind}
-            return dataclasses.replace(preset, steps=steps, **values), f"{setting} {kind}", each
-    known = [*_KINDS, *_options("agent"), *_options("mode")]
+    if alike and each != 1:
+        raise BadConfig(f"compare: {kind} needs an env with one agent, {preset.env} has {each}")
+    if alike:
+        return dataclasses.replace(preset, steps=steps), _KINDS[kind], number
+    if named:
+        return dataclasses.replace(preset, steps=steps), f"agent {kind}", each
+    if kind in get_args(Mode):
+        return dataclasses.replace(preset, steps=steps, mode=kind), f"mode {kind}", each  # pyright: ignore[reportArgumentType]
+    known = [*_KINDS, *agent_names(), *get_args(Mode)]
     raise BadConfig(f"compare: there is no arm '{kind}'; {nearest(kind, known)}")
-
-
-def _options(setting: str) -> tuple[str, ...]:
-    """The values a setting of `train` can have, if there is such a setting."""
-    hint = get_type_hints(Settings).get(setting)
-    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def changed(settings: Any, changes: Mapping[str, str]) -> Any:
@@ -138,7 +135,15 @@ def changed(settings: Any, changes: Mapping[str, str]) -> Any:
         for part in path:
             place = place.setdefault(part, {})
         place[last] = _value(text)
-    return from_plain(type(settings), plain, settings)
+    fields = {shown: name for name, shown in settings.names.items()}
+    plain = {fields.get(name, name): value for name, value in plain.items()}
+    try:
+        return from_plain(type(settings), plain, settings)
+    except BadConfig as error:
+        text = str(error)
+        for name, shown in settings.names.items():
+            text = text.replace(f"'{name}.", f"'{shown}.")
+        raise BadConfig(text) from error
 
 
 def _value(text: str) -> Any:
@@ -158,6 +163,9 @@ def pair(word: str) -> tuple[str, str]:
 
 
 def _has(settings: Any, key: str) -> bool:
+    for name, shown in settings.names.items():
+        if key.partition(".")[0] == shown:
+            key = key.replace(shown, name, 1)
     for part in key.replace("-", "_").split("."):
         if not hasattr(settings, part):
             return False

@@ -6,7 +6,7 @@ import numpy as np
 
 from .evidence import Evidence
 from .rows_checks import no_health
-from .verdict import Verdict, green, red
+from .verdict import Verdict, green, red, unknown
 
 _ROUNDING = 1e-5  # of an epsilon computed by XLA and by NumPy
 
@@ -33,14 +33,16 @@ def lag_bound(evidence: Evidence) -> int:
     """What credits allow: rows that wait in channels, and the cycle that is under way."""
     settings = evidence.settings
     # Rows of a lost incarnation wait in a channel of their own.
-    again = settings.crew.credits if evidence.losses and settings.mode == "processes" else 0
-    bound = (settings.ahead + again) * settings.dqn.updates  # 0: everybody waits for everybody
+    again = settings.crew.credits if evidence.losses and settings.way == "processes" else 0
+    bound = (settings.ahead + again) * settings.learns.updates  # 0: everybody waits for everybody
     return bound + (settings.crew.publish_every - 1 if settings.mode == "ray" else 0)
 
 
 def epsilon_applied(evidence: Evidence) -> Verdict:
     """The epsilon in the rows against the schedule at the steps that the learner counted."""
     name = "epsilon-applied"
+    if "epsilon" not in evidence.settings.learning.schedules:
+        return unknown(name, f"{evidence.settings.section} explores without an epsilon")
     if not evidence.health:
         return no_health(name, evidence)
     off, allowed = evidence.most("epsilon_off"), _ROUNDING + _after_losses(evidence)
@@ -49,7 +51,7 @@ def epsilon_applied(evidence: Evidence) -> Verdict:
         return red(
             name,
             f"actors applied an epsilon {off:.3g} away from the schedule",
-            "compute epsilon where it is applied, from the steps of all actors (Acting.epsilon)",
+            "compute epsilon where it is applied, from the steps of all actors (Settings.now)",
             **numbers,
         )
     return green(name, f"at most {off:.1g} away from the schedule", **numbers)
@@ -60,9 +62,8 @@ def _after_losses(evidence: Evidence) -> float:
     losses = min(3, len(evidence.losses))
     if not losses:
         return 0.0
-    settings, dqn = evidence.settings, evidence.settings.dqn
-    cycles = losses * settings.ahead * settings.envs * dqn.update_every
+    settings = evidence.settings
+    cycles = losses * settings.ahead * settings.envs * settings.learns.turns
     steps = np.linspace(0, settings.steps, 1000).astype(np.uint32)
-    before = dqn.epsilon.at(steps, settings.steps)
-    after = dqn.epsilon.at(steps + np.uint32(cycles), settings.steps)
-    return float(np.abs(after - before).max())
+    before, after = settings.now(steps), settings.now(steps + np.uint32(cycles))
+    return float(np.abs(after["epsilon"] - before["epsilon"]).max())

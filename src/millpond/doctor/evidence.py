@@ -52,7 +52,7 @@ class Evidence:
     @property
     def in_processes(self) -> bool:
         """Whether actors and learners are processes of their own."""
-        return self.settings.mode in ("lockstep", "processes", "ray")
+        return self.settings.way in ("lockstep", "processes", "ray")
 
     @property
     def losses(self) -> list[Line]:

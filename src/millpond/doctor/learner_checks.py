@@ -17,14 +17,13 @@ _SURE = 3.0  # standard errors
 
 def target_cadence(evidence: Evidence) -> Verdict:
     """Target updates must be exactly those that the settings ask for, at every line."""
-    name, dqn = "target-cadence", evidence.settings.dqn
-    if evidence.settings.agent != "dqn":
-        return unknown(name, "PQN has no target network")
+    name, every = "target-cadence", getattr(evidence.settings.learning, "target_every", None)
+    if every is None:
+        return unknown(name, f"{evidence.settings.section} has no target network with a cadence")
     counted = [(line["updates"], line["target_updates"]) for line in evidence.train]
     counted += [(p["updates"], p["target_updates"]) for line in evidence.learners for p in line]
     if not counted:
         return unknown(name, "no round has ended yet")
-    every = dqn.target_every
     wrong = [(u, t) for u, t in counted if t != (u // every if every else u)]
     rule = f"one every {every}" if every else "one after each"
     if wrong:
@@ -32,7 +31,7 @@ def target_cadence(evidence: Evidence) -> Verdict:
         return red(
             name,
             f"{target:,} target updates in {updates:,} updates; {rule} was asked for",
-            "let DQN.update alone change the target network",
+            "let the agent's own update alone change the target network",
             updates=updates,
             target_updates=target,
         )
@@ -51,7 +50,7 @@ def update_norm(evidence: Evidence) -> Verdict:
         return red(
             name,
             f"update {line['update']:,} of policy {line['policy']} was no finite number",
-            "lower the learning rate (--dqn.optimizer.rate), scale or clip rewards",
+            f"lower the learning rate ({_rate_of(evidence)}), scale or clip rewards",
             update=line["update"],
             policy=line["policy"],
         )
@@ -62,10 +61,10 @@ def update_norm(evidence: Evidence) -> Verdict:
     if not found:
         return unknown(name, "nothing was learned yet")
     steep = evidence.train[-1].get("gradient") or 0.0
-    most, clip = max(found), evidence.settings.learning.optimizer.clip
+    most, clip = max(found), _optimizer(evidence, "clip", 0.0)
     numbers: dict[str, Any] = dict(change=most, gradient=steep)
     if evidence.noise is not None:
-        numbers |= dict(noise_scale=evidence.noise, batch=evidence.settings.dqn.batch)
+        numbers |= dict(noise_scale=evidence.noise, batch=evidence.settings.replayed.batch)
     if steep > 100 * max(1.0, clip):
         return yellow(
             name,
@@ -74,6 +73,16 @@ def update_norm(evidence: Evidence) -> Verdict:
             **numbers,
         )
     return green(name, f"an update moves {most:.2g} of the parameters' size", **numbers)
+
+
+def _optimizer(evidence: Evidence, name: str, default: Any) -> Any:
+    """A setting of the agent's optimizer, if it has one."""
+    return getattr(getattr(evidence.settings.learning, "optimizer", None), name, default)
+
+
+def _rate_of(evidence: Evidence) -> str:
+    """How the learning rate is set on the command line."""
+    return f"--{evidence.settings.section}.optimizer.rate.start"
 
 
 def _by_policy(evidence: Evidence) -> list[list[Any]]:
@@ -92,22 +101,23 @@ def _by_policy(evidence: Evidence) -> list[list[Any]]:
 
 def _judge(name: str, evidence: Evidence, policy: int, moved: list[Any]) -> Verdict | None:
     """What is wrong with one policy's changes, if anything."""
-    now, rate = moved[-1], evidence.train[-1]["rate"]
+    now, rate = moved[-1], evidence.train[-1].get("rate", 0.0)
     numbers = dict(policy=policy, change=now, rate=rate)
     if now is None or not math.isfinite(now):
-        remedy = "lower the learning rate (--dqn.optimizer.rate), scale or clip rewards"
+        remedy = f"lower the learning rate ({_rate_of(evidence)}), scale or clip rewards"
         return red(name, f"policy {policy}: an update was no finite number", remedy, **numbers)
-    start = evidence.settings.learning.optimizer.rate.start
+    start = getattr(_optimizer(evidence, "rate", None), "start", rate)
     if now == 0 and (rate or not start):
         message = f"policy {policy}: updates change nothing, at a learning rate of {rate:g}"
-        return red(name, message, "raise the learning rate (--dqn.optimizer.rate)", **numbers)
+        remedy = f"raise the learning rate ({_rate_of(evidence)})"
+        return red(name, message, remedy, **numbers)
     before = [value for value in moved[:-1] if value]
     usual = statistics.median(before) if len(before) >= 3 else math.inf
     most = max(now, *before) if before else now
     if most > _EXPLODED or (now > _SEEN and now > _JUMP * usual):
         # Once everything was swept away, the rest moves little against what is left.
         message = f"policy {policy}: an update moves {most:.3g} of the parameters' size"
-        remedy = "lower the learning rate (--dqn.optimizer.rate)"
+        remedy = f"lower the learning rate ({_rate_of(evidence)})"
         return red(name, message, remedy, **numbers, most=most)
     return None
 

@@ -107,7 +107,7 @@ def big_values(evidence: MixEvidence) -> Verdict:
     numbers: dict[str, Any] = dict(max_q=round(believed, 3), realised=round(real, 3))
     message = f"mean max-Q {believed:.2f}, realised discounted return {real:.2f}"
     if believed > _HIGH * abs(real) and believed - real > _FAR:
-        remedy = "let it play a share itself (--big.own_fraction 0.2), or lower --dqn.n-step"
+        remedy = "let it play a share itself (--big.own_fraction 0.2), or lower its n-step"
         return yellow(name, f"values far above what came: {message}", remedy, **numbers)
     return green(name, message, **numbers)
 
@@ -150,7 +150,7 @@ def divergence(evidence: MixEvidence) -> Verdict:
     lost = sum(any(line["diverged"]) for line in evidence["big"])
     if not evidence["train"]:
         return unknown(name, "no round has ended yet")
-    remedy = "lower --pqn.optimizer.rate.start or --dqn.optimizer.rate.start, or clip rewards"
+    remedy = "lower the learning rate of agents or BigAgent, or clip rewards"
     if lost:
         return red(name, f"the BigAgent diverged in {lost} cycles", remedy, big=lost, agents=again)
     if again:
@@ -178,7 +178,7 @@ def examine_mixture(run: MixRun) -> list[Verdict]:
     plain = examine(Evidence.of(run.folder))
     found += [verdict for verdict in plain if verdict.state != "unknown"]
     names = [verdict.name for verdict in plain if verdict.state == "unknown"]
-    why = f"{len(names)} checks need processes or a DQN run; a mixture is one program"
+    why = f"{len(names)} checks need processes or a run with replay; a mixture is one program"
     return [
         *sorted(found, key=lambda verdict: ORDER.index(verdict.state)),
         unknown("others", why, checks=names),

@@ -19,15 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..agents import DQN
+from ..agents import Replayed
 from ..agents.optimizer import Optimizer
 from ..errors import BadState
 from ..replay import Pond
 from ..train import Run, Settings
-from ..train.device_loop import make_agent
 from ..train.learner import Learner
+from ..train.making import make_agent
+from ..train.pond_updates import PondUpdates
 from ..train.provenance import traced_spec
-from ..train.study import PondStudy
 
 _BATCHES = 32
 _LARGEST = 1 << 30  # bytes of a resume state that are worth loading for it
@@ -40,7 +40,10 @@ def noise_scale(run: Run) -> list[float | None] | None:
     `noise_scale(Run.open(path))`.
     """
     settings, path = run.settings, run.resume_state
-    if settings.mode == "fused" or settings.replay != "pond" or settings.shards:
+    learns, rule = settings.learns, getattr(settings.learning, "optimizer", None)
+    if not isinstance(learns, Replayed) or not isinstance(rule, Optimizer):
+        return None
+    if settings.way == "fused" or settings.replay != "pond" or settings.shards:
         return None
     if not path.exists() or path.stat().st_size > _LARGEST:
         return None
@@ -53,11 +56,11 @@ def noise_scale(run: Run) -> list[float | None] | None:
 
 
 def _saved(run: Run, stack: contextlib.ExitStack) -> Iterator[tuple[Pond, Any, Any]]:
-    settings, dqn = run.settings, run.settings.dqn
+    settings, learns = run.settings, run.settings.replayed
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     file: Any = stack.enter_context(safe_open(run.resume_state, "numpy"))
     spec = traced_spec(settings.world)
-    pond = Pond(spec, dqn.capacity, settings.envs, settings.window, settings.sampler)
+    pond = Pond(spec, learns.capacity, settings.envs, learns.window, settings.sampling)
     for policy in range(settings.policies):
         begin = f"['learners'][{policy}]["
         names = [name for name in file.keys() if name.startswith(begin)]  # noqa: SIM118
@@ -65,25 +68,26 @@ def _saved(run: Run, stack: contextlib.ExitStack) -> Iterator[tuple[Pond, Any, A
         alone = range(policy, policy + 1)
         learner = stack.enter_context(Learner.opened(settings, alone, folder))
         learner.restore([arrays])
-        assert isinstance(learner.study, PondStudy)
+        assert isinstance(learner.learning, PondUpdates)
         state = jax.tree.map(lambda leaf: leaf[0], learner.state)
-        yield pond, state, learner.study.of(0)
+        yield pond, state, learner.learning.of(0)
 
 
 def _measure(settings: Settings) -> Callable[[Pond, Any, Any], float | None]:
     """trace(covariance of one transition's gradient) / |mean gradient|^2, of a policy."""
     # A step of plain descent at rate 1 is the gradient, whatever the agent's own optimizer does.
-    plain = dataclasses.replace(settings.dqn, optimizer=Optimizer("sgd", clip=0.0))
-    probe = make_agent(dataclasses.replace(settings, dqn=plain))
-    assert isinstance(probe, DQN)
+    plain = dataclasses.replace(settings.learning, optimizer=Optimizer("sgd", clip=0.0))
+    probe = make_agent(dataclasses.replace(settings, learning=plain))
+    now = {name: jnp.float32(1) for name in plain.schedules}
+    batch_size = settings.replayed.batch
 
     @functools.partial(jax.jit, static_argnums=0)
     def gradients(pond: Pond, state: Any, replay: Any) -> jax.Array:
         state = state._replace(optimizer=plain.optimizer.init(state.params))
 
         def one(key: jax.Array) -> jax.Array:
-            _, batch = pond.sample(replay, key, plain.batch)
-            after, _ = probe.update(state, batch, jnp.float32(1), jnp.float32(1))
+            _, batch = pond.sample(replay, key, batch_size)
+            after, _ = probe.update(state, batch, now)
             moved = jax.tree.map(jnp.subtract, state.params, after.params)
             return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(moved)])
 
@@ -96,6 +100,6 @@ def _measure(settings: Settings) -> Callable[[Pond, Any, Any], float | None]:
         mean = found.mean(0)
         spread = float(((found - mean) ** 2).sum()) / (_BATCHES - 1)
         signal = float((mean**2).sum()) - spread / _BATCHES
-        return plain.batch * spread / signal if signal > 0 else None
+        return batch_size * spread / signal if signal > 0 else None
 
     return measure

@@ -33,7 +33,7 @@ HEALTHY = Settings(
     envs=8,
     stack=2,
     network=Network(width=32),
-    dqn=DQNSettings(
+    learning=DQNSettings(
         batch=32,
         min_fill=16,
         capacity=512,
@@ -101,9 +101,10 @@ def _hook(process: str, breaks: Callable[[Any], None]) -> Opener:
     return functools.partial(free.open_loop, hook={process: where})
 
 
-def _with(seed: int = 0, **dqn: Any) -> Settings:
+def _with(seed: int = 0, **changes: Any) -> Settings:
     """Compiled programs are kept by their settings: changed code needs settings of its own."""
-    return dataclasses.replace(HEALTHY, seed=seed, dqn=dataclasses.replace(HEALTHY.dqn, **dqn))
+    learning = dataclasses.replace(HEALTHY.learning, **changes)
+    return dataclasses.replace(HEALTHY, seed=seed, learning=learning)
 
 
 def _rate(rate: float) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..agents import Replayed, Rollouts
 from .evidence import Evidence
 from .rows_checks import no_health
 from .verdict import Verdict, green, red, unknown
@@ -15,43 +16,47 @@ _ENOUGH = 200  # rows overwritten before a share of them is judged
 def replay_fill(evidence: Evidence) -> Verdict:
     """The first update must come with `min_fill` rows, not before and not much later."""
     name = "replay-fill"
-    settings, dqn = evidence.settings, evidence.settings.dqn
-    if settings.agent != "dqn" or settings.from_lake:
-        return unknown(name, "nothing is waited for: PQN has no replay, a Lake is there already")
+    settings, learns = evidence.settings, evidence.settings.learns
+    if not isinstance(learns, Replayed) or settings.from_lake:
+        why = (
+            "a Lake is there already" if settings.from_lake else f"{settings.section} has no replay"
+        )
+        return unknown(name, f"nothing is waited for: {why}")
+    section = settings.section
     if not evidence.train:
-        return unknown(name, "no round has ended yet", min_fill=dqn.min_fill)
+        return unknown(name, "no round has ended yet", min_fill=learns.min_fill)
     updates, steps = evidence.train[-1]["updates"], evidence.train[-1]["steps"]
-    stored = min(steps, dqn.capacity)
+    stored = min(steps, learns.capacity)
     if evidence.health:
         stored = min(one["stored"] for one in evidence.learners[-1])
         updates = min(one["updates"] for one in evidence.learners[-1])
-    numbers = dict(stored=stored, min_fill=dqn.min_fill, updates=updates)
-    cycle = settings.envs * dqn.update_every
-    if not updates and stored >= dqn.min_fill + cycle:
+    numbers = dict(stored=stored, min_fill=learns.min_fill, updates=updates)
+    cycle = settings.envs * learns.turns
+    if not updates and stored >= learns.min_fill + cycle:
         return red(
             name,
-            f"{stored:,} rows are stored, {dqn.min_fill:,} were asked for, and nothing is learned",
-            "look at the learner: it should have started (dqn.min_fill, dqn.update_every)",
+            f"{stored:,} rows are stored, {learns.min_fill:,} are enough, and nothing is learned",
+            f"look at the learner: it should have started ({section}.min_fill)",
             **numbers,
         )
     if not updates and (
-        evidence.status["state"] == "finished" or dqn.min_fill > 2 * settings.steps
+        evidence.status["state"] == "finished" or learns.min_fill > 2 * settings.steps
     ):
         return red(
             name,
-            f"learning begins at {dqn.min_fill:,} rows, the run ends at {settings.steps:,} steps",
-            "lower --dqn.min-fill or train for longer",
+            f"learning begins at {learns.min_fill:,} rows, the run ends at {settings.steps:,}",
+            f"lower --{section}.min-fill or train for longer",
             **numbers,
         )
-    if evidence.health and updates and stored < dqn.min_fill:
+    if evidence.health and updates and stored < learns.min_fill:
         return red(
             name,
-            f"{updates:,} updates from {stored:,} rows, before {dqn.min_fill:,} were stored",
-            "let the learner wait for dqn.min_fill rows",
+            f"{updates:,} updates from {stored:,} rows, before {learns.min_fill:,} were stored",
+            f"let the learner wait for {section}.min_fill rows",
             **numbers,
         )
     if not updates:
-        return green(name, f"filling: {stored:,} of {dqn.min_fill:,} rows", **numbers)
+        return green(name, f"filling: {stored:,} of {learns.min_fill:,} rows", **numbers)
     return green(name, f"learning from {stored:,} rows", **numbers)
 
 
@@ -63,9 +68,11 @@ def replay_turnover(evidence: Evidence) -> Verdict:
     name = "replay-turnover"
     if not evidence.health:
         return no_health(name, evidence)
-    settings, dqn = evidence.settings, evidence.settings.dqn
-    if settings.replay == "lake":
-        return unknown(name, "a Lake keeps its rows")
+    settings, learns = evidence.settings, evidence.settings.learns
+    if settings.replay == "lake" or settings.from_lake or not isinstance(learns, Replayed):
+        why = "there is no replay" if isinstance(learns, Rollouts) else "a Lake keeps its rows"
+        return unknown(name, why)
+    section = settings.section
     judged = _after_first(evidence)[-_LAST:]
     old = sum(one["overwritten"] for line in judged for one in line)
     lost = sum(one["overwritten_unsampled"] for line in judged for one in line)
@@ -81,23 +88,23 @@ def replay_turnover(evidence: Evidence) -> Verdict:
     share, expected = lost / old, math.exp(-ratio)
     numbers |= dict(draws_per_row=round(ratio, 3), share=round(share, 4))
     numbers |= dict(expected=round(expected, 4), asked=asked)
-    if dqn.sampler == "prioritized":
+    if settings.ranked:
         return green(name, f"{share:.1%} never drawn, as their priorities would have it", **numbers)
     noise = 5 * math.sqrt(expected * (1 - expected) / old)
-    cut = len(evidence.losses) * (dqn.n_step + settings.stack) * settings.envs / old
+    cut = len(evidence.losses) * (learns.window.n_step + settings.stack) * settings.envs / old
     if share > 1.1 * expected + 0.01 + noise + cut:
         return red(
             name,
             f"{share:.1%} of the rows were overwritten before they were ever drawn, "
             f"{expected:.1%} would be by chance",
-            "part of the replay is never drawn: look at the sampler and at dqn.capacity",
+            f"part of the replay is never drawn: look at the sampler and {section}.capacity",
             **numbers,
         )
     if ratio < 0.7 * asked:
         return red(
             name,
             f"rows are drawn {ratio:.2f} times each, {asked:.2f} were asked for",
-            "the learner falls behind: look at its updates (dqn.updates, dqn.batch)",
+            f"the learner falls behind: look at {section}.updates and {section}.batch",
             **numbers,
         )
     return green(name, f"{share:.1%} never drawn, {expected:.1%} by chance", **numbers)
@@ -105,12 +112,12 @@ def replay_turnover(evidence: Evidence) -> Verdict:
 
 def _after_first(evidence: Evidence) -> list[list[dict[str, float]]]:
     """Lines of health, without those in which rows from before `min_fill` were overwritten."""
-    before, dqn = 0, evidence.settings.dqn
+    before, learns = 0, evidence.settings.replayed
     lines = evidence.learners
     if not evidence.whole:
         return lines
     for number, line in enumerate(lines):
-        if before >= dqn.min_fill + evidence.settings.envs * dqn.update_every:
+        if before >= learns.min_fill + evidence.settings.envs * learns.turns:
             return lines[number:]
         before += line[0]["overwritten"]
     return []

@@ -12,7 +12,7 @@ _LARGE, _SMALL = 100.0, 1e-3  # largest rewards, as the loss sees them, that are
 
 def no_health(name: str, evidence: Evidence) -> Verdict:
     """Why there is nothing to judge yet, or ever."""
-    if evidence.settings.mode == "fused":
+    if evidence.settings.way == "fused":
         why = "mode fused is one program, in which nothing can be watched from outside"
         return unknown(name, f"{why}; --mode sequential records it")
     return unknown(name, "no round has ended yet")
@@ -81,11 +81,11 @@ def reward_scale(evidence: Evidence) -> Verdict:
         return red(name, "the env gave a reward that is no finite number", remedy)
     if not evidence.health:
         return no_health(name, evidence)
-    dqn = evidence.settings.dqn
+    learns, window = evidence.settings.learns, evidence.settings.window
     raw, seen = evidence.most("reward_max"), evidence.most("target_reward_max")
     share = evidence.total("rewards_nonzero") / max(1, evidence.total("rows"))
-    once = min(raw, dqn.reward_clip) if dqn.reward_clip else raw
-    bound = once * dqn.reward_scale * sum(dqn.gamma**k for k in range(dqn.n_step))
+    once = min(raw, window.reward_clip) if window.reward_clip else raw
+    bound = once * learns.reward_scale * sum(window.gamma**k for k in range(window.n_step))
     values = [abs(one.get("q") or 0.0) for line in evidence.learners[-3:] for one in line]
     numbers: dict[str, Any] = dict(reward_max=raw, nonzero=round(share, 4), loss_sees=seen)
     if seen > bound * 1.001 and evidence.whole:
@@ -97,19 +97,20 @@ def reward_scale(evidence: Evidence) -> Verdict:
         )
     if not raw:
         return unknown(name, "no reward came yet", **numbers)
-    if dqn.gamma < 1 and max(values) > 3 * once * dqn.reward_scale / (1 - dqn.gamma):
+    if window.gamma < 1 and max(values) > 3 * once * learns.reward_scale / (1 - window.gamma):
         return yellow(
             name,
             f"values of {max(values):.3g} are more than any rewards could add up to",
             "values run away: lower the learning rate, or follow the target slower (tau)",
             **numbers,
         )
+    section = evidence.settings.section
     if not _SMALL <= seen <= _LARGE and seen:
         size = "large" if seen > _LARGE else "small"
         return yellow(
             name,
             f"rewards up to {seen:.3g} reach the loss, which is {size}",
-            "bring them near 1 by --dqn.reward-scale or --dqn.reward-clip",
+            f"bring them near 1 by --{section}.reward-scale or --{section}.reward-clip",
             **numbers,
         )
     return green(name, f"up to {seen:.3g} in the loss, {share:.1%} are not zero", **numbers)

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import DQN, AgentState, Learned
+from ..agents import DQN, AgentState, Learned, Now
 from ..process.actor_worker import ActorWorker
 from ..process.channel import Channel
 from ..process.learner_worker import LearnerWorker
@@ -118,10 +118,8 @@ def second_target_update() -> Any:
     """Let somebody else follow the target too."""
     update = DQN.update
 
-    def twice(
-        agent: DQN, state: AgentState, batch: Batch, rate: Array, beta: Array
-    ) -> tuple[AgentState, Learned]:
-        new, learned = update(agent, state, batch, rate, beta)
+    def twice(agent: DQN, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
+        new, learned = update(agent, state, batch, now)
         tau = agent.settings.tau
         target = jax.tree.map(lambda p, t: t + tau * (p - t), new.params, new.target)
         return new._replace(target=target, synced=new.synced + 1), learned
@@ -142,12 +140,12 @@ def one_step_sum() -> Any:
 
 def late_epsilon() -> Any:
     """Give actors a new epsilon every 256 steps only."""
-    epsilon = Acting.epsilon
+    now = Acting.now
 
-    def late(acting: Acting, steps: Array, xp: Any = np) -> Array:
-        return epsilon(acting, steps // 256 * 256, xp)
+    def late(acting: Acting, steps: Array, xp: Any = np) -> dict[str, Array]:
+        return now(acting, steps // 256 * 256, xp)
 
-    return patched(Acting, "epsilon", late)
+    return patched(Acting, "now", late)
 
 
 def by_value() -> Any:

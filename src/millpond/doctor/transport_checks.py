@@ -14,7 +14,7 @@ def shared_memory(evidence: Evidence) -> Verdict:
     name = "shared-memory"
     if not evidence.in_processes:
         return unknown(name, _ALONE)
-    if evidence.settings.mode == "ray":
+    if evidence.settings.way == "ray":
         return unknown(name, "on a cluster rows and parameters travel by value")
     found = sum(event["event"] == "not shared" for event in evidence.events)
     if found or evidence.told("travelled by value"):

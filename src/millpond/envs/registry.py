@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
-from ..config import nearest
 from ..errors import BadConfig
+from ..plugins import find_part, part_names
 from .atari import Atari
-from .env import AnyEnv
+from .env import AnyEnv, Env, HostEnv
 from .gym import GymEnv
 from .minatar import GAMES, MinAtar
 from .staghunt import Staghunt
 from .treasurehunt import Treasurehunt
 
-_NAMED: dict[str, Callable[[], AnyEnv]] = {
+_OURS: dict[str, Callable[[], AnyEnv]] = {
     "treasurehunt": Treasurehunt,
     "treasurehunt-small": Treasurehunt.small,
     "staghunt": Staghunt,
+    **{f"minatar/{game}": functools.partial(MinAtar, game) for game in GAMES},
 }
 
 
@@ -26,8 +28,8 @@ def make_env(name: str) -> AnyEnv:
 
     `make_env("minatar/breakout")`.
     """
-    if name in _NAMED:
-        return _NAMED[name]()
+    if name in _OURS:
+        return _OURS[name]()
     if name.startswith("minatar/"):
         return MinAtar(name.removeprefix("minatar/"))
     if name.startswith("atari/"):
@@ -36,7 +38,25 @@ def make_env(name: str) -> AnyEnv:
         return GymEnv(name.removeprefix("gym:"))
     if re.fullmatch(r"[\w./-]+-v\d+", name):  # as Gymnasium names its envs
         raise BadConfig(f"there is no env '{name}'; did you mean 'gym:{name}'?")
-    raise BadConfig(f"there is no env '{name}'; {nearest(name, env_names())}")
+    return _of_another(name)
+
+
+def _of_another(name: str) -> AnyEnv:
+    """An env that a package registered, or `package.module:Name`."""
+    try:
+        env = find_part("env", name, _OURS)()
+    except TypeError as error:
+        raise BadConfig(
+            f"env '{name}': could not be made without arguments: {error}; give every setting of "
+            "it a default"
+        ) from error
+    if not isinstance(env, (Env, HostEnv)):
+        raise BadConfig(
+            f"env '{name}': expected an Env (reset, step, observe, render) or a HostEnv (vector), "
+            f"with their facts, got {type(env).__name__}; docs/how-to/your-own-environment.md "
+            "builds one"
+        )
+    return env
 
 
 def env_names() -> list[str]:
@@ -44,5 +64,4 @@ def env_names() -> list[str]:
 
     `"staghunt" in env_names()`.
     """
-    minatar = [f"minatar/{game}" for game in GAMES]
-    return [*_NAMED, *minatar, "atari/GAME", "gym:ID"]
+    return [*part_names("env", _OURS), "atari/GAME", "gym:ID"]

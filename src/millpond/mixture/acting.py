@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import Rollout
+from ..agents import Now, Rollout
 from ..envs import Env, EnvState, spec_of
 from ..rows import Array, Rows
 from ..schedule import Schedule
-from ..train.device_loop import make_agent
 from ..train.keys import Role, key_of
+from ..train.making import make_agent
 from ..train.player import Player
 from ..train.population import Population
 from ..train.settings import Settings
@@ -35,7 +35,7 @@ class ActingState(NamedTuple):
 
 
 class Acting:
-    """`state, rows = acting.turn(params, state, fate, epsilon)`: rows [policies, envs].
+    """`state, rows = acting.turn(params, state, fate, now)`: rows [policies, envs].
 
     Epsilon follows `schedule` over `horizon` own steps from each restart on; policy p is agent
     (first + p) % siblings of it. `salt` keeps the random numbers of such groups of a run apart.
@@ -76,6 +76,11 @@ class Acting:
         """This group's key of a role at a turn."""
         return jax.random.fold_in(key_of(self.settings.seed, role, turn), self.salt)
 
+    def now(self, state: ActingState) -> dict[str, Array]:
+        """The agents' schedules [policies] by their own steps; epsilon since its latest restart."""
+        now = self.settings.now(state.tally.steps, xp=jnp)
+        return now | {"epsilon": self.epsilon(state)}
+
     def epsilon(self, state: ActingState) -> Array:
         """float32[policies]"""
         agents = (self.first + np.arange(self.population.policies)) % self.siblings
@@ -97,19 +102,17 @@ class Acting:
         )
 
     def turn(
-        self, params: Any, state: ActingState, fate: Fate, epsilon: Array
+        self, params: Any, state: ActingState, fate: Fate, now: Now
     ) -> tuple[ActingState, Rows]:
         """One turn. Whoever has all the turns' rows counts them."""
         assert state.envs is not None
-        envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, epsilon)
+        envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, now)
         return state._replace(envs=envs, history=move.history, turn=state.turn + 1), rows
 
     def rollout(self, params: Any, state: ActingState, turns: int) -> tuple[ActingState, Rollout]:
-        """So many turns under one epsilon; the rollout is [time, policies, envs]."""
+        """That many turns under one epsilon; the rollout is [time, policies, envs]."""
         assert state.envs is not None
-        fates, epsilon = self.fates(state, turns), self.epsilon(state)
-        envs, history, rollout = self.stage.rollout(
-            params, state.envs, state.history, fates, epsilon
-        )
+        fates, now = self.fates(state, turns), self.now(state)
+        envs, history, rollout = self.stage.rollout(params, state.envs, state.history, fates, now)
         turn = state.turn + np.uint32(turns)
         return state._replace(envs=envs, history=history, turn=turn), rollout

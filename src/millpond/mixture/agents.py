@@ -1,4 +1,4 @@
-"""`Agents`: PQN agents that learn each for itself and pour what they do into their own Ponds."""
+"""`Agents`: agents that learn each for itself and pour what they do into their own Ponds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
-from ..agents import PQN, AgentState, Rollout
+from ..agents import AgentState, Rollout
 from ..replay import Pond
 from ..rows import Array, Rows
 from ..train.keys import Role
-from ..train.tally import Sums, count, learned, no_sums
+from ..train.tally import Sums, count, learned, no_sums, numbers_of
 from .acting import Acting, ActingState
 from .settings import MixSettings
 
@@ -30,8 +29,8 @@ class AgentsState(NamedTuple):
 class Agents:
     """One jitted program for the agents of all members.
 
-    `state, sums, rows = agents.update(state, sums)` is the pure step: a rollout, then PQN's passes
-    over it. PQN never learns from a Pond. `agents.round(state, updates)` takes many and pours.
+    `state, sums, rows = agents.update(state, sums)` is the pure step: a rollout, then learning from
+    it; never from a Pond. `agents.round(state, updates)` takes many and pours.
     `only` names one policy of the mixture, for a program that plays it alone.
     """
 
@@ -42,9 +41,7 @@ class Agents:
         first, salt = (0, 0) if only is None else (only, ALONE + only)
         siblings = settings.agents
         self.acting = Acting(playing, settings.epsilon, horizon, siblings, salt, first)
-        agent = self.acting.agent
-        assert isinstance(agent, PQN)
-        self.agent = agent
+        self.agent = self.acting.agent
         self.pond = Pond(self.acting.spec, settings.pond, settings.envs, playing.window)
         self._round = jax.jit(self._run, donate_argnums=0)
 
@@ -65,17 +62,16 @@ class Agents:
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
         """So many updates of every agent, their rows poured; `state` is used up."""
-        state, sums = self._round(state, no_sums(self.policies), updates)
+        state, sums = self._round(state, self.no_sums(), updates)
         return state, jax.device_get(sums)
 
-    def rate(self, state: AgentsState) -> Array:
-        """The learning rate over each agent's own steps: float32[policies]."""
-        schedule = self.settings.pqn.optimizer.rate
-        return schedule.at(state.acting.tally.steps, self.acting.settings.steps, xp=jnp)
+    def no_sums(self) -> Sums:
+        """Nothing to add up yet."""
+        return no_sums(self.policies, len(self.agent.reports))
 
     def update(self, state: AgentsState, sums: Sums) -> tuple[AgentsState, Sums, Rows]:
         """One rollout of every agent and what it learns from it; rows are [time, policies, env]."""
-        turns = self.settings.pqn.rollout
+        turns = self.settings.learns.turns
         now, rollout = self.acting.rollout(state.agent.params, state.acting, turns)
         state, sums = self.learn(state._replace(acting=now), sums, rollout)
         return state, sums, Rows(newest(rollout), *rollout[1:6])
@@ -87,8 +83,8 @@ class Agents:
         state = state._replace(acting=now._replace(tally=tally))
         keys = jax.random.split(self.acting.key(Role.LEARN, now.turn), self.policies)
         learn = jax.vmap(self.agent.learn, in_axes=(0, 1, 0, 0))
-        agent, found, _ = learn(state.agent, rollout, self.rate(state), keys)
-        found = found._replace(error=jnp.zeros(()))
+        agent, found, _ = learn(state.agent, rollout, self.acting.now(state.acting), keys)
+        found = numbers_of(found, self.agent.reports)
         return state._replace(agent=agent), learned(sums, found, self.settings.minibatches)
 
     def pour(self, state: AgentsState, rows: Rows) -> AgentsState:

@@ -1,4 +1,4 @@
-"""`BigAgent`: one DQN per member that learns from BigPond, and begins every cycle as it is told."""
+"""`BigAgent`: one agent per member that learns from BigPond, cycle by cycle."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import DQN, AgentState
-from ..agents.agent import unrolled
+from ..agents import AgentState, Now
+from ..agents.q_agent import unrolled
 from ..replay import Pond, PondState
 from ..rows import Array, Batch, Rows
+from ..schedule import constant
 from ..train.keys import Role
-from ..train.tally import count, no_sums
+from ..train.tally import count, no_sums, numbers_of
 from .acting import Acting, ActingState
 from .settings import MixSettings
 
@@ -27,34 +28,26 @@ class BigState(NamedTuple):
     taken: Array  # uint32: minibatches so far
 
 
-class Found(NamedTuple):
-    """Means over the minibatches of a step, float32[members]."""
-
-    loss: Array
-    q: Array
-
-
 class BigAgent:
     """`state, pond, found = big.step(state, pond)` is the pure step; `big.round` takes many.
 
     A step is `own_turns` turns of its own envs into BigPond, then as many minibatches from it as
-    one PQN update has.
+    one update of the agents has.
     """
 
     def __init__(self, settings: MixSettings) -> None:
         self.settings = settings
         playing = settings.big_playing
         horizon = max(1, settings.big.steps * settings.own_turns * settings.own_envs)
-        self.acting = Acting(playing, settings.dqn.epsilon, horizon, siblings=1, salt=1)
-        agent = self.acting.agent
-        assert isinstance(agent, DQN)
-        self.agent = agent
+        epsilon = settings.big_learning.schedules.get("epsilon", constant(0.0))
+        self.acting = Acting(playing, epsilon, horizon, siblings=1, salt=1)
+        self.agent = self.acting.agent
         self.pond = Pond(
             self.acting.spec,
             settings.big.capacity,
             settings.big_streams,
             playing.window,
-            playing.sampler,
+            playing.sampling,
         )
         self._round = jax.jit(self._run, donate_argnums=(0, 1))
         self._begin = jax.jit(self._begin_anew)
@@ -73,39 +66,38 @@ class BigAgent:
 
     def round(
         self, state: BigState, pond: PondState, steps: int
-    ) -> tuple[BigState, PondState, Found]:
-        """So many steps; `state` and `pond` are used up. Found are means over all [members]."""
+    ) -> tuple[BigState, PondState, Array]:
+        """That many steps; `state` and `pond` are used up. Found are means [members, reports]."""
         state, pond, found = self._round(state, pond, steps)
         return state, pond, jax.device_get(found)
 
-    def step(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Found]:
+    def step(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Array]:
         """Own turns, then minibatches."""
         state, pond = self._play(state, pond)
         return self.learn(state, pond)
 
-    def learn(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Found]:
-        """As many minibatches as one PQN update has."""
+    def learn(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Array]:
+        """As many minibatches as one update of the agents has."""
         pond, batches = self._draw(state, pond)
         number, members = self.settings.minibatches, self.settings.members
-        beta = jnp.ones(members, np.float32)
         # Everything but the gradients themselves is done for all at once, or not at all: on a GPU
         # each small thing in this loop would cost as much as a layer.
-        rates = self.rate(state.taken + jnp.arange(number, dtype=np.uint32))
+        schedules = self.now(state.taken + jnp.arange(number, dtype=np.uint32))
 
-        def one(agent: AgentState, part: tuple[Batch, Array]) -> tuple[AgentState, Array]:
-            batch, rate = part
-            rate = jnp.broadcast_to(rate, members)
-            agent, found = jax.vmap(self.agent.update)(agent, batch, rate, beta)
-            return agent, jnp.stack([found.loss, found.q])
+        def one(agent: AgentState, part: tuple[Batch, Now]) -> tuple[AgentState, Array]:
+            batch, now = part
+            now = {name: jnp.broadcast_to(value, members) for name, value in now.items()}
+            agent, found = jax.vmap(self.agent.update)(agent, batch, now)
+            return agent, numbers_of(found, self.agent.reports)
 
-        agent, found = jax.lax.scan(one, state.agent, (batches, rates), unroll=unrolled(4))
+        agent, found = jax.lax.scan(one, state.agent, (batches, schedules), unroll=unrolled(4))
         state = state._replace(agent=agent, taken=state.taken + np.uint32(number))
-        return state, pond, Found(*found.mean(0))
+        return state, pond, found.mean(0)
 
     def _draw(self, state: BigState, pond: PondState) -> tuple[PondState, Batch]:
         """All minibatches of a step at once, [minibatch, members, batch]: few, large kernels."""
         axes, settings = self.pond.axes, self.settings
-        number, size, members = settings.minibatches, settings.dqn.batch, settings.members
+        number, size, members = settings.minibatches, settings.big_learns.batch, settings.members
         draw = functools.partial(self.pond.sample, batch_size=number * size)
         keys = jax.random.split(self.acting.key(Role.DRAW, state.taken), members)
         pond, drawn = jax.vmap(draw, in_axes=(axes, 0), out_axes=(axes, 0))(pond, keys)
@@ -115,21 +107,32 @@ class BigAgent:
 
         return pond, jax.tree.map(apart, drawn)
 
-    def rate(self, taken: Array) -> Array:
-        """The learning rate after so many minibatches, of all that this run will take."""
+    @property
+    def nothing(self) -> Array:
+        """Sums [members, reports] over no minibatches."""
+        return jnp.zeros((self.settings.members, len(self.agent.reports)))
+
+    def numbers(self, found: Array) -> dict[str, np.ndarray]:
+        """What was found [members, reports], by name: [members] each."""
+        return dict(zip(self.agent.reports, np.asarray(found).T, strict=True))
+
+    def now(self, taken: Array) -> dict[str, Array]:
+        """The schedules after that many minibatches, of all that this run will take."""
         settings = self.settings
         cycles = max(1, round(settings.frames / (settings.updates * settings.frames_per_update)))
         horizon = cycles * settings.big.steps * settings.minibatches
-        return settings.dqn.optimizer.rate.at(taken, horizon, xp=jnp)
+        schedules = settings.big_learning.schedules
+        now = {name: one.at(taken, horizon, xp=jnp) for name, one in schedules.items()}
+        return now | {"beta": jnp.ones_like(now["rate"])}  # BigPond has no priorities
 
     def own_rows(self, state: BigState) -> tuple[BigState, Rows]:
         """`own_turns` turns of its own envs: rows [time, members, env]."""
         params = state.agent.params
         assert state.acting is not None
-        epsilon = self.acting.epsilon(state.acting)
+        schedules = self.acting.now(state.acting)
 
         def turn(now: ActingState, fate: Any) -> tuple[ActingState, Rows]:
-            now, rows = self.acting.turn(params, now, fate, epsilon)
+            now, rows = self.acting.turn(params, now, fate, schedules)
             return now, rows
 
         fate = self.acting.fates(state.acting, self.settings.own_turns)
@@ -159,17 +162,14 @@ class BigAgent:
 
     def _run(
         self, state: BigState, pond: PondState, steps: Array
-    ) -> tuple[BigState, PondState, Found]:
-        nothing = jnp.zeros(self.settings.members)
-        total = Found(nothing, nothing)
-
+    ) -> tuple[BigState, PondState, Array]:
         def body(_: Array, carry: Any) -> Any:
             state, pond, total = carry
             state, pond, found = self.step(state, pond)
-            return state, pond, jax.tree.map(jnp.add, total, found)
+            return state, pond, total + found
 
-        state, pond, total = jax.lax.fori_loop(0, steps, body, (state, pond, total))
-        return state, pond, jax.tree.map(lambda leaf: leaf / steps, total)
+        state, pond, total = jax.lax.fori_loop(0, steps, body, (state, pond, self.nothing))
+        return state, pond, total / steps
 
     def _fresh(self, cycle: Array) -> AgentState:
         keys = jax.random.split(self.acting.key(Role.PARAMETERS, cycle), self.settings.members)
@@ -187,11 +187,8 @@ class BigAgent:
             ),
         }[settings.init]()
         keep = settings.init == "previous" and not settings.big.reset_optimizer
-        agent = old._replace(
-            params=params,
-            target=params,
-            optimizer=old.optimizer if keep else fresh.optimizer,
-            bad=jnp.zeros_like(old.bad),
+        agent = jax.vmap(lambda state, params: self.agent.adopt(state, params, not keep))(
+            old, params
         )
         acting = state.acting and self.acting.restart(state.acting)
         return state._replace(agent=agent, acting=acting)

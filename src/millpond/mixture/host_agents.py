@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +10,7 @@ from ..agents import Rollout
 from ..envs import HostEnv, HostVector
 from ..rows import Array, Rows
 from ..train.keys import Role
-from ..train.tally import Sums, no_sums
-from ..window import History
+from ..train.tally import Sums
 from .agents import Agents, AgentsState, newest
 from .settings import MixSettings
 
@@ -32,7 +29,7 @@ class HostAgents(Agents):
         player = self.acting.player
         self._chance = jax.jit(lambda turn: player.chance(self.acting.key(Role.ACT, turn)))
         self._move = jax.jit(player.move)
-        self._values = jax.jit(self._bootstrap)
+        self._worth = jax.jit(player.worth)
         self._learned = jax.jit(self._learn_and_pour, donate_argnums=0)
         self._vector: HostVector | None = None
 
@@ -61,29 +58,28 @@ class HostAgents(Agents):
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
         """So many updates of every agent, their rows poured; `state` is used up."""
-        sums = no_sums(self.policies)
+        sums = self.no_sums()
         for _ in range(updates):
             state, sums = self._update(state, sums)
         return state, jax.device_get(sums)
 
     def _update(self, state: AgentsState, sums: Sums) -> tuple[AgentsState, Sums]:
-        """A rollout, then PQN's passes over it. Frames stay on the device, where they are stacked
-        for acting."""
+        """A rollout, then learning. Frames stay on the device, where they are stacked."""
         assert self._vector is not None
         params, now, population = state.agent.params, state.acting, self.acting.population
-        epsilon = self.acting.epsilon(now)
+        schedules = self.acting.now(now)
         stacks: list[Array] = []
         values: list[Array] = []
         played: list[Rows] = []
-        for _ in range(self.settings.pqn.rollout):
+        for _ in range(self.settings.learns.turns):
             chance = self._chance(now.turn)
-            move = self._move(params, now.history, *self._seen(), chance, epsilon)
+            move = self._move(params, now.history, *self._seen(), chance, schedules)
             rows = self._vector.step(np.asarray(population.by_env(move.action)))
             now = now._replace(history=move.history, turn=np.uint32(now.turn + 1))
             stacks.append(move.stacks)
-            values.append(move.values)
+            values.append(move.worth)
             played.append(population.by_policy(rows._replace(obs=None)))
-        values.append(self._values(params, now.history, *self._seen()))
+        values.append(self._worth(params, now.history, *self._seen()))
         rows = jax.tree.map(lambda *leaves: np.stack(leaves), *played)
         return self._learned(state._replace(acting=now), sums, stacks, values, rows)
 
@@ -95,7 +91,7 @@ class HostAgents(Agents):
         values: list[Array],
         rows: Rows,
     ) -> tuple[AgentsState, Sums]:
-        value = jnp.stack([each.max(-1) for each in values])
+        value = jnp.stack(values)
         facts = (rows.action, rows.reward, rows.terminated, rows.truncated, rows.flags)
         rollout = Rollout(jnp.stack(stacks), *facts, value)
         state, sums = self.learn(state, sums, rollout)
@@ -107,7 +103,3 @@ class HostAgents(Agents):
         obs = self._vector.obs
         flags = np.broadcast_to(self._vector.flags, obs.shape[:2])
         return self.acting.population.by_policy((obs, flags))
-
-    def _bootstrap(self, params: Any, history: History, obs: Array, flags: Array) -> Array:
-        _, stacks = self.acting.player.look(history, obs, flags)
-        return self.acting.player.values(params, stacks)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..rows import Array, Rows
-from ..train.tally import Sums, no_sums
+from ..train.tally import Sums
 from .agents import Agents, AgentsState
-from .big import BigAgent, BigState, Found
+from .big import BigAgent, BigState
 from .settings import MixSettings
 
 
@@ -29,18 +29,15 @@ class Live:
 
     def round(
         self, agents: AgentsState, big: BigState, pond: Any, updates: int
-    ) -> tuple[AgentsState, BigState, Any, Sums, Found]:
+    ) -> tuple[AgentsState, BigState, Any, Sums, Array]:
         """So many updates of the agents; the states are used up."""
-        *states, sums, found = self._round(
-            agents, big, pond, no_sums(self.settings.policies), updates
-        )
+        *states, sums, found = self._round(agents, big, pond, self.agents.no_sums(), updates)
         return (*states, jax.device_get(sums), jax.device_get(found))
 
     def _run(
         self, agents: AgentsState, big: BigState, pond: Any, sums: Sums, updates: Array
     ) -> Any:
-        nothing = jnp.zeros(self.settings.members)
-        found = Found(nothing, nothing)
+        found = self.big.nothing
 
         def body(_: Array, carry: Any) -> Any:
             agents, big, pond, sums, found = carry
@@ -51,18 +48,17 @@ class Live:
                 rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 2), rows, own)
             pond = self.big.add(pond, rows)
             # uint32 turns of the agents: a whole number of rollouts since the run began.
-            done = agents.acting.turn // np.uint32(self.settings.pqn.rollout)
+            done = agents.acting.turn // np.uint32(self.settings.learns.turns)
             due = done % np.uint32(self.every) == 0
             big, pond, now = jax.lax.cond(due, self.big.learn, self._idle, big, pond)
-            found = jax.tree.map(jnp.add, found, now)
+            found = found + now
             return agents, big, pond, sums, found
 
         carry = (agents, big, pond, sums, found)
         return jax.lax.fori_loop(0, updates, body, carry)
 
-    def _idle(self, big: BigState, pond: Any) -> tuple[BigState, Any, Found]:
-        nothing = jnp.zeros(self.settings.members)
-        return big, pond, Found(nothing, nothing)
+    def _idle(self, big: BigState, pond: Any) -> tuple[BigState, Any, Array]:
+        return big, pond, self.big.nothing
 
     def _of_members(self, rows: Rows) -> Rows:
         """[time, policies, env] -> [time, members, agents * env]"""

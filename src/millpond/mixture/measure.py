@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import Network
 from ..replay import Pond, PondState
 from ..rows import CUT, Array, Batch
 from ..train.keys import Role, key_of
@@ -52,39 +51,43 @@ class Measures:
         grouped = jax.tree.map(
             lambda leaf: leaf.reshape(members, settings.agents, *leaf.shape[1:]), agents
         )
-        each = jax.vmap(self.agent.values, in_axes=(0, None))
-        values = jax.vmap(each)(grouped, obs)  # [members, agents, states, actions]
-        of_big = jax.vmap(self.agent.values)(big, obs)  # [members, states, actions]
-        asleep = functools.partial(dormant, settings.network, self.agent.actions)
+
+        def of_each(ask: Any) -> tuple[Array, Array]:
+            """Of the agents [members, agents, states], of the BigAgents [members, states]."""
+            return jax.vmap(jax.vmap(ask, (0, None)))(grouped, obs), jax.vmap(ask)(big, obs)
+
+        (choices, of_big), (worth, big_worth) = of_each(self.agent.best), of_each(self.agent.worth)
+        asleep = of_each(functools.partial(dormant, self.agent))
         return {
-            "disagreement": disagreement(values.argmax(-1), mask),
-            "agreement": _mean(values.argmax(-1) == action[:, None], mask[:, None]),
-            "big_agreement": _mean(of_big.argmax(-1) == action, mask),
-            "max_q": _mean(values.max(-1), known[:, None]),
-            "big_max_q": _mean(of_big.max(-1), known),
+            "disagreement": disagreement(choices, mask),
+            "agreement": _mean(choices == action[:, None], mask[:, None]),
+            "big_agreement": _mean(of_big == action, mask),
+            "max_q": _mean(worth, known[:, None]),
+            "big_max_q": _mean(big_worth, known),
             "realised": _mean(realised, known),
             "known": known.mean(-1),
-            "dormant": jax.vmap(jax.vmap(asleep, in_axes=(0, None)))(grouped, obs),
-            "big_dormant": jax.vmap(asleep)(big, obs),
+            "dormant": asleep[0],
+            "big_dormant": asleep[1],
         }
 
     def _realised(self, state: PondState, batch: Batch) -> tuple[Array, Array]:
         """The discounted return that followed each drawn row, and whether its episode has ended."""
-        pqn, length = self.settings.pqn, self.pond.length
+        learns, length = self.settings.learns, self.pond.length
+        window = learns.window
         age = np.arange(length, dtype=np.int32)[:, None]
         position = (state.head + age) % length
         rows = self.pond.read(state, np.arange(self.pond.streams), position)
         reward = rows.reward
-        if pqn.reward_clip:
-            reward = jnp.clip(reward, -pqn.reward_clip, pqn.reward_clip)
-        reward = reward * pqn.reward_scale
+        if window.reward_clip:
+            reward = jnp.clip(reward, -window.reward_clip, window.reward_clip)
+        reward = reward * learns.reward_scale
         cut = (rows.flags & CUT) != 0  # also what was never written
         ended = rows.terminated | rows.truncated
 
         def back(after: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[Any, Any]:
             value, known = after
             reward, ended, cut = row
-            value = reward + pqn.gamma * jnp.where(ended, 0, value)
+            value = reward + window.gamma * jnp.where(ended, 0, value)
             known = ended | (known & ~cut)
             return (value, known), (value, known)
 
@@ -107,23 +110,14 @@ def disagreement(actions: Array, mask: Array) -> Array:
     return jnp.stack(different).mean(0)
 
 
-def dormant(network: Network, actions: int, params: Any, obs: Array) -> Array:
-    """Share of hidden units whose mean activity is below 0.025 of their layer's mean."""
-    module = network.build(actions)
-    _, seen = module.apply(
-        {"params": params}, obs, capture_intermediates=True, mutable=["intermediates"]
-    )
-    wanted = "LayerNorm" if network.norm else "Dense"
-    layers: Any = seen["intermediates"]
-    shares: list[Array] = []
-    sizes: list[int] = []
-    for name in sorted(layers):
-        if name.startswith(wanted):
-            active = jax.nn.relu(layers[name]["__call__"][0])
-            active = active.mean(tuple(range(active.ndim - 1)))
-            shares.append((active <= _DORMANT * active.mean()).sum())
-            sizes.append(active.size)
-    return jnp.stack(shares).sum() / sum(sizes) if sizes else jnp.zeros(())
+def dormant(agent: Any, params: Any, obs: Array) -> Array:
+    """Share of hidden units whose mean activity is below 0.025 of their layer's mean.
+
+    0 for agents that do not say how active their units are.
+    """
+    layers = agent.activity(params, obs) if hasattr(agent, "activity") else []
+    asleep = [(active <= _DORMANT * active.mean()).sum() for active in layers]
+    return sum(asleep) / sum(active.size for active in layers) if layers else jnp.zeros(())
 
 
 def _mean(values: Array, mask: Array) -> Array:

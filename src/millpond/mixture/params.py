@@ -10,7 +10,7 @@ import numpy as np
 
 from ..train import Run
 from ..train.checkpoint import load_tree
-from ..train.device_loop import make_agent
+from ..train.making import make_agent
 from .run import MixRun, is_mixture
 
 

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
+from ..agents import Rollouts
+from ..config import with_known
+from ..train.presets import settings_for
 from ..train.settings import Settings
 from .settings import MixSettings
 
 
-def mix_from(settings: Settings) -> MixSettings:
-    """A mixture with the env, network and agents of a preset's settings.
+def mix_from(agents: Settings, big: Settings) -> MixSettings:
+    """A mixture from the settings of its agents and of its BigAgent in one env.
 
-    `mix_from(settings_for("minatar/breakout"))` with `settings_for` of `millpond.train.presets`.
+    `mix_from(settings_for(env, agent="pqn"), settings_for(env, agent="dqn"))`, or `mix_for(env)`.
     """
-    names = ("env", "world", "envs", "seed", "stack", "network", "pqn", "dqn")
+    names = ("env", "world", "envs", "seed", "stack", "network", "agent", "learning")
     names = (*names, "eval_episodes", "eval_turns", "track")
-    same: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    batch = settings.envs * settings.pqn.rollout // settings.pqn.minibatches
-    same["dqn"] = dataclasses.replace(
-        settings.dqn,
-        gamma=settings.pqn.gamma,
-        reward_scale=settings.pqn.reward_scale,
-        reward_clip=settings.pqn.reward_clip,
-        batch=max(batch, settings.dqn.batch),
-        sampler="uniform",
+    same: dict[str, Any] = {name: getattr(agents, name) for name in names}
+    learns = agents.learns
+    assert isinstance(learns, Rollouts)
+    batch = agents.envs * learns.turns // learns.parts
+    learning = with_known(
+        big.learning,
+        gamma=learns.window.gamma,
+        reward_scale=learns.reward_scale,
+        reward_clip=learns.window.reward_clip,
+        batch=max(batch, big.replayed.batch),
     )
-    return MixSettings(**same)
+    return MixSettings(**same, big_agent=big.agent, big_learning=learning)
+
+
+def mix_for(
+    env: str, file: Path | None = None, agent: str | None = None, big_agent: str | None = None
+) -> MixSettings:
+    """The mixture of an env by its preset, by another one's name, or by a file of that form.
+
+    `mix_for("minatar/breakout")`.
+    """
+    agents = settings_for(env, file, agent or "pqn")
+    return mix_from(agents, settings_for(env, file, big_agent or "dqn"))
 
 
 def with_frames(settings: MixSettings, frames: int) -> MixSettings:
     """The same mixture for so many frames. Where they do not suffice for four cycles, cycles
     become shorter, and what the BigAgent does in them less in the same proportion.
 
-    `with_frames(mix_from(settings), 10_000_000)`.
+    `with_frames(mix_for("minatar/breakout"), 10_000_000)`.
     """
     settings = dataclasses.replace(settings, frames=frames)
     whole = -(-frames // settings.frames_per_update)
@@ -50,14 +66,15 @@ def with_frames(settings: MixSettings, frames: int) -> MixSettings:
 def tiny_mix(settings: MixSettings) -> MixSettings:
     """The same mixture so small that two cycles end within a minute: for `--debug`.
 
-    `tiny_mix(mix_from(settings))`.
+    `tiny_mix(mix_for("minatar/breakout"))`.
     """
-    pqn = dataclasses.replace(settings.pqn, rollout=4, minibatches=2, epochs=1)
-    dqn = dataclasses.replace(settings.dqn, batch=8)
+    learning = settings.learning.tiny()
+    big_learning = with_known(settings.big_learning, batch=8)
     big = dataclasses.replace(settings.big, steps=2, capacity=2_560)
     lake = dataclasses.replace(settings.lake, capacity=65_536, envs=0)
     sizes = dict(envs=8, pond=128, updates=4, eval_updates=2, eval_episodes=4, eval_turns=50)
     saves = dict(checkpoint_updates=4, resume_updates=2)
-    frames = 8 * settings.agents * 8 * 4 * settings.world.frames_per_step
-    parts: dict[str, Any] = dict(pqn=pqn, dqn=dqn, big=big, lake=lake)
+    turns = learning.learns(settings.stack).turns
+    frames = 8 * settings.agents * 8 * turns * settings.world.frames_per_step
+    parts: dict[str, Any] = dict(learning=learning, big_learning=big_learning, big=big, lake=lake)
     return dataclasses.replace(settings, **sizes, **saves, **parts, frames=frames, debug=True)

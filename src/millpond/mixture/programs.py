@@ -87,6 +87,6 @@ class Programs:
     def _clone_where(self, agents: AgentsState, params: Any, which: Any) -> AgentsState:
         settings = self.settings
         copies = of_each_agent(params, settings.agents)
-        rule, reset = settings.pqn.optimizer, settings.clone.reset_optimizer
-        agent = clone(rule, agents.agent, copies, which, reset)
+        reset = settings.clone.reset_optimizer
+        agent = clone(self.agents.agent, agents.agent, copies, which, reset)
         return agents._replace(agent=agent, acting=self.agents.acting.restart(agents.acting))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import AgentState, Optimizer
+from ..agents import Agent, AgentState
 from ..rows import Array
 
 
@@ -18,19 +18,15 @@ def of_each_agent(params: Any, agents: int) -> Any:
 
 
 def clone(
-    rule: Optimizer, old: AgentState, params: Any, which: Array, reset_optimizer: bool
+    agent: Agent, old: AgentState, params: Any, which: Array, reset_optimizer: bool
 ) -> AgentState:
-    """Agents begin anew with params[policies] where `which` says so; the others go on."""
-    fresh = jax.vmap(rule.init)(params)
+    """Agents take params[policies] where `which` says so; the others go on."""
+    new = jax.vmap(lambda state, params: agent.adopt(state, params, reset_optimizer))(old, params)
 
     def pick(new: Array, was: Array) -> Array:
         return jnp.where(which.reshape(-1, *(1,) * (was.ndim - 1)), new, was)
 
-    return old._replace(
-        params=jax.tree.map(pick, params, old.params),
-        optimizer=jax.tree.map(pick, fresh, old.optimizer) if reset_optimizer else old.optimizer,
-        bad=old.bad & ~which,
-    )
+    return jax.tree.map(pick, new, old)
 
 
 def passes(big: np.ndarray, agents: np.ndarray, gate: float) -> np.ndarray:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from ..errors import BadConfig, RunRefused
 from ..train.checkpoint import write_whole
+from ..train.old_runs import from_version_1
 from ..train.run import Run, refuse_used
 from .settings import MixSettings
 
-VERSION = 1
+VERSION = 2
 _MARK = "millpond_mixture"
 
 
@@ -27,6 +28,7 @@ class MixRun:
 
     path: Path
     settings: MixSettings
+    version: int = VERSION  # of millpond's mixtures, that wrote it
 
     @staticmethod
     def create(path: Path, settings: MixSettings) -> MixRun:
@@ -49,20 +51,22 @@ class MixRun:
         if not is_mixture(path):
             raise RunRefused(f"{path} is no mixture; millpond mix ENV makes one")
         config = json.loads(file.read_text(encoding="utf-8"))
-        if config[_MARK] != VERSION:
+        version, plain = config[_MARK], config.get("settings")
+        if version not in (1, VERSION):
             raise RunRefused(
                 f"{path} is a mixture of version {config[_MARK]}, this millpond reads version "
                 f"{VERSION}; use the millpond that wrote it"
             )
         try:
-            return MixRun(path, MixSettings.from_json(config.get("settings")))
+            plain = from_version_1(plain) if version == 1 else plain
+            return MixRun(path, MixSettings.from_json(plain), version)
         except BadConfig as error:
-            raise RunRefused(f"{file} does not hold settings of this version: {error}") from error
+            raise RunRefused(f"{file} cannot be used: {error}") from error
 
     @property
     def folder(self) -> Run:
         """The same folder as a training run: its files, status and lock."""
-        return Run(self.path, self.settings.playing)
+        return Run(self.path, self.settings.playing, self.version)
 
     @property
     def everyone(self) -> Run:

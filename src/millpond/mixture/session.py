@@ -47,6 +47,7 @@ def mix(
     compiled again.
     `mix(MixRun.create(Path("runs/mixture"), settings), told=print)`.
     """
+    run.folder.check_parts()
     lock = run.folder.lock()
     try:
         with stop_asked() as asked, _paused(run):
@@ -91,7 +92,7 @@ class _Session(Sitting):
                 self.anew = False
             while not self._cycle_over():
                 before = self.at.updates
-                some = self._some_updates(agents.pond.length // self.settings.pqn.rollout)
+                some = self._some_updates(agents.pond.length // self.settings.learns.turns)
                 state, sums = agents.round(self.state.agents, some)
                 self.state = self.state._replace(agents=state)
                 self.at = self.at.at(updates=before + some)
@@ -117,7 +118,7 @@ class _Session(Sitting):
             self.at = self.at.at(updates=before + some)
             self.heal()
             due = (before + some) // together.every - before // together.every
-            learned = {"big_loss": found.loss, "big_q": found.q}
+            learned = {f"big_{name}": one for name, one in self.programs.big.numbers(found).items()}
             means = {name: (value / max(1, due)).tolist() for name, value in learned.items()}
             self.log(sums, means | {"big_pond_fill": self.fill_of(self.state.pond)})
             self._between(before, lambda: None)
@@ -228,7 +229,7 @@ class _Session(Sitting):
         if settings.big.keep_best:
             agent = self.state.big.agent._replace(params=best.params, target=best.params)
             self.state = self.state._replace(big=self.state.big._replace(agent=agent))
-        sampled = taken * settings.minibatches * settings.dqn.batch
+        sampled = taken * settings.minibatches * settings.big_learns.batch
         own = taken * settings.own_turns * settings.own_envs
         self.write(
             "big",
@@ -239,7 +240,7 @@ class _Session(Sitting):
                 "samples_per_row": sampled / max(1.0, filled),
                 "own_share": min(1.0, own / (self.fill_of(self.big_pond) * settings.big.capacity)),
                 "epsilon": self.big_epsilon(),
-                **{name: np.asarray(getattr(found, name)).tolist() for name in ("loss", "q")},
+                **{name: one.tolist() for name, one in big.numbers(found).items()},
                 "diverged": np.asarray(self.state.big.agent.bad).tolist(),
             },
         )

@@ -6,11 +6,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..agents import DQNSettings, Network, PQNSettings
-from ..config import from_plain, to_plain
+from ..agents import Network, Replayed, Rollouts, find_agent
+from ..config import from_plain, to_plain, with_known
 from ..envs import Env, make_env
 from ..errors import BadConfig
-from ..schedule import Schedule
+from ..plugins import short_name
+from ..samplers import Prioritized, make_sampler
+from ..schedule import Schedule, constant
 from ..train.settings import Settings
 
 Init = Literal["scratch", "previous", "shrink_perturb", "best_agent"]
@@ -18,10 +20,10 @@ Init = Literal["scratch", "previous", "shrink_perturb", "best_agent"]
 
 @dataclass(frozen=True)
 class BigSettings:
-    """How the BigAgent learns (`dqn` says with which loss, batch and rate).
+    """How the BigAgent learns (its agent's own settings say with which loss, batch and rate).
 
-    One of its `steps` is as many minibatches as one PQN update. `own_fraction` is the share of
-    BigPond's rows that it plays itself by the end of its phase (live: of all rows that come in).
+    One of its `steps` is as many minibatches as one update of the agents. `own_fraction` is the
+    share of BigPond's rows that it plays itself by the end of its phase (live: of all rows).
     """
 
     steps: int = 100
@@ -39,7 +41,7 @@ class BigSettings:
 
 @dataclass(frozen=True)
 class CloneSettings:
-    """How the agents begin anew. Their epsilon restarts as `pqn.epsilon.restart` says."""
+    """How the agents begin again. Their epsilon restarts as its `restart` says."""
 
     gate: float = (
         0.0  # only if the BigAgent evaluates at least this share of the best agent; 0: always
@@ -59,12 +61,12 @@ class LakeSettings:
 
 @dataclass(frozen=True)
 class MixSettings:
-    """A mixture: `agents` PQN agents and one BigAgent, for each of `members` seeds at once.
+    """A mixture: `agents` agents and one BigAgent, for each of `members` seeds at once.
 
     `frames` counts the emulator frames of one member: of all its agents and of its BigAgent.
-    Epsilon's horizon is one cycle of `updates` PQN updates, the learning rate's an agent's whole
-    share of the frames.
-    `with_frames(mix_from(settings), 10_000_000)` makes one from a preset.
+    Epsilon's horizon is one cycle of `updates` updates, the learning rate's an agent's whole share
+    of the frames. The agents learn from rollouts, the BigAgent from replay.
+    `with_frames(mix_for("minatar/breakout"), 10_000_000)` makes one from a preset.
     """
 
     env: str
@@ -81,8 +83,12 @@ class MixSettings:
     stack: int = 1  # observations that a state is made of
     pond: int = 131_072  # rows of each agent's Pond
     network: Network = field(default_factory=Network)
-    pqn: PQNSettings = field(default_factory=PQNSettings)
-    dqn: DQNSettings = field(default_factory=DQNSettings)
+    agent: str = "pqn"  # of all agents: one that learns from rollouts, or package.module:Name
+    learning: Any = None  # the agents' own settings
+    big_agent: str = "dqn"  # of the BigAgent: one that learns from replay, or package.module:Name
+    big_learning: Any = None  # the BigAgent's own settings
+    sampler: str = "uniform"  # which rows of BigPond the BigAgent draws
+    sampling: Any = None  # the sampler itself, which is its settings
     big: BigSettings = field(default_factory=BigSettings)
     clone: CloneSettings = field(default_factory=CloneSettings)
     lake: LakeSettings = field(default_factory=LakeSettings)
@@ -95,6 +101,7 @@ class MixSettings:
     debug: bool = False  # two tiny cycles within a minute
 
     def __post_init__(self) -> None:
+        self._fill_in()
         whole = ("frames", "agents", "members", "updates", "eval_updates", "checkpoint_updates")
         values = {name: getattr(self, name) for name in (*whole, "resume_updates")}
         values |= {"big.steps": self.big.steps, "lake.capacity": self.lake.capacity}
@@ -125,18 +132,41 @@ class MixSettings:
         self._check_rings()
         _ = self.playing, self.big_playing  # what they refuse is refused here
 
+    def _fill_in(self) -> None:
+        """Settings of agents and sampler that were left out."""
+        for part, name in (("learning", self.agent), ("big_learning", self.big_agent)):
+            if getattr(self, part) is None:
+                object.__setattr__(self, part, find_agent(name).Settings())
+        if self.sampling is None:
+            object.__setattr__(self, "sampling", make_sampler(self.sampler))
+        if not isinstance(self.learning.learns(1), Rollouts):
+            raise BadConfig(
+                f"mixture: its agents learn from rollouts, {self.agent} does not; use --agent pqn"
+            )
+        if not isinstance(self.big_learning.learns(1), Replayed):
+            raise BadConfig(
+                f"mixture: the BigAgent learns from replay, {self.big_agent} does not; use "
+                "--big-agent dqn"
+            )
+
     def _check_values(self) -> None:
         """Values must mean the same to both, because one's network becomes the other's."""
-        for name in ("gamma", "reward_scale", "reward_clip"):
-            ours, theirs = getattr(self.pqn, name), getattr(self.dqn, name)
+        agents, big = self.learns, self.big_learns
+        pairs = {
+            "gamma": (agents.window.gamma, big.window.gamma),
+            "reward_clip": (agents.window.reward_clip, big.window.reward_clip),
+            "reward_scale": (agents.reward_scale, big.reward_scale),
+        }
+        first, second = self.names.values()
+        for name, (ours, theirs) in pairs.items():
             if ours != theirs:
                 raise BadConfig(
-                    f"mixture: pqn.{name} is {ours}, dqn.{name} is {theirs}; agents and BigAgent "
-                    "share one network, so both must be equal"
+                    f"mixture: {first}.{name} is {ours}, {second}.{name} is {theirs}; agents and "
+                    "BigAgent share one network, so both must be equal"
                 )
-        if self.dqn.sampler == "prioritized":
+        if isinstance(self.sampling, Prioritized):
             raise BadConfig(
-                "mixture: dqn.sampler prioritized is not offered: BigPond is filled and emptied "
+                "mixture: sampler prioritized is not offered: BigPond is filled and emptied "
                 "in every cycle; use uniform, stratified or recent"
             )
         if not 0 <= self.own_fraction < 1 or not 0 <= self.big.shrink <= 1 or self.clone.gate < 0:
@@ -175,6 +205,21 @@ class MixSettings:
             )
 
     @property
+    def names(self) -> dict[str, str]:
+        """Fields that have another name for users: agents' settings go by the agents' names."""
+        return section_names(self.agent, self.big_agent)
+
+    @property
+    def learns(self) -> Rollouts:
+        """What the agents learn from, and how often."""
+        return self.learning.learns(self.stack)
+
+    @property
+    def big_learns(self) -> Replayed:
+        """What the BigAgent learns from."""
+        return self.big_learning.learns(self.stack)
+
+    @property
     def hosted(self) -> bool:
         """Whether the envs are stepped on the host."""
         return not isinstance(self.world, Env)
@@ -186,13 +231,13 @@ class MixSettings:
 
     @property
     def rows_per_update(self) -> int:
-        """Rows of one agent between two PQN updates."""
-        return self.envs * self.pqn.rollout
+        """Rows of one agent between two of its updates."""
+        return self.envs * self.learns.turns
 
     @property
     def minibatches(self) -> int:
-        """Minibatches of one PQN update, and so of one BigAgent step."""
-        return self.pqn.minibatches * self.pqn.epochs
+        """Minibatches of one update of the agents, and so of one BigAgent step."""
+        return self.learns.updates
 
     @property
     def init(self) -> Init:
@@ -221,7 +266,7 @@ class MixSettings:
         if not self.own_fraction:
             return 0
         if self.transfer == "live":
-            return self.pqn.rollout
+            return self.learns.turns
         length = self.big.capacity // self.big_streams
         return max(1, round(self.own_fraction * length / self.big.steps))
 
@@ -247,26 +292,36 @@ class MixSettings:
     @property
     def epsilon(self) -> Schedule:
         """The agents' epsilon, with restart levels that fall from agent to agent if so asked."""
+        epsilon = self.learning.schedules.get("epsilon", constant(0.0))
         if not self.clone.spread:
-            return self.pqn.epsilon
+            return epsilon
         last = max(1, self.agents - 1)
         levels = tuple(0.4 ** (7 * i / last) for i in range(self.agents))
-        return dataclasses.replace(self.pqn.epsilon, agents=levels)
+        return dataclasses.replace(epsilon, agents=levels)
 
     @property
     def playing(self) -> Settings:
         """The agents as `train` would see them: one member each."""
         steps = -(-self.frames // (self.agents * self.world.frames_per_step))
-        return self._plain(agent="pqn", steps=steps, members=self.policies)
+        return self._plain(
+            agent=self.agent, learning=self.learning, steps=steps, members=self.policies
+        )
 
     @property
     def big_playing(self) -> Settings:
         """The BigAgents as `train` would see them: one member each."""
-        dqn = dataclasses.replace(self.dqn, capacity=self.big.capacity, min_fill=1)
         envs = self.own_envs or self.envs
-        if self.transfer == "live":  # BigPond is made of all streams, not of these envs alone
-            dqn = dataclasses.replace(dqn, capacity=envs)
-        return self._plain(agent="dqn", dqn=dqn, envs=envs, members=self.members)
+        # BigPond has a size of its own; live it is made of all streams, not of these envs alone.
+        capacity = envs if self.transfer == "live" else self.big.capacity
+        learning = with_known(self.big_learning, capacity=capacity, min_fill=1)
+        return self._plain(
+            agent=self.big_agent,
+            learning=learning,
+            sampler=self.sampler,
+            sampling=self.sampling,
+            envs=envs,
+            members=self.members,
+        )
 
     @property
     def judged(self) -> Settings:
@@ -274,20 +329,33 @@ class MixSettings:
         return dataclasses.replace(self.playing, members=self.policies + self.members)
 
     def _plain(self, **changes: Any) -> Settings:
-        names = ("env", "world", "envs", "seed", "stack", "network", "dqn", "pqn")
+        names = ("env", "world", "envs", "seed", "stack", "network")
         names = (*names, "eval_episodes", "eval_turns", "debug")
         changes |= {"replay": "host"} if self.hosted else {}
         return Settings(**{name: getattr(self, name) for name in names} | changes)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which `from_json` gives these settings back."""
-        return to_plain(self)
+        plain = to_plain(self)
+        return {self.names.get(name, name): value for name, value in plain.items()}
 
     @staticmethod
     def from_json(plain: Any) -> MixSettings:
         """The settings that `to_json` described."""
         if not isinstance(plain, dict) or not isinstance(plain.get("env"), str):
             raise BadConfig("settings: expected a table of settings with the name of an env")
-        world = make_env(plain["env"])
-        world = from_plain(type(world), plain.get("world", {}), world, "world.")
-        return from_plain(MixSettings, plain, MixSettings(plain["env"], world))
+        plain = {"agent": "pqn", "big_agent": "dqn", "sampler": "uniform", **plain}
+        names = section_names(plain["agent"], plain["big_agent"])
+        fields = {shown: name for name, shown in names.items()}
+        parts = dict(env=plain["env"], world=make_env(plain["env"]))
+        parts |= dict(learning=find_agent(plain["agent"]).Settings())
+        parts |= dict(big_learning=find_agent(plain["big_agent"]).Settings())
+        parts |= dict(sampling=make_sampler(plain["sampler"]))
+        given: dict[str, Any] = {fields.get(str(k), str(k)): v for k, v in plain.items()}
+        return from_plain(MixSettings, given, parts=parts)
+
+
+def section_names(agent: str, big_agent: str) -> dict[str, str]:
+    """How the settings of agents and BigAgent are called: by their agents' names."""
+    first, second = short_name(agent), short_name(big_agent)
+    return {"learning": first, "big_learning": second if second != first else f"big_{second}"}

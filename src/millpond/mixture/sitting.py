@@ -127,10 +127,10 @@ class Sitting:
             raise Diverged(
                 f"all {agents} agents of member {member} met a loss, gradient or parameter that "
                 f"is no finite number in cycle {self.at.cycle}, before {self.frames:,} frames, and "
-                "none is left to copy; lower --pqn.optimizer.rate.start, or clip rewards"
+                "none is left to copy; lower their learning rate, or clip rewards"
             )
         params = jax.tree.map(lambda leaf: leaf[who], agent.params)
-        fresh = clone(self.settings.pqn.optimizer, agent, params, jnp.asarray(bad), True)
+        fresh = clone(self.programs.agents.agent, agent, params, jnp.asarray(bad), True)
         self.state = self.state._replace(agents=self.state.agents._replace(agent=fresh))
         self.at = self.at.at(clones=self.at.clones + int(bad.sum()))
         for policy in np.flatnonzero(bad):
@@ -155,9 +155,9 @@ class Sitting:
     def log(self, sums: Sums, more: Mapping[str, Any]) -> None:
         """What a round of the agents came to."""
         agents = self.programs.agents
-        line = {"cycle": self.at.cycle, **summary(sums)}
-        line["epsilon"] = np.asarray(agents.acting.epsilon(self.state.agents.acting)).tolist()
-        line["rate"] = float(np.asarray(agents.rate(self.state.agents)).mean())
+        line = {"cycle": self.at.cycle, **summary(sums, agents.agent.reports)}
+        for name, value in jax.device_get(agents.acting.now(self.state.agents.acting)).items():
+            line[name] = value.tolist() if name == "epsilon" else float(value.mean())
         line["updates"] = int(np.asarray(self.state.agents.agent.updates)[0])
         line["big_updates"] = int(self.state.big.taken)
         self.write("train", line | dict(more))

@@ -23,7 +23,7 @@ class FreeCrew(ProcessCrew):
     def __init__(self, supervisor: Supervisor) -> None:
         super().__init__(supervisor)
         settings = self.settings
-        self._last = -(-settings.steps // (settings.envs * settings.dqn.update_every))
+        self._last = -(-settings.steps // (settings.envs * settings.learns.turns))
 
     def run(self, cycle: int) -> None:
         supervisor = self.supervisor

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..train.device_loop import make_agent
+from ..train.making import make_agent
 from ..train.settings import Settings
 from .board import STARTING, WAITING, WORKING, Board
 from .signals import Stopped, heard

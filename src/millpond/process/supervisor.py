@@ -59,7 +59,7 @@ class Supervisor:
             Channel.create(
                 spec,
                 len(group) * (settings.envs // actors),
-                settings.dqn.update_every,
+                settings.learns.turns,
                 settings.crew.credits,
             )
             for group in self.groups

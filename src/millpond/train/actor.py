@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..agents import Now, Rollouts
 from ..envs import Env, EnvState, HostEnv
 from ..rows import Array, Rows
 from ..window import History, Stacker
 from .checkpoint import named_leaves
-from .device_loop import make_agent
 from .keys import Role, key_of
-from .player import Player
+from .making import make_agent
+from .player import Move, Player
 from .population import Population
 from .provenance import stack_hash, traced_spec
 from .settings import Settings
@@ -31,6 +32,11 @@ class Actor(Protocol):
 
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         """Act; rows [time, policies, envs] on the host, with their provenance."""
+        ...
+
+    def after(self, params: Params) -> np.ndarray | None:
+        """What the states that are seen now are worth, [policies, envs], to agents that learn
+        from rollouts; None to others."""
         ...
 
     def report(self) -> Sums:
@@ -73,26 +79,28 @@ class Acting:
     def __init__(self, settings: Settings) -> None:
         world: Any = settings.world
         self.settings = settings
-        self.turns = settings.dqn.update_every
+        self.turns = settings.learns.turns
+        self.bootstraps = isinstance(settings.learns, Rollouts)
         self.envs_here = settings.envs // settings.actors
-        self.population = Population(1, world.num_agents, self.envs_here)
+        self.population = Population(settings.members, world.num_agents, self.envs_here)
         stacker = Stacker(traced_spec(world), settings.window)
         self.player = Player(make_agent(settings), stacker, self.population)
 
-    def epsilon(self, steps: Array, xp: Any = np) -> Array:
-        """float32[policies] at the steps of all actors, of which ours are an equal share."""
-        settings = self.settings
+    def now(self, steps: Array, xp: Any = np) -> dict[str, Array]:
+        """The schedules [policies] at the steps of all actors, of which ours are an equal share."""
         agents = np.arange(self.population.policies)
-        return settings.dqn.epsilon.at(steps * settings.actors, settings.steps, agents, xp=xp)
+        return self.settings.now(steps * self.settings.actors, agents, xp)
 
-    def provenance(self, versions: Array, epsilon: Array, stacks: Array) -> dict[str, Array]:
+    def provenance(self, versions: Array, now: Now, move: Move) -> dict[str, Array]:
         """The extras of one turn, [policies, envs]."""
-        shape = stacks.shape[:2]
-        return {
+        shape = move.worth.shape
+        epsilon = now.get("epsilon", jnp.zeros(shape[0]))
+        extras = {
             "policy_version": jnp.broadcast_to(versions[:, None], shape),
             "epsilon": jnp.broadcast_to(epsilon[:, None], shape).astype(np.float32),
-            "stack_hash": stack_hash(stacks, 2),
+            "stack_hash": stack_hash(move.stacks, 2),
         }
+        return extras | ({"worth": move.worth} if self.bootstraps else {})
 
 
 def all_policies(params: Params) -> Any:
@@ -134,6 +142,11 @@ class DeviceActor:
         self.state, rows = self._program.cycle(self.state, params, versions, self._keys)
         return jax.device_get(rows)
 
+    def after(self, params: Params) -> np.ndarray | None:
+        if not self._program.bootstraps:
+            return None
+        return np.asarray(self._program.worth(params, self.state.envs, self.state.history))
+
     def report(self) -> Sums:
         sums = jax.device_get(self.state.sums)
         blank = jax.tree.map(jnp.zeros_like, self.state.sums)
@@ -164,6 +177,9 @@ class _Program(Acting):
         self.stage = Stage(settings.world, self.player)
         self.init = jax.jit(self._init)
         self.cycle = jax.jit(self._cycle, donate_argnums=0)
+        self.worth = jax.jit(
+            lambda params, envs, history: self.stage.worth(all_policies(params), envs, history)
+        )
 
     def _init(self, key: jax.Array) -> ActorState:
         policies = self.population.policies
@@ -183,11 +199,11 @@ class _Program(Acting):
         fates = self.stage.fate(
             state.turn, self.turns, *(functools.partial(jax.random.fold_in, key) for key in keys)
         )
-        epsilon = self.epsilon(state.tally.steps, jnp)
+        now = self.now(state.tally.steps, jnp)
 
         def turn(state: ActorState, fate: Fate) -> tuple[ActorState, Rows]:
-            envs, move, rows = self.stage.turn(together, state.envs, state.history, fate, epsilon)
-            extras = self.provenance(versions, epsilon, move.stacks)
+            envs, move, rows = self.stage.turn(together, state.envs, state.history, fate, now)
+            extras = self.provenance(versions, now, move)
             state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
             return state, rows._replace(extras=extras)
 

@@ -79,7 +79,7 @@ class CrewLoop:
 
     @property
     def turns_per_cycle(self) -> int:
-        return self.settings.dqn.update_every
+        return 1 if self.settings.from_lake else self.settings.learns.turns
 
     def init(self) -> CrewState:
         return self._look(*self.crew.reports())[0]
@@ -89,16 +89,17 @@ class CrewLoop:
         return self._look(*self.crew.reports())
 
     def _look(self, actors: list[Sums], learners: list[Progress]) -> tuple[CrewState, Sums]:
-        sums = no_sums(self.settings.policies)
+        sums, reports = no_sums(self.settings.policies), self.settings.reports
         for part in actors:
             sums = Sums(*(mine + other for mine, other in zip(sums, part, strict=True)))
+        found = [[progress.learned[name] for name in reports] for progress in learners]
         sums = sums._replace(
-            **{
-                name: np.asarray([p.learned[name] for p in learners], getattr(sums, name).dtype)
-                for name in ("updates", "loss", "q", "gradient", "change")
-            }
+            updates=np.asarray([progress.learned["updates"] for progress in learners], np.int32),
+            found=np.asarray(found, np.float32),
         )
-        self.evidence = [{**progress.evidence, **_learning(progress)} for progress in learners]
+        self.evidence = [
+            {**progress.evidence, **_learning(progress, reports)} for progress in learners
+        ]
         agent = AgentView(
             jax.tree.map(
                 lambda *leaves: np.concatenate(leaves), *map(jax.device_get, self.crew.params())
@@ -116,13 +117,6 @@ class CrewLoop:
 
     def bad(self, state: CrewState) -> np.ndarray:
         return state.agent.bad
-
-    def epsilon(self, steps: np.ndarray) -> np.ndarray:
-        agents = np.arange(self.settings.policies)
-        return self.settings.dqn.epsilon.at(steps, self.settings.steps, agents)
-
-    def rate(self, steps: np.ndarray) -> np.ndarray:
-        return self.settings.dqn.optimizer.rate.at(steps, self.settings.steps)
 
     def health(self) -> dict[str, Any]:
         """Evidence of the last round, for the doctor."""
@@ -144,8 +138,8 @@ class CrewLoop:
         return self.init()
 
 
-def _learning(progress: Progress) -> dict[str, Any]:
+def _learning(progress: Progress, reports: tuple[str, ...]) -> dict[str, Any]:
     """How one policy learned, as evidence: means over the updates of the round."""
     number = max(1, progress.learned["updates"])
-    means = {name: progress.learned[name] / number for name in ("q", "gradient", "change")}
+    means = {name: progress.learned[name] / number for name in reports if name != "loss"}
     return {"updates": progress.updates, "target_updates": progress.synced, **means}

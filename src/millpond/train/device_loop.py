@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import DQN, PQN, AgentState, Learned, Minibatch, Rollout
+from ..agents import AgentState, Learned, Replayed, Rollout
 from ..envs import EnvState, spec_of
 from ..replay import Pond
-from ..rows import Array, Batch, Rows
+from ..rows import Array, Rows
 from ..window import History, Stacker
+from .device_update import DeviceUpdate
 from .keys import Role, key_of
+from .making import make_agent
 from .player import Player
 from .population import Population
 from .settings import Settings
 from .stage import Fate, Stage
-from .tally import Sums, Tally, count, learned, new_tally, no_sums
+from .tally import Sums, Tally, count, learned, new_tally, no_sums, numbers_of
 
 
 class LoopState(NamedTuple):
@@ -37,8 +38,8 @@ class LoopState(NamedTuple):
 class DeviceLoop:
     """Rounds of a run: `state, sums = loop.round(state, cycles)`.
 
-    A cycle is what lies between two learnings: `update_every` turns of all envs and then `updates`
-    updates from the Pond (DQN), or one rollout and the passes over it (PQN).
+    A cycle is what lies between two learnings: some turns of all envs, then updates from the Pond,
+    or from those turns themselves.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,31 +50,23 @@ class DeviceLoop:
         self.agent = make_agent(settings)
         player = Player(self.agent, Stacker(self.spec, window), self.population)
         self.stage = Stage(env, player)
-        self.pond = None
-        if isinstance(self.agent, DQN):
-            dqn = settings.dqn
-            self.pond = Pond(self.spec, dqn.capacity, settings.envs, window, settings.sampler)
+        self.learns, self.pond = settings.learns, None
+        if isinstance(self.learns, Replayed):
+            sizes = (self.learns.capacity, settings.envs, window, settings.sampling)
+            self.pond = Pond(self.spec, *sizes)
+            self.update = DeviceUpdate(self.agent, self.pond, self.learns.batch, settings.ranked)
         self._round = jax.jit(self._run, static_argnames="learning", donate_argnums=0)
 
     @property
     def turns_per_cycle(self) -> int:
         """Turns of all envs in one cycle."""
-        return self.settings.pqn.rollout if self.pond is None else self.settings.dqn.update_every
-
-    @property
-    def updates_per_cycle(self) -> int:
-        """Gradients taken in one cycle."""
-        if self.pond is None:
-            return self.settings.pqn.minibatches * self.settings.pqn.epochs
-        return self.settings.dqn.updates
+        return self.learns.turns
 
     @property
     def warm_up(self) -> int:
         """Cycles until `min_fill` rows are stored and learning begins."""
-        if self.pond is None:
-            return 0
         per_cycle = self.settings.envs * self.turns_per_cycle
-        return -(-self.settings.dqn.min_fill // per_cycle)
+        return -(-getattr(self.learns, "min_fill", 0) // per_cycle)
 
     def init(self) -> LoopState:
         """The run's first state."""
@@ -110,7 +103,7 @@ class DeviceLoop:
     def round(self, state: LoopState, cycles: int) -> tuple[LoopState, Sums]:
         """Run so many cycles; `state` is used up."""
         turn = int(state.turn)
-        sums = no_sums(self.population.policies)
+        sums = no_sums(self.population.policies, len(self.agent.reports))
         idle = min(cycles, max(0, self.warm_up - turn // self.turns_per_cycle))
         if idle:
             state, sums = self._round(state, sums, idle, learning=False)
@@ -131,22 +124,20 @@ class DeviceLoop:
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)
         return jax.tree.map(jnp.asarray, state._replace(evidence=blank))
 
-    def _first_evidence(self, state: LoopState) -> Batch | Minibatch:
+    def _first_evidence(self, state: LoopState) -> Any:
         if self.pond is None:
             return self._learn_rollout(state, self._rollout(state)[1])[1]
-        return self._draw(state, key_of(0, Role.DRAW))[1]
+        return self._update(state, key_of(0, Role.DRAW))[0].evidence
 
     def _run(
         self, state: LoopState, sums: Sums, cycles: Array, learning: bool
     ) -> tuple[LoopState, Sums]:
-        cycle = self._pqn_cycle if self.pond is None else self._dqn_cycle
+        cycle = self._rollout_cycle if self.pond is None else self._replay_cycle
 
         def body(_: Array, carry: tuple[LoopState, Sums]) -> tuple[LoopState, Sums]:
             return cycle(*carry, learning)
 
         return jax.lax.fori_loop(0, cycles, body, (state, sums))
-
-    # --- what both agents need ------------------------------------------------------------------
 
     def _fates(self, state: LoopState) -> Fate:
         """What the turns of one cycle leave to chance."""
@@ -158,27 +149,21 @@ class DeviceLoop:
             lambda turn: key_of(seed, Role.ENV, turn),
         )
 
-    def epsilon(self, steps: Array) -> Array:
-        """float32[policies] by each policy's own steps."""
+    def _now(self, state: LoopState) -> dict[str, Array]:
+        """The agent's schedules at each policy's own steps: [policies]."""
         agents = np.arange(self.population.policies)
-        schedule = self.settings.learning.epsilon
-        return schedule.at(steps, self.settings.steps, agents, xp=jnp)
+        return self.settings.now(state.tally.steps, agents, jnp)
 
-    def rate(self, steps: Array) -> Array:
-        """The learning rate, float32[policies]."""
-        schedule = self.settings.learning.optimizer.rate
-        return schedule.at(steps, self.settings.steps, xp=jnp)
+    # --- rows into the pond, batches out of it --------------------------------------------------
 
-    # --- DQN: rows into the pond, batches out of it --------------------------------------------
-
-    def _dqn_cycle(self, state: LoopState, sums: Sums, learning: bool) -> tuple[LoopState, Sums]:
+    def _replay_cycle(self, state: LoopState, sums: Sums, learning: bool) -> tuple[LoopState, Sums]:
         assert self.pond
         add = jax.vmap(self.pond.add, in_axes=(self.pond.axes, 0), out_axes=self.pond.axes)
-        epsilon = self.epsilon(state.tally.steps)
+        now = self._now(state)
 
         def turn(state: LoopState, fate: Fate) -> tuple[LoopState, Rows]:
             params = state.agent.params
-            envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, epsilon)
+            envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, now)
             state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
             seen = rows._replace(obs=None, action=None, extras={})
             return state._replace(replay=add(state.replay, rows)), seen
@@ -188,82 +173,55 @@ class DeviceLoop:
         state = state._replace(tally=tally)
         if not learning:
             return state, sums
-        keys = jax.random.split(
-            key_of(self.settings.seed, Role.DRAW, state.turn), self.updates_per_cycle
-        )
+        updates = self.learns.updates
+        keys = jax.random.split(key_of(self.settings.seed, Role.DRAW, state.turn), updates)
         state, found = jax.lax.scan(self._update, state, keys)
-        found = jax.tree.map(lambda leaf: leaf.mean(0), found)
-        return state, learned(sums, found, self.updates_per_cycle)
+        return state, learned(sums, found.mean(0), updates)
 
-    def _draw(self, state: LoopState, key: jax.Array) -> tuple[LoopState, Batch]:
-        assert self.pond
+    def _update(self, state: LoopState, key: jax.Array) -> tuple[LoopState, Array]:
         keys = jax.random.split(key, self.population.policies)
-        sample = functools.partial(self.pond.sample, batch_size=self.settings.dqn.batch)
-        axes = self.pond.axes
-        replay, batch = jax.vmap(sample, in_axes=(axes, 0), out_axes=(axes, 0))(state.replay, keys)
-        return state._replace(replay=replay), batch
+        done = self.update.all(state.agent, state.replay, keys, self._now(state))
+        evidence = _first(state.agent.bad, state.evidence, done.batch)
+        state = state._replace(agent=done.agent, replay=done.pond, evidence=evidence)
+        return state, self._numbers(done.learned)
 
-    def _update(self, state: LoopState, key: jax.Array) -> tuple[LoopState, Learned]:
-        assert self.pond
-        assert isinstance(self.agent, DQN)
-        dqn, axes, steps = self.settings.dqn, self.pond.axes, state.tally.steps
-        state, batch = self._draw(state, key)
-        beta = dqn.beta.at(steps, self.settings.steps, xp=jnp)
-        agent, found = jax.vmap(self.agent.update)(state.agent, batch, self.rate(steps), beta)
-        if dqn.sampler == "prioritized":
-            rank = jax.vmap(self.pond.update_priorities, in_axes=(axes, 0, 0), out_axes=axes)
-            state = state._replace(replay=rank(state.replay, batch.draw, found.error + 1e-6))
-        evidence = _first(state.agent.bad, state.evidence, batch)
-        return state._replace(agent=agent, evidence=evidence), _without_errors(found)
+    def _numbers(self, found: Learned) -> Array:
+        return numbers_of(found, self.agent.reports)
 
-    # --- PQN: a rollout, then passes over it ---------------------------------------------------
+    # --- a rollout, then passes over it ---------------------------------------------------------
 
-    def _pqn_cycle(self, state: LoopState, sums: Sums, learning: bool) -> tuple[LoopState, Sums]:
+    def _rollout_cycle(
+        self, state: LoopState, sums: Sums, learning: bool
+    ) -> tuple[LoopState, Sums]:
         state, rollout = self._rollout(state)
         tally, sums = count(state.tally, sums, rollout)
         state, evidence, found = self._learn_rollout(state, rollout)
         state = state._replace(tally=tally, evidence=evidence)
-        return state, learned(sums, found, self.updates_per_cycle)
+        return state, learned(sums, found, self.learns.updates)
 
     def _rollout(self, state: LoopState) -> tuple[LoopState, Rollout]:
-        epsilon, fates = self.epsilon(state.tally.steps), self._fates(state)
+        fates, now = self._fates(state), self._now(state)
         envs, history, rollout = self.stage.rollout(
-            state.agent.params, state.envs, state.history, fates, epsilon
+            state.agent.params, state.envs, state.history, fates, now
         )
         turn = state.turn + np.uint32(self.turns_per_cycle)
         return state._replace(envs=envs, history=history, turn=turn), rollout
 
-    def _learn_rollout(
-        self, state: LoopState, rollout: Rollout
-    ) -> tuple[LoopState, Minibatch, Learned]:
-        assert isinstance(self.agent, PQN)
+    def _learn_rollout(self, state: LoopState, rollout: Rollout) -> tuple[LoopState, Any, Array]:
         key = key_of(self.settings.seed, Role.LEARN, state.turn)
         keys = jax.random.split(key, self.population.policies)
-        rate, bad = self.rate(state.tally.steps), state.agent.bad
         learn = jax.vmap(self.agent.learn, in_axes=(0, 1, 0, 0))
-        agent, found, evidence = learn(state.agent, rollout, rate, keys)
-        if state.evidence is not None:
-            evidence = _first(bad, state.evidence, evidence)
-        return state._replace(agent=agent), evidence, _without_errors(found)
-
-
-def make_agent(settings: Settings) -> DQN | PQN:
-    """The agent that the settings describe."""
-    spec = spec_of(settings.world)
-    if settings.agent == "dqn":
-        return DQN(settings.dqn, settings.network, spec, settings.stack)
-    return PQN(settings.pqn, settings.network, spec, settings.stack)
+        agent, found, evidence = learn(state.agent, rollout, self._now(state), keys)
+        evidence = _first(state.agent.bad, state.evidence, evidence)
+        return state._replace(agent=agent), evidence, self._numbers(found)
 
 
 def _first(bad: Array, old: Any, new: Any) -> Any:
     """Per policy: keep the evidence of a policy that went bad before, else take the new."""
+    if old is None:
+        return new
 
     def pick(o: Array, n: Array) -> Array:
         return jnp.where(bad.reshape(-1, *(1,) * (n.ndim - 1)), o, n)
 
     return jax.tree.map(pick, old, new)
-
-
-def _without_errors(found: Learned) -> Learned:
-    """The means alone: [policies]."""
-    return found._replace(error=jnp.zeros(()))

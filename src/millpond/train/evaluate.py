@@ -12,9 +12,9 @@ import numpy as np
 from ..envs import Counting, Env, HostEnv, VectorEnv, spec_of
 from ..rows import Array
 from ..window import Stacker
-from .device_loop import make_agent
 from .keys import Role, key_of
-from .player import Player, greedy
+from .making import make_agent
+from .player import Player
 from .population import Population
 from .settings import Settings
 
@@ -67,9 +67,7 @@ class Referee:
         self.agent = make_agent(settings)
         stacker = Stacker(spec_of(world), settings.window)
         self.player = Player(self.agent, stacker, self.population)
-        self._greedy = self._make(
-            lambda params, stacks, _: greedy(self.player.values(params, stacks))
-        )
+        self._greedy = self._make(lambda params, stacks, _: self.player.best(params, stacks))
 
     def play(self, params: Any) -> Scores:
         """All policies, greedily; params have the leading axis [policies]."""

@@ -17,9 +17,9 @@ from ..envs import Env, HostVector, spec_of
 from ..envs.hosted import HostedVector
 from ..errors import BadConfig, RunFailed
 from ..window import Stacker
-from .device_loop import make_agent
 from .evaluate import EVALUATION_SEED
-from .player import Player, greedy
+from .making import make_agent
+from .player import Player
 from .population import Population
 from .settings import Settings
 
@@ -49,7 +49,7 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
     @jax.jit
     def choose(history: Any, obs: Any, flags: Any) -> Any:
         history, stacks = player.look(history, obs, flags)
-        return history, greedy(player.values(params, stacks))
+        return history, player.best(params, stacks)
 
     vector: HostVector
     if isinstance(world, Env):

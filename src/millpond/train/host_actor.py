@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
+from ..agents import Now
 from ..envs import HostEnv
 from ..rows import Array, Rows
 from ..window import History
@@ -26,7 +27,8 @@ class HostActor:
         self._acting = acting = Acting(settings)
         self._key = actor_key(settings, Role.ACT, index, incarnation)
         words = np.random.SeedSequence((settings.seed, index, incarnation)).generate_state(1)
-        self.vector = settings.world.vector(acting.envs_here, int(words[0]) >> 1)
+        number = acting.population.all_envs
+        self.vector = settings.world.vector(number, int(words[0]) >> 1)
         self.history = acting.player.init()
         self.tally = new_tally(settings.policies, acting.envs_here)
         if steps is not None:
@@ -34,24 +36,37 @@ class HostActor:
         self.sums = no_sums(settings.policies)
         self.turn = 0
         self._move = jax.jit(self._look_and_choose)
+        self._worth = jax.jit(
+            lambda params, *seen: acting.player.worth(all_policies(params), *seen)
+        )
 
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         versions = np.asarray(versions, np.uint32)
-        epsilon = self._acting.epsilon(self.tally.steps)  # of the cycle's first turn
-        turns = [self._turn(params, versions, epsilon) for _ in range(self._acting.turns)]
+        now = self._acting.now(self.tally.steps)  # of the cycle's first turn
+        turns = [self._turn(params, versions, now) for _ in range(self._acting.turns)]
         rows = jax.tree.map(lambda *leaves: np.stack(leaves), *turns)
         self.tally, self.sums = count(self.tally, self.sums, rows, np)
         return rows
 
-    def _turn(self, params: Params, versions: np.ndarray, epsilon: np.ndarray) -> Rows:
+    def after(self, params: Params) -> np.ndarray | None:
+        if not self._acting.bootstraps:
+            return None
+        return np.asarray(self._worth(params, self.history, *self._seen()))
+
+    def _seen(self) -> tuple[np.ndarray, np.ndarray]:
+        """obs and flags of the rows to come, [policies, envs]."""
         obs = self.vector.obs
         flags = np.broadcast_to(self.vector.flags, obs.shape[:2])
+        return self._acting.population.by_policy((obs, flags))
+
+    def _turn(self, params: Params, versions: np.ndarray, now: Now) -> Rows:
         key = jax.random.fold_in(self._key, self.turn)
         self.history, action, extras = self._move(
-            params, self.history, obs, flags, key, epsilon, versions
+            params, self.history, *self._seen(), key, now, versions
         )
-        rows = self.vector.step(np.asarray(action))
-        rows = jax.tree.map(np.asarray, rows)
+        population = self._acting.population
+        rows = self.vector.step(np.asarray(population.by_env(action)))
+        rows = jax.tree.map(np.asarray, population.by_policy(rows))
         rows = rows._replace(extras={**rows.extras, **jax.device_get(extras)})
         self.turn += 1
         return rows
@@ -63,12 +78,12 @@ class HostActor:
         obs: Array,
         flags: Array,
         key: jax.Array,
-        epsilon: Array,
+        now: Now,
         versions: Array,
     ) -> tuple[History, Array, dict[str, Array]]:
         player = self._acting.player
-        move = player.move(all_policies(params), history, obs, flags, player.chance(key), epsilon)
-        return move.history, move.action, self._acting.provenance(versions, epsilon, move.stacks)
+        move = player.move(all_policies(params), history, obs, flags, player.chance(key), now)
+        return move.history, move.action, self._acting.provenance(versions, now, move)
 
     def report(self) -> Sums:
         sums, self.sums = self.sums, no_sums(len(self.tally.steps))

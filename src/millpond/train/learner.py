@@ -11,18 +11,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import DQN
+from ..agents import Rollouts
 from ..rows import Rows
 from .checkpoint import named_leaves
-from .device_loop import make_agent
+from .host_replay import open_replay
+from .host_updates import HostUpdates
 from .keys import Role, key_of
 from .limiter import Limiter
+from .making import make_agent
+from .pond_updates import PondUpdates
 from .provenance import traced_spec
-from .replay import make_replay
+from .rollout_updates import RolloutUpdates
 from .settings import Settings
-from .sharded import LocalShards, Shards, ShardStudy
-from .study import FOUND, HostStudy, PondStudy, Study
+from .sharded import LocalShards, Shards, ShardUpdates
 from .trace import digest
+from .updates import Updates
 from .witness import Witness
 
 
@@ -44,8 +47,9 @@ class Learner:
     with Learner.opened(settings, policies, folder) as learner: learner.cycle(rows)
     """
 
-    def __init__(self, settings: Settings, policies: range, study: Study, agent: DQN) -> None:
-        self.settings, self.policies, self.study, self.agent = settings, policies, study, agent
+    def __init__(self, settings: Settings, policies: range, learning: Updates, agent: Any) -> None:
+        self.settings, self.policies, self.agent = settings, policies, agent
+        self.learning = learning
         self.limiter = Limiter.of(settings)
         self.witness = Witness(settings, policies)
         self.cycles = 0
@@ -58,7 +62,7 @@ class Learner:
 
     def _clear(self) -> None:
         """Sums over the updates since the last report."""
-        self._taken, self._found = 0, np.zeros((len(self.policies), len(FOUND)))
+        self._taken, self._found = 0, np.zeros((len(self.policies), len(self.agent.reports)))
 
     @staticmethod
     @contextlib.contextmanager
@@ -66,24 +70,29 @@ class Learner:
         settings: Settings, policies: range, folder: Path, shards: Shards | None = None
     ) -> Generator[Learner]:
         """Open the policies' replay, and close it at the end; `shards` that are elsewhere stay."""
-        spec, agent = traced_spec(settings.world), make_agent(settings)
-        assert isinstance(agent, DQN)
+        agent = make_agent(settings)
         if shards is not None:
-            yield Learner(settings, policies, ShardStudy(settings, agent, shards), agent)
-            return
-        if settings.shards:
-            with contextlib.closing(LocalShards(settings, policies, folder)) as here:
-                yield Learner(settings, policies, ShardStudy(settings, agent, here), agent)
-            return
-        if settings.replay == "pond":
-            yield Learner(settings, policies, PondStudy(settings, policies), agent)
+            yield Learner(
+                settings, policies, ShardUpdates(settings, policies, agent, shards), agent
+            )
             return
         with contextlib.ExitStack() as stack:
-            replays = [
-                stack.enter_context(make_replay(settings, spec, folder / "lake", (policy,)))
-                for policy in policies
-            ]
-            yield Learner(settings, policies, HostStudy(settings, replays, agent), agent)
+            if settings.shards:
+                here = LocalShards(settings, policies, folder)
+                stack.callback(here.close)
+                learning: Updates = ShardUpdates(settings, policies, agent, here)
+            elif isinstance(settings.learns, Rollouts):
+                learning = RolloutUpdates(settings, policies, agent)
+            elif settings.replay == "pond" and not settings.from_lake:
+                learning = PondUpdates(settings, policies)
+            else:
+                spec = traced_spec(settings.world)
+                replays = [
+                    stack.enter_context(open_replay(settings, spec, folder / "lake", policy))
+                    for policy in policies
+                ]
+                learning = HostUpdates(settings, policies, replays, agent)
+            yield Learner(settings, policies, learning, agent)
 
     @property
     def params(self) -> Any:
@@ -91,17 +100,32 @@ class Learner:
         return self.state.params
 
     @property
+    def steps(self) -> np.ndarray:
+        """Env steps of each policy whose rows were taken; offline, updates."""
+        if self.settings.from_lake:
+            return np.full(len(self.policies), self.cycles)
+        return self.witness.steps.sum(1)
+
+    @property
     def version(self) -> int:
         """Of the parameters: updates taken so far, by those that took most."""
         return int(self.updates.max())
 
-    def cycle(self, rows: Rows) -> None:
-        """Take one cycle's rows [time, policies, env] of all actors; the updates that are due."""
-        self.witness.took(rows, self.updates)
+    def cycle(self, rows: Rows | None, after: np.ndarray | None = None) -> None:
+        """Take one cycle's rows [time, policies, env] of all actors; the updates that are due.
+
+        `after` [policies, env] is what the states after the rows are worth, for agents that learn
+        from rollouts. Offline there are no rows.
+        """
+        before = self.steps
+        if rows is not None:
+            self.witness.took(rows, self.updates)
         self.cycles += 1
         due = 0 if self.bad else self.limiter.due(self.cycles)
-        steps = self.witness.steps.sum(1).astype(np.uint32)
-        self.state, lesson, batch = self.study.learn(self.state, rows, self.cycles, due, steps)
+        steps = before if after is not None else self.steps
+        self.state, lesson, batch = self.learning.learn(
+            self.state, rows, self.cycles, due, steps.astype(np.uint32), after
+        )
         self._lesson = lesson
         if lesson is None:
             return
@@ -134,7 +158,7 @@ class Learner:
         envs = np.zeros(self.settings.envs, bool)
         width = self.settings.envs // self.settings.actors
         envs[actor * width : (actor + 1) * width] = True
-        self.study.cut(envs)
+        self.learning.cut(envs)
         self.witness.cut(envs)
 
     def report(self) -> list[Progress]:
@@ -142,10 +166,10 @@ class Learner:
         taken, found = self._taken, self._found.tolist()
         self._clear()
         synced, bad = np.asarray(self.state.synced).tolist(), np.asarray(self.state.bad).tolist()
-        steps, evidence = self.witness.steps.sum(1).tolist(), self.witness.report()
+        steps, evidence = self.steps.tolist(), self.witness.report()
         progress: list[Progress] = []
         for i, updates in enumerate(self.updates.tolist()):
-            learned = {"updates": taken, **dict(zip(FOUND, found[i], strict=True))}
+            learned = {"updates": taken, **dict(zip(self.agent.reports, found[i], strict=True))}
             where = (updates, synced[i], bad[i], self.cycles, steps[i])
             progress.append(Progress(*where, learned, evidence[i]))
         return progress
@@ -154,7 +178,7 @@ class Learner:
         """The whole state of each policy, right after a report."""
         state = jax.device_get(self.state)
         found: list[dict[str, np.ndarray]] = []
-        parts = zip(self.study.export(), self.witness.export(), strict=True)
+        parts = zip(self.learning.export(), self.witness.export(), strict=True)
         for i, (replay, witness) in enumerate(parts):
             agent = {f"agent/{name}": leaf for name, leaf in named_leaves(_of(state, i))}
             replay = {f"replay/{name}": array for name, array in replay.items()}
@@ -172,7 +196,7 @@ class Learner:
         ]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
         self.updates = self._updates_of_agents()
-        self.study.restore([_part(one, "replay/") for one in arrays])
+        self.learning.restore([_part(one, "replay/") for one in arrays])
         self.witness.restore([_part(one, "witness/") for one in arrays])
 
 

@@ -1,6 +1,6 @@
 """`Limiter`: how many updates are due, so that samples per inserted row stay what they should be.
 
-A cycle is `update_every` turns of all envs. After every cycle the learner takes the updates that
+A cycle is some turns of all envs. After every cycle the learner takes the updates that
 are due and only then more rows: it can run neither ahead of its rows nor behind them. What has
 been pushed and waits in the channels is bounded by their slots (credits): there the actors wait.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..agents import Replayed
 from .settings import Settings
 
 
@@ -23,9 +24,14 @@ class Limiter:
 
     @staticmethod
     def of(settings: Settings) -> Limiter:
-        """What the settings of DQN ask for."""
-        dqn = settings.dqn
-        return Limiter(settings.envs * dqn.update_every, dqn.updates, dqn.min_fill, dqn.batch)
+        """What the agent asks for; offline every cycle is one update."""
+        learns = settings.learns
+        if settings.from_lake:
+            return Limiter(1, 1, 0, settings.replayed.batch)
+        rows = settings.envs * learns.turns
+        if isinstance(learns, Replayed):
+            return Limiter(rows, learns.updates, learns.min_fill, learns.batch)
+        return Limiter(rows, learns.updates, 0, rows // learns.parts)
 
     def due(self, cycle: int) -> int:
         """Updates after so many cycles: none until `min_fill` rows are stored."""

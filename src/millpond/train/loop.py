@@ -12,8 +12,6 @@ import numpy as np
 
 from .crew import CrewLoop
 from .device_loop import DeviceLoop
-from .host_loop import HostLoop
-from .offline_loop import OfflineLoop
 from .sequential import LocalCrew
 from .settings import Settings
 from .tally import Sums
@@ -41,14 +39,6 @@ class Loop(Protocol):
 
     def bad(self, state: Any) -> np.ndarray:
         """Which policies met a gradient that was not finite."""
-        ...
-
-    def epsilon(self, steps: Any) -> Any:
-        """float32[policies]"""
-        ...
-
-    def rate(self, steps: Any) -> Any:
-        """float32[policies]"""
         ...
 
     def health(self) -> dict[str, Any]:
@@ -83,16 +73,11 @@ _ELSEWHERE = {
 @contextlib.contextmanager
 def open_loop(settings: Settings, folder: Path) -> Generator[Loop]:
     """The loop that the settings ask for; whatever it opens is closed at the end."""
-    if settings.mode in _ELSEWHERE:
-        with import_module(_ELSEWHERE[settings.mode]).open_loop(settings, folder) as loop:
-            yield loop
-    elif settings.mode == "sequential":
+    if settings.way == "fused":
+        yield DeviceLoop(settings)
+    elif settings.way == "sequential":
         with LocalCrew.opened(settings, folder) as crew:
             yield CrewLoop(settings, crew)
-    elif settings.on_device:
-        yield DeviceLoop(settings)
-    elif settings.from_lake:
-        yield OfflineLoop(settings)
     else:
-        with HostLoop.opened(settings, folder) as loop:
+        with import_module(_ELSEWHERE[settings.way]).open_loop(settings, folder) as loop:
             yield loop

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
-from ..agents import DQN, PQN
-from ..agents.agent import Chance, draw_chance, explore
+from ..agents import Agent, Now
 from ..rows import Array
 from ..window import History, Stacker
 from .population import Population
@@ -19,14 +17,14 @@ class Move(NamedTuple):
 
     history: History  # [policies * envs]
     stacks: Array
-    values: Array  # [policies, envs, actions]
+    worth: Array  # [policies, envs]
     action: Array
 
 
 class Player:
     """Acts for all policies at once; pure."""
 
-    def __init__(self, agent: DQN | PQN, stacker: Stacker, population: Population) -> None:
+    def __init__(self, agent: Agent, stacker: Stacker, population: Population) -> None:
         self.agent, self.stacker, self.population = agent, stacker, population
 
     def init(self) -> History:
@@ -39,15 +37,18 @@ class Player:
         history, stacks = self.stacker.push(history, flat(obs), flat(flags))
         return history, self.population.deep(stacks)
 
-    def values(self, params: Any, stacks: Array) -> Array:
-        """Every policy's values of its own stacks: [policies, envs, actions]."""
-        return jax.vmap(self.agent.values)(params, stacks)
+    def worth(self, params: Any, history: History, obs: Array, flags: Array) -> Array:
+        """What every policy thinks that what it sees is worth: [policies, envs]."""
+        return jax.vmap(self.agent.worth)(params, self.look(history, obs, flags)[1])
 
-    def chance(self, key: jax.Array) -> Chance:
+    def best(self, params: Any, stacks: Array) -> Array:
+        """Every policy's greedy actions: [policies, envs, ...]."""
+        return jax.vmap(self.agent.best)(params, stacks)
+
+    def chance(self, key: jax.Array) -> Any:
         """What one turn of all policies leaves to chance: [policies, envs]."""
-        keys = jax.random.split(key, self.population.policies)
-        envs, actions = self.population.envs, self.agent.actions
-        return jax.vmap(lambda key: draw_chance(key, envs, actions))(keys)
+        keys, envs = jax.random.split(key, self.population.policies), self.population.envs
+        return jax.vmap(lambda key: self.agent.chance(key, envs))(keys)
 
     def move(
         self,
@@ -55,15 +56,10 @@ class Player:
         history: History,
         obs: Array,
         flags: Array,
-        chance: Chance,
-        epsilon: Array,
+        chance: Any,
+        now: Now,
     ) -> Move:
-        """Look and choose, by chance with probability epsilon[policies]."""
+        """Look and choose, exploring as the schedules say `now`: [policies] each."""
         history, stacks = self.look(history, obs, flags)
-        values = self.values(params, stacks)
-        return Move(history, stacks, values, jax.vmap(explore)(values, chance, epsilon))
-
-
-def greedy(values: Array) -> Array:
-    """The best action of each: int32[...]"""
-    return values.argmax(-1).astype(np.int32)
+        action, worth = jax.vmap(self.agent.act)(params, stacks, chance, now)
+        return Move(history, stacks, worth, action)

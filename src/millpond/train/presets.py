@@ -7,10 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..config import from_plain, nearest
-from ..envs import make_env
+from ..config import nearest
 from ..errors import BadConfig
-from .settings import Settings
+from .settings import Settings, settings_from
 
 _FOLDER = files("millpond") / "presets"
 
@@ -34,15 +33,21 @@ def preset_for(env: str) -> str | None:
     return next((name for name in (own, family) if name in preset_names()), None)
 
 
-def settings_for(env: str, file: Path | None = None) -> Settings:
-    """The settings of an env by its preset, by another one's name, or by a file of that form."""
-    base = Settings(env, make_env(env))
+def settings_for(
+    env: str, file: Path | None = None, agent: str | None = None, sampler: str | None = None
+) -> Settings:
+    """The settings of an env by its preset, by another one's name, or by a file of that form.
+
+    `settings_for("minatar/breakout", agent="dqn")`: of another agent or sampler than the preset's.
+    """
+    given = {"agent": agent, "sampler": sampler}
+    chosen = {name: value for name, value in given.items() if value is not None}
     name = preset_for(env)
     if file and file.suffix != ".toml" and not file.exists():
         name, file = str(file), None
     where = str(file) if file else f"preset '{name}'"
     if file is None and name is None:
-        return base
+        return settings_from(chosen, env)
     try:
         text = file.read_text(encoding="utf-8") if file else preset_text(name or "")
         plain: dict[str, Any] = tomllib.loads(text)
@@ -57,6 +62,6 @@ def settings_for(env: str, file: Path | None = None) -> Settings:
     if (other := plain.pop("env", env)) != env:
         raise BadConfig(f"{where} is for env {other}, not {env}; name that env instead")
     try:
-        return from_plain(Settings, plain, base)
+        return settings_from(plain | chosen, env)
     except BadConfig as error:
         raise BadConfig(f"{where}: {error}") from error

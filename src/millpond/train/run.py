@@ -10,20 +10,22 @@ resume.safetensors     the whole state; replaced
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import BadConfig, Diverged, MillpondError, RunRefused
 from .checkpoint import write_whole
+from .old_runs import from_version_1, with_auto_mode
 from .settings import Settings
 
-VERSION = 1
+VERSION = 2
 _INSTANT_S = 0.5
 
 
@@ -40,13 +42,20 @@ class Run:
 
     path: Path
     settings: Settings
+    version: int = VERSION  # of millpond's runs, that wrote it
+    parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # as they were then
 
     @staticmethod
     def create(path: Path, settings: Settings) -> Run:
         """A new run in a folder that is empty or does not exist yet."""
         refuse_used(path)
         run = Run(path, settings)
-        config = {"millpond_run": VERSION, "settings": settings.to_json()}
+        config = {
+            "millpond_run": VERSION,
+            "settings": settings.to_json(),
+            "learns": dataclasses.asdict(settings.learns),
+            "parts": settings.parts(),
+        }
         write_whole(path / "config.json", json.dumps(config, indent=2).encode() + b"\n")
         return run
 
@@ -62,15 +71,32 @@ class Run:
             plain = config["settings"]
         except (ValueError, KeyError, TypeError) as error:
             raise RunRefused(f"{file} was not written by millpond train") from error
-        if version != VERSION:
+        if version not in (1, VERSION):
             raise RunRefused(
                 f"{path} is a run of version {version}, this millpond reads version {VERSION}; "
                 "use the millpond that wrote it"
             )
+        plain = with_auto_mode(from_version_1(plain)) if version == 1 else plain
         try:
-            return Run(path, Settings.from_json(plain))
+            return Run(path, Settings.from_json(plain), version, config.get("parts", {}))
         except BadConfig as error:
-            raise RunRefused(f"{file} does not hold settings of this version: {error}") from error
+            raise RunRefused(f"{file} cannot be used: {error}") from error
+
+    def check_parts(self) -> None:
+        """Raise RunRefused unless what would go on is what began: the same classes and versions."""
+        if self.version != VERSION:
+            raise RunRefused(
+                f"{self.path} was begun by millpond 0.1, whose saved states this version does not "
+                "read: finish it with 0.1, or start a new run; eval, report and watch work with it"
+            )
+        for name, now in self.settings.parts().items():
+            then = self.parts.get(name, now)
+            if then != now and not now["class"].startswith("millpond."):
+                raise RunRefused(
+                    f"{self.path} was begun with {name} {then['class']} of version "
+                    f"{then['version'] or 'unknown'}, installed is {now['class']} of version "
+                    f"{now['version'] or 'unknown'}; install that version again, or start a new run"
+                )
 
     @property
     def metrics(self) -> Path:

@@ -35,7 +35,8 @@ class LocalCrew:
                 stack.enter_context(Learner.opened(settings, policies, folder))
                 for policies in settings.groups
             ]
-            actors = [make_actor(settings, index) for index in range(settings.actors)]
+            number = 0 if settings.from_lake else settings.actors
+            actors = [make_actor(settings, index) for index in range(number)]
             for actor in actors:
                 stack.callback(actor.close)
             trace = Trace(folder) if settings.crew.trace else None
@@ -50,8 +51,11 @@ class LocalCrew:
             params = tuple(learner.params for learner in self.learners)
             versions = np.concatenate([learner.updates for learner in self.learners])
             blocks = [actor.cycle(params, versions) for actor in self.actors]
+            after = [worth for a in self.actors if (worth := a.after(params)) is not None]
             for learner in self.learners:
-                learner.cycle(join([rows_of(block, learner.policies) for block in blocks]))
+                mine = [rows_of(block, learner.policies) for block in blocks]
+                worth = np.concatenate(after, 1)[np.asarray(learner.policies)] if after else None
+                learner.cycle(join(mine) if mine else None, worth)
             if self.trace:
                 self.trace.write(
                     self.cycle,

@@ -36,6 +36,7 @@ def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) 
     or SIGHUP it saves its state first and raises KeyboardInterrupt.
     `train(Run.create(Path("runs/mine"), settings), told=print)`.
     """
+    run.check_parts()
     lock = run.lock()
     try:
         with stop_asked() as asked:
@@ -194,9 +195,7 @@ class _Session:
 
     def _log(self, sums: Sums, took: float) -> None:
         steps = self.loop.steps(self.state)
-        line = summary(sums)
-        line["epsilon"] = [float(e) for e in np.asarray(self.loop.epsilon(steps))]
-        line["rate"] = float(np.asarray(self.loop.rate(steps)).mean())
+        line = summary(sums, self.settings.reports) | schedules(self.settings, steps)
         line["updates"] = int(np.asarray(self.state.agent.updates)[0])
         line["target_updates"] = int(np.asarray(self.state.agent.synced)[0])
         self.metrics.write("train", self.steps, self.frames, line)
@@ -272,12 +271,24 @@ class _Session:
             f"update {update} of policy {policy}, between {before:,} and {self.steps:,} steps, had "
             "a loss, gradient or parameter that is no finite number. The agent and the batch of it "
             f"are in {path}; nothing after it was kept. Lower the learning rate "
-            "(--dqn.optimizer.rate, --pqn.optimizer.rate), scale or clip rewards, or look at the "
-            "batch"
+            f"(--{self.settings.section}.optimizer.rate.start), scale or clip rewards, or look at "
+            "the batch"
         )
 
 
-def summary(sums: Sums) -> dict[str, Any]:
+def schedules(settings: Settings, steps: np.ndarray) -> dict[str, Any]:
+    """What the agent's schedules are at these steps: epsilon of each policy, the others' means."""
+    now = settings.now(steps, np.arange(settings.policies))
+    if settings.from_lake and "epsilon" in now:
+        now["epsilon"] = np.zeros(settings.policies)  # nobody acts
+    return {
+        name: value.tolist() if name == "epsilon" else float(value.mean())
+        for name, value in now.items()
+        if name != "beta" or settings.ranked
+    }
+
+
+def summary(sums: Sums, reports: tuple[str, ...]) -> dict[str, Any]:
     """Means of a round, over its episodes and over its updates."""
     episodes, updates = np.asarray(sums.episodes), np.maximum(np.asarray(sums.updates), 1)
     some = np.maximum(episodes, 1)
@@ -294,8 +305,8 @@ def summary(sums: Sums) -> dict[str, Any]:
         "nonzero_rewards": float(np.sum(sums.nonzero) / max(1, np.sum(sums.steps))),
     }
     if np.any(sums.updates):
-        for name in ("loss", "q", "gradient", "change"):
-            line[name] = float(np.mean(np.asarray(getattr(sums, name)) / updates))
+        means = (np.asarray(sums.found) / updates[:, None]).mean(0)
+        line |= {name: float(mean) for name, mean in zip(reports, means, strict=True)}
     return line
 
 
@@ -326,7 +337,7 @@ def debugging(settings: Settings) -> Generator[None]:
         yield
         return
     # RAdam itself computes a NaN in its first steps and discards it; there our guard must do.
-    trap = settings.learning.optimizer.kind != "radam"
+    trap = getattr(getattr(settings.learning, "optimizer", None), "kind", "") != "radam"
     with jax.disable_jit(), jax.debug_nans(trap):
         yield
 

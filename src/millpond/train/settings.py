@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..agents import DQNSettings, Network, PQNSettings
+import numpy as np
+
+from ..agents import Network, Replayed, Rollouts, agent_names, find_agent
 from ..config import from_plain, to_plain
 from ..envs import Env, make_env
 from ..errors import BadConfig
-from ..samplers import Sampler, prioritized, recent, stratified, uniform
+from ..plugins import origin, short_name
+from ..rows import Array
+from ..samplers import Prioritized, make_sampler
 from ..window import Window
 
 
@@ -52,7 +57,7 @@ class CrewSettings:
             )
 
 
-Mode = Literal["fused", "sequential", "lockstep", "processes", "ray"]
+Mode = Literal["auto", "fused", "sequential", "lockstep", "processes", "ray"]
 
 
 @dataclass(frozen=True)
@@ -61,26 +66,27 @@ class Settings:
 
     `members` independent copies (seeds) train side by side in one program. `world` holds the env's
     own settings. Everything that happens `..._every` happens at the first round that reaches it.
-    `Settings("staghunt", Staghunt(), agent="pqn", steps=500_000)`.
+    `Settings("staghunt", Staghunt(), "pqn", PQNSettings(rollout=64), steps=500_000)`.
     """
 
     env: str
     world: Any  # the env itself, which is its settings
-    agent: Literal["dqn", "pqn"] = "dqn"  # PQN has no replay
+    agent: str = "dqn"  # a name that `millpond presets` lists, or package.module:Name
+    learning: Any = None  # the agent's own settings; None: as they are by default
     steps: int = 200_000  # env steps of every policy
     envs: int = 128  # stepped side by side, per member
     members: int = 1  # independent copies, trained side by side
     seed: int = 0  # decides everything that is left to chance
     stack: int = 1  # observations that a state is made of
-    replay: Literal["pond", "host", "lake"] = "pond"  # where DQN keeps its rows
-    mode: Mode = "fused"  # docs/processes.md tells them apart
+    replay: Literal["pond", "host", "lake"] = "pond"  # where rows are kept
+    sampler: str = "uniform"  # uniform, stratified, recent, prioritized, or package.module:Name
+    sampling: Any = None  # the sampler itself, which is its settings; None: as it is by default
+    mode: Mode = "auto"  # auto: fused where env and replay run in JAX, else sequential
     actors: int = 1  # in modes other than fused; each has an equal share of the envs
     replay_shards: int = 0  # parts of the replay, each of some actors; modes ray and sequential
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
     from_lake: str = ""  # learn from this Lake alone; `steps` then counts updates
     network: Network = field(default_factory=Network)
-    dqn: DQNSettings = field(default_factory=DQNSettings)
-    pqn: PQNSettings = field(default_factory=PQNSettings)
     crew: CrewSettings = field(default_factory=CrewSettings)
     log_every: int = 10_000  # steps between two lines in metrics.jsonl
     eval_every: int = 50_000  # steps between two greedy evaluations
@@ -96,7 +102,8 @@ class Settings:
         for name in (*ones, "eval_turns", "checkpoint_every", "resume_every"):
             if getattr(self, name) < 1:
                 raise BadConfig(f"{name} must be at least 1, got {getattr(self, name)}")
-        if any(mark in self.env for mark in "/:") and self.world.name != self.env:
+        family = self.env.startswith(("minatar/", "atari/", "gym:"))
+        if family and self.world.name != self.env:
             raise BadConfig(
                 f"env is {self.env} but world describes {self.world.name}; name that env instead"
             )
@@ -104,26 +111,12 @@ class Settings:
             raise BadConfig(f"seed must lie in [0, 2^31), got {self.seed}")
         if self.steps >= 2**32:
             raise BadConfig(f"steps must be below 2^32, which counts them, got {self.steps}")
-        if self.agent == "pqn":
-            rows = self.pqn.rollout * self.envs
-            if rows % self.pqn.minibatches:
-                raise BadConfig(
-                    f"pqn: a rollout of {self.pqn.rollout} turns x {self.envs} envs = {rows} rows "
-                    f"cannot be cut into {self.pqn.minibatches} equal minibatches; "
-                    "change envs, pqn.rollout or pqn.minibatches"
-                )
-            if self.from_lake:
-                raise BadConfig("from_lake: PQN learns from its own play only; use --agent dqn")
-        elif self.dqn.capacity % self.envs:
-            raise BadConfig(
-                f"dqn: capacity {self.dqn.capacity} is no multiple of {self.envs} envs; "
-                f"use {self.dqn.capacity // self.envs * self.envs or self.envs}"
-            )
+        self._fill_in()
+        self._check_learning()
         self._check_crew()
-        from_disk = self.agent == "dqn" and (self.replay == "lake" or self.from_lake)
-        if from_disk and self.dqn.sampler == "prioritized":
+        if self.ranked and (self.replay == "lake" or self.from_lake):
             raise BadConfig(
-                "dqn.sampler: a Lake keeps no priorities; use uniform, stratified or recent, or "
+                "sampler: a Lake keeps no priorities; use uniform, stratified or recent, or "
                 "--replay pond or host"
             )
         if self.from_lake and self.policies != 1:
@@ -132,9 +125,41 @@ class Settings:
                 "use an env with one agent and members=1"
             )
 
+    def _fill_in(self) -> None:
+        """Settings of the agent and the sampler that were left out."""
+        kind = find_agent(self.agent).Settings
+        if self.learning is None:
+            object.__setattr__(self, "learning", kind())
+        if not isinstance(self.learning, kind):
+            raise BadConfig(
+                f"learning: agent {self.agent} is set by {kind.__name__}, got "
+                f"{type(self.learning).__name__}; give settings of that kind, or none"
+            )
+        if self.sampling is None:
+            object.__setattr__(self, "sampling", make_sampler(self.sampler))
+
+    def _check_learning(self) -> None:
+        """Refuse sizes that do not fit each other."""
+        name, learns = self.section, self.learns
+        if isinstance(learns, Rollouts):
+            rows = learns.turns * self.envs
+            if rows % learns.parts:
+                raise BadConfig(
+                    f"{name}: a rollout of {learns.turns} turns x {self.envs} envs = {rows} rows "
+                    f"cannot be cut into {learns.parts} equal minibatches; "
+                    f"change envs, {name}.rollout or {name}.minibatches"
+                )
+            if self.from_lake:
+                raise BadConfig(f"from_lake: {name} learns from its own play only; use --agent dqn")
+        elif learns.capacity % self.envs:
+            raise BadConfig(
+                f"{name}: capacity {learns.capacity} is no multiple of {self.envs} envs; "
+                f"use {learns.capacity // self.envs * self.envs or self.envs}"
+            )
+
     def _check_crew(self) -> None:
         """Refuse what actors and learners apart from each other cannot do."""
-        if self.replay_shards and self.mode not in ("ray", "sequential"):
+        if self.replay_shards and self.way not in ("ray", "sequential"):
             raise BadConfig(
                 f"replay_shards: mode {self.mode} keeps its replay in one piece, got "
                 f"{self.replay_shards}; use --mode ray, or sequential for the same in one process"
@@ -144,23 +169,21 @@ class Settings:
                 f"address, crew.lockstep: settings of mode ray, got mode {self.mode}; use --mode "
                 "ray, or --mode lockstep for lockstep without Ray"
             )
-        if self.mode == "fused":
-            if self.actors != 1:
-                raise BadConfig(
-                    f"actors: one program acts in mode fused, got {self.actors}; "
-                    "use --mode processes, lockstep, sequential or ray"
-                )
-            return
-        if self.agent != "dqn":
+        if self.mode == "fused" and not self._fusable:
             raise BadConfig(
-                f"mode {self.mode}: PQN acts and learns in turn, so there is nothing to do at the "
-                "same time; use --agent dqn, or --mode fused"
+                f"mode fused: env, replay and agent must run in JAX, got env {self.env}, replay "
+                f"{self.replay}, from_lake {self.from_lake!r}; use --mode sequential, or leave "
+                "the mode at auto"
             )
-        if self.members != 1 or self.from_lake:
+        if self.way == "fused" and self.actors != 1:
             raise BadConfig(
-                f"mode {self.mode}: needs members=1 and no from_lake, got members={self.members}, "
-                f"from_lake={self.from_lake!r}; use --mode fused"
+                f"actors: one program acts in mode fused, got {self.actors}; "
+                "use --mode processes, lockstep, sequential or ray"
             )
+        if self.mode in ("lockstep", "processes", "ray"):
+            self._check_apart()
+        if self.from_lake and self.actors != 1:
+            raise BadConfig(f"from_lake: nobody acts, got {self.actors} actors; leave it at 1")
         if self.actors < 1 or self.envs % self.actors:
             raise BadConfig(
                 f"actors: {self.envs} envs cannot be shared equally among {self.actors} actors"
@@ -170,6 +193,36 @@ class Settings:
                 f"replay_shards: each keeps the rows of one actor or more, so at most "
                 f"{self.actors}, got {self.replay_shards}; use fewer shards or more --actors"
             )
+
+    def _check_apart(self) -> None:
+        """Refuse what does not work where actors and learners are in separate processes."""
+        if isinstance(self.learns, Rollouts):
+            raise BadConfig(
+                f"mode {self.mode}: {self.section} acts and learns in turn, so there is nothing to "
+                "do at the same time; use --agent dqn, or --mode auto"
+            )
+        if self.members != 1 or self.from_lake:
+            raise BadConfig(
+                f"mode {self.mode}: needs members=1 and no from_lake, got members={self.members}, "
+                f"from_lake={self.from_lake!r}; use --mode auto"
+            )
+
+    @property
+    def way(self) -> Mode:
+        """The mode that `auto` stands for; any other stands for itself."""
+        if self.mode != "auto":
+            return self.mode
+        return "fused" if self._fusable else "sequential"
+
+    @property
+    def _fusable(self) -> bool:
+        """Whether env, replay and agent can run as one program inside jit."""
+        return (
+            isinstance(self.world, Env)
+            and not self.from_lake
+            and not self.replay_shards
+            and (isinstance(self.learns, Rollouts) or self.replay == "pond")
+        )
 
     @property
     def policies(self) -> int:
@@ -191,7 +244,7 @@ class Settings:
     @property
     def chunk(self) -> int:
         """Cycles that an actor ships at once, at most. A longer one would overwrite itself."""
-        cycles = self.dqn.capacity // self.envs // self.dqn.update_every
+        cycles = self.replayed.capacity // self.envs // self.replayed.turns
         return 1 if self.crew.lockstep else max(1, min(self.crew.chunk, cycles // 2))
 
     @property
@@ -206,41 +259,60 @@ class Settings:
         return (crew.credits + 1 + crew.prefetch + 2 + 1) * self.chunk
 
     @property
-    def on_device(self) -> bool:
-        """Whether env, replay and agent run as one program inside jit."""
-        return (
-            isinstance(self.world, Env)
-            and self.mode == "fused"
-            and not self.from_lake
-            and (self.agent == "pqn" or self.replay == "pond")
-        )
+    def names(self) -> dict[str, str]:
+        """Fields that have another name for users: the agent's settings go by its own."""
+        return {"learning": self.section}
 
     @property
-    def learning(self) -> DQNSettings | PQNSettings:
-        """The settings of the agent that is used."""
-        return self.dqn if self.agent == "dqn" else self.pqn
+    def section(self) -> str:
+        """How the agent's own settings are called, as in `--dqn.gamma`."""
+        return short_name(self.agent)
+
+    @property
+    def learns(self) -> Replayed | Rollouts:
+        """What the agent learns from, and how often."""
+        return self.learning.learns(self.stack)
+
+    @property
+    def replayed(self) -> Replayed:
+        """The same, of an agent that learns from replay."""
+        learns = self.learns
+        assert isinstance(learns, Replayed)
+        return learns
 
     @property
     def window(self) -> Window:
         """What a sample means in this run, and what is acted on."""
-        if self.agent == "pqn":
-            return Window(self.stack, gamma=self.pqn.gamma)
-        dqn = self.dqn
-        return Window(self.stack, dqn.n_step, dqn.gamma, reward_clip=dqn.reward_clip)
+        return self.learns.window
 
     @property
-    def sampler(self) -> Sampler:
-        """Which rows DQN draws. Beta is a schedule by env steps, so the ring's own one is 1."""
-        name = self.dqn.sampler
-        if name == "prioritized":
-            return prioritized(self.dqn.alpha, beta=1.0)
-        if name == "recent":
-            return recent(self.dqn.half_life)
-        return stratified() if name == "stratified" else uniform()
+    def ranked(self) -> bool:
+        """Whether rows are drawn by priority."""
+        return isinstance(self.learns, Replayed) and isinstance(self.sampling, Prioritized)
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """Names of the numbers that an update finds."""
+        return find_agent(self.agent).reports
+
+    def now(self, steps: Array, policies: Array = 0, xp: Any = np) -> dict[str, Array]:
+        """The agent's schedules after so many env steps of each of these policies."""
+        schedules: Mapping[str, Any] = self.learning.schedules
+        return {
+            name: schedule.at(steps, self.steps, policies, xp=xp)
+            for name, schedule in schedules.items()
+        }
+
+    def parts(self) -> dict[str, dict[str, str]]:
+        """Where env, agent and sampler come from: their classes and packages' versions."""
+        agent = find_agent(self.agent)
+        return dict(env=origin(self.world), agent=origin(agent), sampler=origin(self.sampling))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which `from_json` gives these settings back."""
-        return to_plain(self)
+        plain = to_plain(self)
+        plain[self.section] = plain.pop("learning")
+        return plain
 
     @staticmethod
     def from_json(plain: Any) -> Settings:
@@ -249,16 +321,36 @@ class Settings:
             raise BadConfig(f"settings: expected a table of settings, got {plain!r}")
         if not isinstance(plain.get("env"), str):
             raise BadConfig(f"setting 'env': expected a name, got {plain.get('env')!r}")
-        return from_plain(Settings, plain, Settings(plain["env"], make_env(plain["env"])))
+        return settings_from(plain, plain["env"])
+
+
+def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
+    """Settings from nested tables; that of the agent goes by its name, as `dqn`.
+
+    Tables of agents that are not used are checked and left out: a preset serves several.
+    """
+    plain = {"agent": "dqn", "sampler": "uniform", **plain}
+    name, sampler = plain["agent"], plain["sampler"]
+    agent = find_agent(name) if isinstance(name, str) else None
+    if agent is None or not isinstance(sampler, str):
+        raise BadConfig(f"settings: agent and sampler are names, got {name!r} and {sampler!r}")
+    for other in agent_names():
+        if other in plain and short_name(name) != other:
+            from_plain(find_agent(other).Settings, plain.pop(other), where=f"{other}.")
+    if short_name(name) in plain:
+        plain["learning"] = plain.pop(short_name(name))
+    parts = dict(env=env, world=make_env(env), learning=agent.Settings())
+    parts["sampling"] = make_sampler(sampler)
+    try:
+        return from_plain(Settings, plain, parts=parts)
+    except BadConfig as error:
+        shown = str(error).replace("'learning", f"'{short_name(name)}")
+        raise BadConfig(shown) from error
 
 
 def tiny(settings: Settings) -> Settings:
     """The same run so small that it ends within a minute even without jit: for `--debug`."""
     few = dict(steps=24, envs=4, log_every=8, eval_every=24, eval_episodes=4, eval_turns=4)
-    rule = dataclasses.replace(settings.dqn.optimizer, accumulate=1)
-    dqn = dataclasses.replace(
-        settings.dqn, batch=4, min_fill=8, capacity=64, updates=1, update_every=2, optimizer=rule
-    )
-    pqn = dataclasses.replace(settings.pqn, rollout=2, minibatches=2, epochs=1)
     every = dict(checkpoint_every=24, resume_every=24)
-    return dataclasses.replace(settings, **few, **every, dqn=dqn, pqn=pqn, debug=True)
+    learning = settings.learning.tiny()
+    return dataclasses.replace(settings, **few, **every, learning=learning, debug=True)

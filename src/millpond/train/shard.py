@@ -62,7 +62,7 @@ class Shard:
     ) -> None:
         self.settings, self.index, self.policies = settings, index, policies
         self.actors = actors_of(settings, index)
-        self.turns = settings.dqn.update_every
+        self.turns = settings.learns.turns
         spec = traced_spec(settings.world)
         self.ledger, self._stood = Ledger(), dict[int, Stood]()
         if settings.replay == "lake":

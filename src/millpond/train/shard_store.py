@@ -16,7 +16,6 @@ from ..errors import NotEnoughData
 from ..lake import Lake, Writer
 from ..replay import HostPond
 from ..rows import Batch, Draw, Rows, host_batch
-from ..samplers import Prioritized
 from ..spec import Spec
 from .ledger import ChunkId
 from .settings import Settings
@@ -90,18 +89,17 @@ class PondStore:
     """
 
     def __init__(self, settings: Settings, spec: Spec, actors: range, policies: range) -> None:
-        dqn, self.width = settings.dqn, settings.envs // settings.actors
-        self.policies, self.turns = policies, dqn.update_every
-        ranked = isinstance(settings.sampler, Prioritized)
+        learns, self.width = settings.replayed, settings.envs // settings.actors
+        self.policies, self.turns, ranked = policies, learns.turns, settings.ranked
         self._blank = lambda number: host_batch(spec, settings.window.stack, number, None, ranked)
         self.rings = {
             actor: [
                 HostPond(
                     spec,
-                    dqn.capacity // settings.envs * self.width,
+                    learns.capacity // settings.envs * self.width,
                     self.width,
-                    settings.window,
-                    settings.sampler,
+                    learns.window,
+                    settings.sampling,
                     seed=(settings.seed * 1000 + policy) * 10_000 + actor,
                 )
                 for policy in policies
@@ -220,7 +218,7 @@ class LakeStore:
             if path.exists():
                 lake = Lake.open(path, "a", spec)
             else:
-                capacity = settings.dqn.capacity // settings.shards
+                capacity = settings.replayed.capacity // settings.shards
                 lake = Lake.create(path, spec, capacity, groups=len(actors))
             self.lakes.append(lake)
             for actor in actors:
@@ -289,7 +287,7 @@ class LakeStore:
             return self._blank(0)
         settings, lake = self.settings, self.lakes[policy]
         random = np.random.default_rng(list(key))
-        return lake.sample(random, number, settings.window, settings.sampler)
+        return lake.sample(random, number, settings.window, settings.sampling)
 
     def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
         raise AssertionError("Settings refuses priorities in a Lake")

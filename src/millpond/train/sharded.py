@@ -1,23 +1,22 @@
-"""`ShardStudy`: a learner whose replay stands in shards, here or elsewhere."""
+"""`ShardUpdates`: a learner whose replay stands in shards, here or elsewhere."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from ..agents import DQN
 from ..rows import Batch, Draw, Rows
 from .deal import assemble, deal, importance
+from .host_updates import HostUpdates
 from .ledger import ChunkId
 from .settings import Settings
 from .shard import Shard
 from .shard_store import Chunk
-from .study import HostStudy
 
 _DEAL = 104_729  # keeps the chance of dealing apart from that of drawing
 
@@ -50,11 +49,11 @@ class Shards(Protocol):
         ...
 
 
-class ShardStudy(HostStudy):
-    """`Learner(settings, policies, ShardStudy(settings, agent, shards), agent)`."""
+class ShardUpdates(HostUpdates):
+    """`Learner(settings, policies, ShardUpdates(settings, policies, agent, shards), agent)`."""
 
-    def __init__(self, settings: Settings, agent: DQN, shards: Shards) -> None:
-        super().__init__(settings, [], agent)
+    def __init__(self, settings: Settings, policies: range, agent: Any, shards: Shards) -> None:
+        super().__init__(settings, policies, [], agent)
         self.shards = shards
 
     def store(self, rows: Rows) -> None:
@@ -63,8 +62,8 @@ class ShardStudy(HostStudy):
     def draw(self, turn: int) -> Batch | None:
         return self.shards.draw(turn)
 
-    def rank(self, draw: Draw, errors: np.ndarray) -> None:
-        self.shards.rank(draw, errors)
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+        self.shards.rank(draw, priority)
 
     def cut(self, envs: np.ndarray) -> None:
         width = self.settings.envs // self.settings.actors
@@ -102,7 +101,7 @@ class LocalShards:
 
     def draw(self, turn: int) -> Batch | None:
         if turn not in self._batches:
-            updates = self.settings.dqn.updates
+            updates = self.settings.learns.updates
             masses = np.array([shard.store.masses() for shard in self.shards])
 
             def ask(counts: np.ndarray) -> list[Batch]:
@@ -151,11 +150,11 @@ def draw_together(
     `masses` float64[shards, policies]; `ask(counts)` has every shard draw its share.
     """
     key = (settings.seed, _DEAL, policies.start, turn)
-    counts = deal(masses, settings.dqn.batch, updates, key)
+    counts = deal(masses, settings.replayed.batch, updates, key)
     if counts is None:
         return []
     found = assemble(ask(counts), counts, masses.sum(0))
-    return [importance(one) for one in found] if settings.dqn.sampler == "prioritized" else found
+    return [importance(one) for one in found] if settings.ranked else found
 
 
 def shard_folder(folder: Path, index: int) -> Path:

@@ -12,19 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import Rollout
-from ..agents.agent import Chance, unrolled
+from ..agents import Now, Rollout
+from ..agents.q_agent import unrolled
 from ..envs import Env, EnvState, VectorEnv
 from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Rows, pack_flags
 from ..window import History
 from .player import Move, Player
 
-Fate = tuple[Chance, jax.Array]  # what one turn, or each of many, leaves to chance
+Fate = tuple[Any, jax.Array]  # what one turn, or each of many, leaves to chance
 KeyOf = Callable[[Array], jax.Array]  # the key of a turn
 
 
 class Stage:
-    """`envs, move, rows = stage.turn(params, envs, history, fate, epsilon)`."""
+    """`envs, move, rows = stage.turn(params, envs, history, fate, now)`."""
 
     def __init__(self, env: Env, player: Player) -> None:
         self.player = player
@@ -33,7 +33,7 @@ class Stage:
     def fate(self, first: Array, turns: int, act: KeyOf, step: KeyOf) -> Fate:
         """Chance and the envs' keys of so many turns, drawn at once: few, large kernels.
 
-        For the same reason epsilon is that of the first of them for all.
+        For the same reason schedules are those of the first of them for all.
         """
         numbers = first + jnp.arange(turns, dtype=np.uint32)
         return jax.vmap(lambda turn: self.player.chance(act(turn)))(numbers), jax.vmap(step)(
@@ -41,38 +41,37 @@ class Stage:
         )
 
     def turn(
-        self, params: Any, envs: EnvState, history: History, fate: Fate, epsilon: Array
+        self, params: Any, envs: EnvState, history: History, fate: Fate, now: Now
     ) -> tuple[EnvState, Move, Rows]:
         """One turn of all policies; the history to go on with is the move's."""
         chance, key = fate
         population = self.player.population
-        move = self.player.move(params, history, *self._seen(envs), chance, epsilon)
+        move = self.player.move(params, history, *self._seen(envs), chance, now)
         envs, rows = self.envs.step(envs, population.by_env(move.action), key)
         return envs, move, population.by_policy(rows)
 
     def rollout(
-        self, params: Any, envs: EnvState, history: History, fates: Fate, epsilon: Array
+        self, params: Any, envs: EnvState, history: History, fates: Fate, now: Now
     ) -> tuple[EnvState, History, Rollout]:
-        """All turns of `fates`: what PQN learns from, [time, policies, envs]."""
+        """All turns of `fates`: what agents without replay learn from, [time, policies, envs]."""
 
         def turn(carry: tuple[EnvState, History], fate: Fate) -> tuple[Any, Any]:
-            envs, move, rows = self.turn(params, *carry, fate, epsilon)
+            envs, move, rows = self.turn(params, *carry, fate, now)
             # One byte for what the row is: every column is a kernel per turn.
             byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
-            seen = (move.stacks, rows.action, rows.reward, byte, move.values.max(-1))
+            seen = (move.stacks, rows.action, rows.reward, byte, move.worth)
             return (envs, move.history), seen
 
         (envs, history), seen = jax.lax.scan(turn, (envs, history), fates, unroll=unrolled(2))
         stacks, action, reward, byte, value = seen
-        value = jnp.concatenate([value, self._best_now(params, envs, history)[None]])
+        value = jnp.concatenate([value, self.worth(params, envs, history)[None]])
         ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
         flags = byte & np.uint8(FIRST | BORDER)
         return envs, history, Rollout(stacks, action, reward, *ends, flags, value)
 
-    def _best_now(self, params: Any, envs: EnvState, history: History) -> Array:
-        """The greedy value of what is seen now: float32[policies, envs]."""
-        _, stacks = self.player.look(history, *self._seen(envs))
-        return self.player.values(params, stacks).max(-1)
+    def worth(self, params: Any, envs: EnvState, history: History) -> Array:
+        """What is seen now is worth: float32[policies, envs]."""
+        return self.player.worth(params, history, *self._seen(envs))
 
     def _seen(self, envs: EnvState) -> tuple[Array, Array]:
         """obs and flags of the rows to come, [policies, envs]."""

@@ -28,10 +28,7 @@ class Sums(NamedTuple):
     length: Array  # int32: their lengths
     nonzero: Array  # int32: steps with a reward
     updates: Array  # int32
-    loss: Array  # float32, as the next three: sums over updates
-    q: Array
-    gradient: Array
-    change: Array
+    found: Array  # float32[policies, reports]: sums over updates of what the agent reports
 
 
 def new_tally(policies: int, envs: int) -> Tally:
@@ -43,10 +40,11 @@ def new_tally(policies: int, envs: int) -> Tally:
     )
 
 
-def no_sums(policies: int) -> Sums:
-    """Nothing to add up yet."""
+def no_sums(policies: int, reports: int = 0) -> Sums:
+    """Nothing to add up yet, of an agent that reports that many numbers per update."""
     whole, real = np.zeros(policies, np.int32), np.zeros(policies, np.float32)
-    return Sums(whole, whole, real, whole, whole, whole, real, real, real, real)
+    found = np.zeros((policies, reports), np.float32)
+    return Sums(whole, whole, real, whole, whole, whole, found)
 
 
 def count(tally: Tally, sums: Sums, rows: Rows | Rollout, xp: Any = jnp) -> tuple[Tally, Sums]:
@@ -86,12 +84,13 @@ def steps_of(flags: Array) -> Array:
     return (flags & BORDER) == 0
 
 
-def learned(sums: Sums, found: Learned, updates: int) -> Sums:
-    """Take the means [policies] over so many updates."""
+def learned(sums: Sums, found: Array, updates: int) -> Sums:
+    """Take the means [policies, reports] over so many updates."""
     return sums._replace(
-        updates=sums.updates + np.int32(updates),
-        loss=sums.loss + found.loss * updates,
-        q=sums.q + found.q * updates,
-        gradient=sums.gradient + found.gradient * updates,
-        change=sums.change + found.change * updates,
+        updates=sums.updates + np.int32(updates), found=sums.found + found * np.float32(updates)
     )
+
+
+def numbers_of(found: Learned, reports: tuple[str, ...]) -> Array:
+    """What an update found, in the order of the agent's reports: float32[..., reports]. In jit."""
+    return jnp.stack([found.numbers[name] for name in reports], -1).astype(np.float32)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ..agents import Replayed
 from ..rows import BORDER, CUT, TERMINATED, TRUNCATED, Draw, Rows, breaks, pack_flags
 from .limiter import Limiter
 from .settings import Settings
-from .study import Lesson
+from .updates import Lesson
 
 LAG_EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # lag 0, 1, 2-3, 4-7, ... updates
 _COUNTED = (
@@ -35,7 +36,10 @@ class Witness:
     def __init__(self, settings: Settings, policies: Sequence[int]) -> None:
         self.settings, self.policies = settings, np.asarray(policies, np.int64)
         self.envs, self.actors = settings.envs, settings.actors
-        self.length = settings.dqn.capacity // settings.envs
+        learns = settings.learns
+        self.replayed = isinstance(learns, Replayed) and not settings.from_lake
+        rows = settings.replayed.capacity if self.replayed else learns.turns * settings.envs
+        self.length = rows // settings.envs
         self.limiter = Limiter.of(settings)
         self.turn = self.known = 0  # turns taken; the first whose rows are remembered
         self.steps = np.zeros((len(policies), self.actors), np.int64)
@@ -76,7 +80,8 @@ class Witness:
                 real = (self._byte[at] & BORDER) == 0
                 count["overwritten"] += real.sum(1)
                 count["overwritten_unsampled"] += (real & ~self._drawn[at]).sum(1)
-            self._byte[at], self._reward[at], self._drawn[at] = byte[turn], rows.reward[turn], False
+            self._byte[at], self._reward[at] = byte[turn], rows.reward[turn]
+            self._drawn[at] = not self.replayed  # what is not kept is learned from at once
             self.turn += 1
 
     def _see_lag(self, versions: np.ndarray, updates: np.ndarray) -> None:
@@ -89,14 +94,12 @@ class Witness:
 
     def _see_epsilon(self, rows: Rows, step: np.ndarray) -> None:
         """Compare what was applied with the schedule at the steps counted here, per actor."""
-        settings, before = self.settings, self.steps * self.actors  # at the cycle's first turn
-        wanted = settings.dqn.epsilon.at(
-            before.astype(np.uint32), settings.steps, self.policies[:, None]
-        )
+        before = (self.steps * self.actors).astype(np.uint32)  # at the cycle's first turn
+        wanted = self.settings.now(before, self.policies[:, None]).get("epsilon", 0.0)
         lead = (*step.shape[:2], self.actors, -1)
         self.steps += step.reshape(lead).sum((0, 3))
         applied = rows.extras["epsilon"].reshape(lead)
-        off = np.abs(applied - np.asarray(wanted)[..., None]).max((0, 2, 3))
+        off = np.abs(applied - np.broadcast_to(wanted, before.shape)[..., None]).max((0, 2, 3))
         self._epsilon_off = np.maximum(self._epsilon_off, off)
 
     def cut(self, envs: np.ndarray) -> None:
@@ -110,9 +113,9 @@ class Witness:
         self._count["sampled"] += mask.sum((1, 2))
         self._count["stack_mismatches"] += lesson.strange.sum(1)
         reward = np.abs(np.where(mask, lesson.reward, 0)).max((1, 2), initial=0)
-        scale = np.float32(self.settings.dqn.reward_scale)
+        scale = np.float32(self.settings.learns.reward_scale)
         self._target_top = np.maximum(self._target_top, reward * scale)
-        if self.settings.replay == "lake":
+        if not self.replayed or self.settings.replay == "lake":
             return  # a Lake outlives the run, so its row ids are not our turns
         ids = Draw(lesson.stream, lesson.row, None).ids()
         # A shard may hold rows that were not shown here yet: they are drawn, and not counted.
@@ -142,7 +145,7 @@ class Witness:
             "returns_checked": checked,
             "returns_wrong": wrong,
             "stored": min(self.turn, self.length) * self.envs,
-            "min_fill": self.settings.dqn.min_fill,
+            "min_fill": self.limiter.min_fill,
             "samples_per_insert": self.limiter.samples_per_insert,
         }
 
@@ -152,7 +155,7 @@ class Witness:
         last = Lesson(*(leaf[policy, -1] for leaf in lesson))
         ids = Draw(last.stream, last.row, None).ids()
         oldest = max(self.known, self.turn - self.length)
-        seen = (ids >= oldest) & (ids < self.turn - self.settings.dqn.n_step)
+        seen = (ids >= oldest) & (ids < self.turn - self.settings.window.n_step)
         for i in np.flatnonzero(last.mask & seen)[:_CHECKED]:
             reward, discount = self._return_from(policy, int(ids[i]), int(last.stream[i]))
             checked += 1
@@ -163,15 +166,15 @@ class Witness:
         return checked, wrong
 
     def _return_from(self, policy: int, row: int, stream: int) -> tuple[float, float]:
-        dqn = self.settings.dqn
+        window = self.settings.window
         total, discount = 0.0, 1.0
-        for ahead in range(dqn.n_step):
+        for ahead in range(window.n_step):
             where = (row + ahead) % self.length, policy, stream
             reward, byte = float(self._reward[where]), int(self._byte[where])
-            if dqn.reward_clip:
-                reward = min(max(reward, -dqn.reward_clip), dqn.reward_clip)
+            if window.reward_clip:
+                reward = min(max(reward, -window.reward_clip), window.reward_clip)
             total += discount * reward
-            discount *= dqn.gamma
+            discount *= window.gamma
             if byte & TERMINATED:
                 return total, 0.0
             if byte & TRUNCATED:  # the sum stops, the bootstrap does not

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,14 @@ _WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
 _SPEED = (*_PLACE, "seconds", "steps_per_second")
 
 
+class Config(NamedTuple):
+    """What config.json says: is it a mixture, its settings, what its agent learns from."""
+
+    mixture: bool
+    settings: Line
+    learns: Line  # as Replayed or Rollouts; empty for mixtures
+
+
 class History:
     """`history = History(folder)`, then `history.look()` whenever there may be news.
 
@@ -36,7 +44,7 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self.path, self.lock = path, threading.Lock()
-        self.mixture, self.settings = read_config(path)
+        self.mixture, self.settings, self.learns = read_config(path)
         self.status: Line = {"state": "new", "steps": 0}
         self._metrics, self._speed, self._events = (
             Tail(path / f"{name}.jsonl") for name in ("metrics", "speed", "events")
@@ -134,7 +142,7 @@ def _interval(line: Line) -> dict[str, float]:
     return {"interval": 1.96 * math.sqrt(sum(error**2 for error in errors)) / len(errors)}
 
 
-def read_config(path: Path) -> tuple[bool, Line]:
+def read_config(path: Path) -> Config:
     """Whether a run is a mixture, and its settings; RunRefused if it is neither."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
@@ -146,8 +154,17 @@ def read_config(path: Path) -> tuple[bool, Line]:
     for mark, mixture in _MARKS.items():
         if isinstance(config, dict) and mark in config:
             settings = config.get("settings")
-            return mixture, settings if isinstance(settings, dict) else {}
+            settings = settings if isinstance(settings, dict) else {}
+            return Config(mixture, settings, config.get("learns") or _learned_by_0_1(settings))
     raise RunRefused(f"{path}/config.json was not written by millpond train or mix")
+
+
+def _learned_by_0_1(settings: Line) -> Line:
+    """The same of a run of version 0.1, whose config does not say it apart."""
+    if settings.get("agent") != "dqn":
+        return {"turns": (settings.get("pqn") or {}).get("rollout", 0)}
+    dqn = settings.get("dqn") or {}
+    return {"capacity": dqn.get("capacity", 0), "batch": dqn.get("batch", 0)}
 
 
 def flat(settings: Any, where: str = "") -> dict[str, str]:

@@ -61,12 +61,15 @@ def reuse(history: History) -> Figure | None:
         share = np.divide(drawn, rows, out=np.full(len(rows), np.nan), where=rows > 0)
         data = line_of(history.x(history.health), share, "drawn per row added", BLUE)
     else:
-        dqn = history.settings.get("dqn") or {}
         steps, updates = history.train.of("steps"), history.train.of("updates")
         if not _capacity(history) or len(steps) < 2:
             return None
         new = np.diff(steps, prepend=0)
-        share = np.diff(updates, prepend=0) * float(dqn.get("batch", 0)) / np.where(new, new, 1)
+        share = (
+            np.diff(updates, prepend=0)
+            * float(history.learns.get("batch") or 0)
+            / np.where(new, new, 1)
+        )
         data = line_of(history.x(history.train), share, "drawn per row added", BLUE)
     if not data:
         return None
@@ -113,11 +116,10 @@ def _lag_names() -> list[str]:
 
 
 def _capacity(history: History) -> float:
-    """Rows of a DQN's ring, per policy; 0 where there is none."""
-    settings = history.settings
-    if history.mixture or history.offline or settings.get("agent") != "dqn":
+    """Rows of the ring, per policy; 0 where there is none."""
+    if history.mixture or history.offline:
         return 0.0
-    return float((settings.get("dqn") or {}).get("capacity") or 0)
+    return float(history.learns.get("capacity") or 0)
 
 
 def _frames_per_step(history: History) -> float:

@@ -30,7 +30,7 @@ class Entry:
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.path = name, path
-        self.mixture, self.settings = read_config(path)
+        self.mixture, self.settings, _ = read_config(path)
         self.made = _stamp(path / "config.json")[2]
         self.id = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
         self.card: dict[str, Any] = {}

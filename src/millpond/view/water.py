@@ -58,16 +58,17 @@ def _single(history: History) -> dict[str, Any]:
     if settings.get("mode") in ("processes", "lockstep"):
         number = int(settings.get("actors") or 1)
         actor = _place("Actors", f"{number} process{'es' if number > 1 else ''}")
-    if settings.get("agent") != "dqn":
-        rollout = (settings.get("pqn") or {}).get("rollout", 0)
-        places = [_place("Agent", "PQN acts"), _place("Agent", "PQN learns")]
+    capacity = int(history.learns.get("capacity") or 0)
+    if not capacity:
+        agent = str(settings.get("agent", "")).upper()
+        places = [_place("Agent", f"{agent} acts"), _place("Agent", f"{agent} learns")]
+        turns = history.learns.get("turns", 0)
         return {
             "places": places,
-            "flows": [{"name": f"rollouts of {rollout} turns", "moves": running}],
+            "flows": [{"name": f"rollouts of {turns} turns", "moves": running}],
             "back": {"name": "parameters", "moves": running},
-            "about": "PQN learns from what it has just played; there is no replay.",
+            "about": f"{agent} learns from what it has just played; there is no replay.",
         }
-    capacity = int((settings.get("dqn") or {}).get("capacity") or 0)
     stored = _stored(history, capacity)
     level = stored / capacity if capacity else None
     offline = history.offline

@@ -1,0 +1,1 @@
+"""Parts for millpond: `millpond train corridor --agent softq --sampler newest`."""

@@ -1,0 +1,128 @@
+"""`QAgent`: what every agent with a Q-network shares: epsilon-greedy actions, gradient steps."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ..rows import Array
+from ..spec import Spec
+from .agent import Act, AgentState, Now
+from .networks import Network, init_params
+from .optimizer import Optimizer
+
+
+class Chance(NamedTuple):
+    """What of an action is left to chance."""
+
+    coin: Array  # float32[envs]: below epsilon the action is taken
+    action: Array  # int32[envs]
+
+
+class QAgent:
+    """Values of actions by a Q-network; pure functions, vmap them for several agents."""
+
+    continuous: ClassVar[bool] = False
+    reports: ClassVar[tuple[str, ...]] = ("loss", "q", "gradient", "change")
+
+    def __init__(self, network: Network, optimizer: Optimizer, spec: Spec, stack: int) -> None:
+        self.spec, self.stack, self.network, self._optimizer = spec, stack, network, optimizer
+        self.actions = int(spec.action.high) + 1
+        self._module = network.build(self.actions)
+
+    def init(self, key: jax.Array) -> AgentState:
+        """A fresh agent, without a target network."""
+        field: Any = self.spec.obs
+        params = init_params(self._module, key, (self.stack, *field.shape), field.dtype)
+        zero = jnp.zeros((), np.uint32)
+        state = self._optimizer.init(params)
+        return AgentState(params, None, state, zero, zero, jnp.zeros((), bool))
+
+    def adopt(self, state: AgentState, params: Any, reset: bool) -> AgentState:
+        """The agent with parameters of another, its target too; `reset`: with a new optimizer."""
+        target = None if state.target is None else params
+        optimizer = self._optimizer.init(params) if reset else state.optimizer
+        bad = jnp.zeros_like(state.bad)
+        return state._replace(params=params, target=target, optimizer=optimizer, bad=bad)
+
+    def activity(self, params: Any, obs: Array) -> list[Array]:
+        """How active every hidden unit is, layer by layer: [units] each, means over obs."""
+        _, seen = self._module.apply(
+            {"params": params}, obs, capture_intermediates=True, mutable=["intermediates"]
+        )
+        wanted = "LayerNorm" if self.network.norm else "Dense"
+        layers: Any = seen["intermediates"]
+        active = [layers[name]["__call__"][0] for name in sorted(layers) if name.startswith(wanted)]
+        return [jax.nn.relu(one).mean(tuple(range(one.ndim - 1))) for one in active]
+
+    def values(self, params: Any, obs: Array) -> Array:
+        """obs[batch, stack, ...] -> float32[batch, actions]"""
+        return self._module.apply({"params": params}, obs)
+
+    def chance(self, key: jax.Array, envs: int) -> Chance:
+        """A coin and an action for each env."""
+        coin, choice = jax.random.split(key)
+        anything = jax.random.randint(choice, (envs,), 0, self.actions, np.int32)
+        return Chance(jax.random.uniform(coin, (envs,)), anything)
+
+    def act(self, params: Any, obs: Array, chance: Chance, now: Now) -> Act:
+        """Epsilon-greedy."""
+        values = self.values(params, obs)
+        greedy = values.argmax(-1).astype(np.int32)
+        return Act(jnp.where(chance.coin < now["epsilon"], chance.action, greedy), values.max(-1))
+
+    def best(self, params: Any, obs: Array) -> Array:
+        """The greedy actions: int32[batch]."""
+        return self.values(params, obs).argmax(-1).astype(np.int32)
+
+    def worth(self, params: Any, obs: Array) -> Array:
+        """The greedy values: float32[batch]."""
+        return self.values(params, obs).max(-1)
+
+
+def unrolled(turns: int) -> int:
+    """`unroll` of a scan: on a GPU, where each turn of a loop costs, that many are written as one.
+
+    A CPU gains nothing and would only compile for longer.
+    """
+    return 1 if jax.default_backend() == "cpu" else turns
+
+
+class Applied(NamedTuple):
+    """A gradient made into a change of parameters, if it is finite."""
+
+    params: Any
+    optimizer: Any
+    updates: Array
+    good: Array  # bool: false means that nothing changed
+    gradient: Array  # its norm
+
+
+def apply_gradient(
+    rule: Optimizer, state: AgentState, loss: Array, gradient: Any, rate: Array
+) -> Applied:
+    """Take one step along a gradient, unless it or what came before was not finite.
+
+    The norm of a tree is finite only if every number in it is. It is judged before anything is
+    changed, so that choosing between old and new costs no pass of its own over the parameters.
+    """
+    change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)
+    steepness = optax.tree.norm(gradient)
+    good = jnp.isfinite(loss + steepness) & ~state.bad
+
+    def keep(new: Array, old: Array) -> Array:
+        return jnp.where(good, new, old)
+
+    params = jax.tree.map(lambda p, c: keep(p + c, p), state.params, change)
+    optimizer = jax.tree.map(keep, optimizer, state.optimizer)
+    return Applied(params, optimizer, state.updates + good, good, steepness)
+
+
+def relative_change(before: Any, after: Any) -> Array:
+    """How far parameters moved, as a share of their size."""
+    moved = jax.tree.map(jnp.subtract, after, before)
+    return optax.tree.norm(moved) / (optax.tree.norm(before) + 1e-12)

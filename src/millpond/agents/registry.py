@@ -1,0 +1,41 @@
+"""Agents by name: `find_agent("dqn")`, `find_agent("package.module:Mine")`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..errors import BadConfig
+from ..plugins import find_part, part_names
+from .dqn import DQN
+from .pqn import PQN
+
+_OURS: dict[str, type] = {"dqn": DQN, "pqn": PQN}
+_NEEDED = ("Settings", "continuous", "reports", "init", "chance", "act", "best", "worth", "adopt")
+
+
+def find_agent(name: str) -> Any:
+    """The class of that name; one that is no agent raises BadConfig.
+
+    `find_agent("dqn").Settings(batch=32)`.
+    """
+    found = find_part("agent", name, _OURS)
+    missing = [part for part in _NEEDED if not hasattr(found, part)]
+    if not isinstance(found, type) or missing:
+        lacks = f"it lacks {', '.join(missing)}" if isinstance(found, type) else f"got {found!r}"
+        raise BadConfig(
+            f"agent '{name}': expected a class with {', '.join(_NEEDED)}; {lacks}. "
+            "docs/how-to/your-own-agent.md builds one"
+        )
+    kind: Any = found
+    if not dataclasses.is_dataclass(kind.Settings) or not hasattr(kind.Settings, "learns"):
+        raise BadConfig(
+            f"agent '{name}': its Settings must be a frozen dataclass with learns, schedules and "
+            f"tiny, got {kind.Settings!r}"
+        )
+    return kind
+
+
+def agent_names() -> list[str]:
+    """Every agent that is known by name."""
+    return part_names("agent", _OURS)

@@ -1,0 +1,102 @@
+"""Parts by name: one of ours, one that a package registered, or any class as `package.module:Name`.
+
+Agents, envs and samplers are all found this way, so a user's own part takes one file outside this
+package. Packages register names by entry points (`millpond.agents`, `millpond.envs`,
+`millpond.samplers`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from typing import Any
+
+from .config import nearest
+from .errors import BadConfig
+
+
+def find_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
+    """The agent, env or sampler of that name; `kind` is the singular word for it.
+
+    `find_part("agent", "my_package.agents:Mine", {"dqn": DQN})`.
+    """
+    if name in ours:
+        return ours[name]
+    if found := _registered(kind).get(name):
+        return _loaded(kind, name, found)
+    module, colon, attribute = name.partition(":")
+    if not colon or not attribute:
+        raise BadConfig(
+            f"there is no {kind} '{name}'; {nearest(name, part_names(kind, ours))}, or write "
+            "package.module:Name for one of your own"
+        )
+    return _imported(kind, name, module, attribute)
+
+
+def part_names(kind: str, ours: Iterable[str]) -> list[str]:
+    """Every name that is known: ours, then those that packages registered."""
+    return [*ours, *(name for name in sorted(_registered(kind)) if name not in set(ours))]
+
+
+def origin(part: Any) -> dict[str, str]:
+    """Where a part comes from, to be kept with a run: its class, and its package's version."""
+    kind: Any = part if isinstance(part, type) else type(part)
+    where = {"class": f"{kind.__module__}:{kind.__qualname__}"}
+    try:
+        where["version"] = version(_distribution(kind.__module__.partition(".")[0]))
+    except PackageNotFoundError:
+        where["version"] = ""
+    return where
+
+
+def short_name(name: str) -> str:
+    """How the settings of a part are called: `--mine.gamma` for `package.module:Mine`."""
+    return name.rpartition(":")[2].lower()
+
+
+@functools.cache
+def _registered(kind: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"millpond.{kind}s")}
+
+
+def _loaded(kind: str, name: str, point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise BadConfig(
+            f"{kind} '{name}' is registered as {point.value} by the package "
+            f"{point.dist.name if point.dist else 'that is not known'}, which cannot be imported: "
+            f"{error}; install that package again"
+        ) from error
+
+
+def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
+    here = os.getcwd()
+    if here not in sys.path:  # a console script does not look into the current folder
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        why = "" if module.startswith(missing) else f", because it imports {missing}"
+        raise BadConfig(
+            f"{kind} '{name}': the module {module} cannot be imported{why}; install its package, "
+            "set PYTHONPATH, or run from the folder that holds it"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            known = [n for n in dir(found) if not n.startswith("_")]
+            raise BadConfig(f"{kind} '{name}': {module} has no {attribute}; {nearest(part, known)}")
+        found = getattr(found, part)
+    return found
+
+
+def _distribution(module: str) -> str:
+    """The installed package that a top-level module belongs to, or the module's own name."""
+    from importlib.metadata import packages_distributions
+
+    return (packages_distributions().get(module) or [module])[0]

@@ -1,0 +1,42 @@
+"""`DeviceUpdate`: sample -> update -> rank, for replay in device memory; pure, written once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+
+from ..agents import AgentState, Learned, Now
+from ..replay import Pond, PondState
+from ..rows import Array, Batch
+from .updates import LEAST
+
+
+class Updated(NamedTuple):
+    """One update: the new states, what it found, and the batch that it learned from."""
+
+    agent: AgentState
+    pond: PondState
+    learned: Learned
+    batch: Batch
+
+
+class DeviceUpdate:
+    """`done = update.one(agent, pond, key, now)` of one policy, `update.all(...)` of many."""
+
+    def __init__(self, agent: Any, pond: Pond, batch: int, ranked: bool) -> None:
+        self._agent, self._pond, self._batch, self._ranked = agent, pond, batch, ranked
+
+    def one(self, agent: AgentState, pond: PondState, key: jax.Array, now: Now) -> Updated:
+        """Of one policy."""
+        pond, batch = self._pond.sample(pond, key, self._batch)
+        agent, learned = self._agent.update(agent, batch, now)
+        if self._ranked:
+            pond = self._pond.update_priorities(pond, batch.draw, learned.priority + LEAST)
+        return Updated(agent, pond, learned, batch)
+
+    def all(self, agent: AgentState, pond: PondState, keys: Array, now: Now) -> Updated:
+        """Of every policy: states, keys and `now` are [policies]."""
+        axes: Any = self._pond.axes
+        out: Any = Updated(*(0, axes, 0, 0))  # pyright: ignore[reportArgumentType]
+        return jax.vmap(self.one, (0, axes, 0, 0), out)(agent, pond, keys, now)

@@ -1,0 +1,178 @@
+"""`HostReplay`: a policy's rows on the host: a HostPond, a Lake, or a Lake of others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..envs import spec_of
+from ..errors import NotEnoughData
+from ..lake import Lake
+from ..replay import HostPond
+from ..rows import Batch, Draw, Rows
+from ..spec import Spec
+from .settings import Settings
+
+
+class HostReplay(Protocol):
+    """Rows [time, env] of one policy in, batches out."""
+
+    def add(self, rows: Rows) -> None:
+        """Some turns."""
+        ...
+
+    def sample(self, turn: int) -> Batch:
+        """The batch of update `turn`."""
+        ...
+
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+        """New priorities, where the sampler has them."""
+        ...
+
+    def cut(self, envs: np.ndarray) -> None:
+        """Continuity is lost after the newest rows of envs bool[env]."""
+        ...
+
+    def export(self) -> dict[str, np.ndarray]:
+        """The whole state."""
+        ...
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from an exported state."""
+        ...
+
+
+def open_replay(
+    settings: Settings, spec: Spec, folder: Path, policy: int
+) -> contextlib.AbstractContextManager[HostReplay]:
+    """The replay of one policy that the settings ask for; to be used in a `with`."""
+    if settings.from_lake:
+        return contextlib.nullcontext(LakeSource(settings))
+    if settings.replay == "lake":
+        return LakeReplay.opened(settings, spec, folder / f"policy-{policy}")
+    return contextlib.nullcontext(HostPondReplay(settings, spec, policy))
+
+
+class HostPondReplay:
+    """A HostPond."""
+
+    def __init__(self, settings: Settings, spec: Spec, policy: int) -> None:
+        learns, self.policy = settings.replayed, policy
+        self.batch = learns.batch
+        sizes = (learns.capacity, settings.envs, learns.window, settings.sampling)
+        self.pond = HostPond(spec, *sizes, seed=settings.seed * 1000 + policy)
+
+    def add(self, rows: Rows) -> None:
+        self.pond.add(rows)
+
+    def sample(self, turn: int) -> Batch:
+        return self.pond.sample(self.batch)
+
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+        self.pond.update_priorities(draw, priority)
+
+    def cut(self, envs: np.ndarray) -> None:
+        for env in _which(envs):
+            self.pond.cut(env)
+
+    def export(self) -> dict[str, np.ndarray]:
+        return self.pond.export()
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.pond.restore(arrays)
+
+
+class LakeReplay:
+    """A Lake on disk. What was committed stays there when the run is killed.
+
+    A Lake is not wound back: a resumed run goes on behind what it finds, after a cut.
+    """
+
+    def __init__(self, settings: Settings, lake: Lake, writer: Any) -> None:
+        self.settings, self.lake, self.writer = settings, lake, writer
+        self._random = np.random.default_rng(settings.seed)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def opened(settings: Settings, spec: Spec, path: Path) -> Generator[LakeReplay]:
+        """Open or create the Lake, and close it at the end."""
+        if path.exists():
+            lake = Lake.open(path, "a", spec)
+        else:
+            lake = Lake.create(path, spec, settings.replayed.capacity)
+        with lake.writer("train", settings.envs) as writer:
+            yield LakeReplay(settings, lake, writer)
+
+    def add(self, rows: Rows) -> None:
+        self.writer.append(rows)
+        self.writer.commit()
+
+    def sample(self, turn: int) -> Batch:
+        self.lake.refresh()
+        learns = self.settings.replayed
+        sampler = self.settings.sampling
+        return self.lake.sample(self._random, learns.batch, learns.window, sampler=sampler)
+
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+        raise AssertionError("Settings refuses priorities in a Lake")
+
+    def cut(self, envs: np.ndarray) -> None:
+        for env in _which(envs):
+            self.writer.cut(env)
+
+    def export(self) -> dict[str, np.ndarray]:
+        self.writer.commit(sync=True)
+        return {}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        pass  # the writer went on behind what it found, after a cut
+
+
+class LakeSource:
+    """A Lake of others, to learn from alone: nothing is added to it.
+
+    Every draw has its own generator, from the seed and its number.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.lake = settings, open_source(settings)
+
+    def add(self, rows: Rows) -> None:
+        raise AssertionError("a run from a Lake plays nothing")
+
+    def sample(self, turn: int) -> Batch:
+        settings, learns = self.settings, self.settings.replayed
+        rng = np.random.default_rng((settings.seed, turn))
+        return self.lake.sample(rng, learns.batch, learns.window, sampler=settings.sampling)
+
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+        raise AssertionError("Settings refuses priorities in a Lake")
+
+    def cut(self, envs: np.ndarray) -> None:
+        pass  # nobody plays
+
+    def export(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        pass  # a draw depends on its number alone
+
+
+def open_source(settings: Settings) -> Lake:
+    """The Lake to learn from; one that is not there, of another spec or empty is refused."""
+    lake = Lake.open(settings.from_lake, "r", spec_of(settings.world))
+    settings.window.fits(lake.spec, 2**31)
+    if not len(lake):
+        raise NotEnoughData(
+            f"from_lake: {settings.from_lake} holds no rows; write some to it first"
+        )
+    return lake
+
+
+def _which(envs: np.ndarray) -> Iterable[int | None]:
+    """Envs to cut one by one; None means every env at once."""
+    return [None] if envs.all() else np.flatnonzero(envs).tolist()

@@ -1,0 +1,139 @@
+"""`PondUpdates`: a learner's replay in device memory, and its updates as one program per cycle."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import AgentState
+from ..replay import Pond
+from ..rows import Array, Batch, Draw, Rows
+from .device_update import DeviceUpdate
+from .keys import Role, key_of
+from .making import make_agent
+from .provenance import traced_spec
+from .settings import Settings
+from .updates import Lesson, lesson_of
+
+
+class PondUpdates:
+    """A Pond for each policy, written together, and the cycle of all as one program."""
+
+    def __init__(self, settings: Settings, policies: Sequence[int]) -> None:
+        self._program = _program(settings, len(policies))
+        self._policies = np.asarray(policies, np.uint32)
+        self.state = self._program.init()
+        draw = key_of(settings.seed, Role.DRAW)
+        fold = jax.vmap(lambda policy: jax.random.fold_in(draw, policy))
+        self._keys = fold(self._policies)
+
+    def learn(
+        self,
+        agent: AgentState,
+        rows: Rows | None,
+        cycle: int,
+        updates: int,
+        steps: np.ndarray,
+        after: np.ndarray | None,
+    ) -> tuple[AgentState, Lesson | None, Any]:
+        program = self._program
+        if not updates:
+            self.state = program.add(self.state, rows)
+            return agent, None, None
+        agent, self.state, lesson = program.learn(
+            agent, self.state, rows, self._keys, np.uint32(cycle), steps, self._policies
+        )
+        lesson = Lesson(*map(np.asarray, lesson))
+        return agent, lesson, self._evidence(lesson)
+
+    def _evidence(self, lesson: Lesson) -> Batch | None:
+        """The batch of the first update that was not finite: its rows are still where they were."""
+        bad = ~np.isfinite(lesson.found).all(-1)
+        if not bad.any():
+            return None
+        policy = int(bad.any(1).argmax())
+        first = policy, int(bad[policy].argmax())
+        pond = self._program.pond
+        row = Draw(lesson.stream, lesson.row, None).ids()[first] % pond.length
+        batch = pond.take(self.of(policy), lesson.stream[first], row.astype(np.int32))
+        return jax.device_get(batch)
+
+    def of(self, policy: int) -> Any:
+        """The Pond's state of one policy, counted from our first."""
+
+        def pick(axis: int | None, leaf: Array) -> Array:
+            return leaf if axis is None else leaf[policy]
+
+        return jax.tree.map(pick, self._program.pond.axes, self.state, is_leaf=_is_none)
+
+    def cut(self, envs: np.ndarray) -> None:
+        self.state = self._program.cut(self.state, envs)
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        pond = self._program.pond
+        return [pond.export(self.of(policy)) for policy in range(len(self._keys))]
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        pond = self._program.pond
+
+        def together(axis: int | None, *leaves: Array) -> Array:
+            return leaves[0] if axis is None else jnp.stack(leaves)
+
+        states = [pond.restore(one) for one in arrays]
+        self.state = jax.tree.map(together, pond.axes, *states, is_leaf=_is_none)
+
+
+class _PondProgram:
+    """What learners of as many policies share in a process, so that it is compiled once."""
+
+    def __init__(self, settings: Settings, policies: int) -> None:
+        self.settings, learns = settings, settings.replayed
+        self.agent = make_agent(settings)
+        spec = traced_spec(settings.world)
+        sizes = (learns.capacity, settings.envs, learns.window, settings.sampling)
+        self.pond = Pond(spec, *sizes)
+        self.update = DeviceUpdate(self.agent, self.pond, learns.batch, settings.ranked)
+        axes = self.pond.axes
+        self.init = jax.jit(lambda: self.pond.init_many(policies))
+        self.add = jax.jit(jax.vmap(self.pond.add, (axes, 1), axes), donate_argnums=0)
+        self.cut = jax.jit(jax.vmap(self.pond.cut, (axes, None), axes), donate_argnums=0)
+        cycle = jax.vmap(self._cycle, (0, axes, 1, 0, None, 0, 0), (0, axes, 0))
+        self.learn = jax.jit(cycle, donate_argnums=(0, 1))
+
+    def _cycle(
+        self,
+        agent: AgentState,
+        pond: Any,
+        rows: Rows,
+        key: jax.Array,
+        cycle: Array,
+        steps: Array,
+        policy: Array,
+    ) -> tuple[AgentState, Any, Lesson]:
+        """Of one policy: rows [time, env]."""
+        pond = self.pond.add(pond, rows)
+        updates, now = self.settings.learns.updates, self.settings.now(steps, policy, jnp)
+        keys = jax.random.split(jax.random.fold_in(key, cycle), updates)
+
+        def update(carry: Any, key: jax.Array) -> tuple[Any, Lesson]:
+            agent, pond = carry
+            done = self.update.one(agent, pond, key, now)
+            lesson = lesson_of(done.learned, done.batch, self.agent.reports)
+            return (done.agent, done.pond), lesson
+
+        # A few updates are written out: a loop costs XLA's CPU backend more than they do.
+        unroll = updates if updates <= 4 else 1
+        (agent, pond), lesson = jax.lax.scan(update, (agent, pond), keys, unroll=unroll)
+        return agent, pond, lesson
+
+
+_program = functools.lru_cache(maxsize=4)(_PondProgram)
+
+
+def _is_none(axis: Any) -> bool:
+    return axis is None

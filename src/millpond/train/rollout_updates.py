@@ -1,0 +1,103 @@
+"""`RolloutUpdates`: a learner without replay: it learns from each cycle's rows, and keeps none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import AgentState, Rollout
+from ..rows import Array, Rows
+from ..window import History, Stacker
+from .keys import Role, key_of
+from .provenance import stack_hash, traced_spec
+from .settings import Settings
+from .tally import numbers_of
+from .updates import Lesson
+
+
+class RolloutUpdates:
+    """Stacks are put together here as they were by the actors, and compared with them by hash."""
+
+    def __init__(self, settings: Settings, policies: range, agent: Any) -> None:
+        self.settings, self._agent = settings, agent
+        self._policies = np.asarray(policies, np.uint32)
+        self._stacker = Stacker(traced_spec(settings.world), settings.window)
+        self._history: History = self._stacker.init(len(policies) * settings.envs)
+        self._learn = jax.jit(self._improve, donate_argnums=0)
+
+    def learn(
+        self,
+        agent: AgentState,
+        rows: Rows | None,
+        cycle: int,
+        updates: int,
+        steps: np.ndarray,
+        after: np.ndarray | None,
+    ) -> tuple[AgentState, Lesson | None, Any]:
+        assert rows is not None
+        turn = np.uint32(cycle * self.settings.learns.turns)
+        agent, self._history, found, strange, evidence = self._learn(
+            agent, self._history, rows, after, steps, turn
+        )
+        lesson = self._lesson(np.asarray(found), np.asarray(strange))
+        bad = np.flatnonzero(np.asarray(agent.bad))
+        if not bad.size:
+            return agent, lesson, None
+        return agent, lesson, jax.device_get(jax.tree.map(lambda leaf: leaf[bad[0]], evidence))
+
+    def _improve(
+        self,
+        agent: AgentState,
+        history: History,
+        rows: Rows,
+        after: Array,
+        steps: Array,
+        turn: Array,
+    ) -> tuple[AgentState, History, Array, Array, Any]:
+        settings, lead = self.settings, rows.reward.shape[1:]
+
+        def push(history: History, row: tuple[Array, Array]) -> tuple[History, Array]:
+            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), row)
+            return self._stacker.push(history, *flat)
+
+        history, stacks = jax.lax.scan(push, history, (rows.obs, rows.flags))
+        obs = jax.tree.map(lambda leaf: leaf.reshape(-1, *lead, *leaf.shape[2:]), stacks)
+        strange = (stack_hash(obs, 3) != rows.extras["stack_hash"]).sum((0, 2), dtype=np.int32)
+        value = jnp.concatenate([rows.extras["worth"], after[None]])
+        facts = (rows.action, rows.reward, rows.terminated, rows.truncated, rows.flags)
+        keys = jax.random.split(key_of(settings.seed, Role.LEARN, turn), settings.policies)
+        now = settings.now(steps, self._policies, jnp)
+        learn = jax.vmap(self._agent.learn, in_axes=(0, 1, 0, 0))
+        agent, found, evidence = learn(
+            agent, Rollout(obs, *facts, value), now, keys[self._policies]
+        )
+        return agent, history, numbers_of(found, self._agent.reports), strange, evidence
+
+    def _lesson(self, found: np.ndarray, strange: np.ndarray) -> Lesson:
+        """Nothing is drawn: batches of no rows. The mean of the updates stands for each."""
+        policies, updates = len(found), self.settings.learns.updates
+        none = np.zeros((policies, updates, 0), np.float32)
+        ids = np.zeros((policies, updates, 0), np.int64)
+        each = np.broadcast_to(found[:, None], (policies, updates, found.shape[-1]))
+        odd = np.zeros((policies, updates), np.int32)
+        odd[:, 0] = strange
+        return Lesson(each, ids.astype(np.int32), ids, none, none, none.astype(bool), odd)
+
+    def cut(self, envs: np.ndarray) -> None:
+        """Episodes begin with a FIRST row, behind which nothing is looked at."""
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """The frames that the next stacks begin with."""
+        policies = len(self._policies)
+        leaves = jax.tree.leaves(jax.device_get(self._history))
+        each = [leaf.reshape(policies, -1, *leaf.shape[1:]) for leaf in leaves]
+        return [{f"{i}": leaf[policy] for i, leaf in enumerate(each)} for policy in range(policies)]
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        tree = jax.tree.structure(self._history)
+        leaves = [np.concatenate([one[f"{i}"] for one in arrays]) for i in range(tree.num_leaves)]
+        self._history = jax.tree.unflatten(tree, leaves)

@@ -1,0 +1,77 @@
+"""`Updates`: rows in, better agents out: what a learner does with the rows of a cycle.
+
+`PondUpdates` is one jitted program per cycle, for replay in device memory; `HostUpdates` draws from
+any store on the host; `RolloutUpdates` learns from the rows themselves. All say what they drew, so
+that it can be checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import AgentState, Learned
+from ..rows import Array, Batch, Rows
+from .provenance import stack_hash
+from .tally import numbers_of
+
+LEAST = np.float32(1e-6)  # is added to every priority, so that no row is lost for ever
+
+
+class Lesson(NamedTuple):
+    """What one cycle's updates found and drew; every field [policies, updates, ...]."""
+
+    found: Array  # float32[policies, updates, reports]
+    stream: Array  # int32[policies, updates, batch]
+    row: Array  # ids, as in Draw
+    reward: Array
+    discount: Array
+    mask: Array
+    strange: Array  # int32[policies, updates]: stacks that are not those acted on
+
+
+class Updates(Protocol):
+    """The updates of some policies: `agent, lesson, bad = updates.learn(agent, rows, ...)`."""
+
+    def learn(
+        self,
+        agent: AgentState,
+        rows: Rows | None,
+        cycle: int,
+        updates: int,
+        steps: np.ndarray,
+        after: np.ndarray | None,
+    ) -> tuple[AgentState, Lesson | None, Any]:
+        """Take rows [time, policies, env] and then that many updates of agent [policies].
+
+        `steps` uint32[policies] decide the schedules; `after` [policies, env] is what the states
+        after the rows are worth. Also the batch of the first bad update, or None.
+        """
+        ...
+
+    def cut(self, envs: np.ndarray) -> None:
+        """Continuity is lost after the newest rows of envs bool[env]."""
+        ...
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """The whole replay of each policy."""
+        ...
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from exported replays."""
+        ...
+
+
+def lesson_of(found: Learned, batch: Batch, reports: tuple[str, ...]) -> Lesson:
+    """What is worth knowing of one update and its batch. Inside jit."""
+    acted = batch.extras.get("stack_hash")  # a Lake from elsewhere does not know it
+    strange = jnp.zeros((), np.int32)
+    if acted is not None:
+        wrong = (stack_hash(batch.obs, 1) != acted) & batch.mask
+        strange = wrong.sum(dtype=np.int32)
+    draw = batch.draw
+    drawn = (draw.stream, draw.row, batch.reward, batch.discount, batch.mask)
+    return Lesson(numbers_of(found, reports), *drawn, strange)
