@@ -8,27 +8,13 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from process_runs import ALONE, CREW, hooks, nothing_left_behind, with_hook
+from process_runs import ALONE, CREW, hooks, kill_actor, nothing_left_behind, with_hook
 from tiny_runs import WORLD
 
 from millpond.process import free, lockstep
 from millpond.process.board import WAITING
-from millpond.train.crew import CrewLoop
 
 __all__ = ["hooks", "nothing_left_behind"]
-
-
-def kill_actor(loop: CrewLoop, index: int = 0) -> None:
-    """SIGKILL, and wait until the next incarnation is there."""
-    supervisor = loop.crew.supervisor
-    child = supervisor.children["actor", index]
-    os.kill(child.process.pid, signal.SIGKILL)
-
-    def back() -> bool:
-        new = supervisor.children["actor", index]
-        return new is not child and new.ready
-
-    supervisor.wait(back)
 
 
 @pytest.mark.parametrize(

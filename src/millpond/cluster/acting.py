@@ -41,7 +41,7 @@ class ActorPart:
         self.settings, self.index, self.incarnation = settings, index, incarnation
         self.cycle, self.number = cycle, 0
         self.weights = weights
-        self.actor = make_actor(settings, index, incarnation, steps)
+        self.actor = make_actor(settings, index, incarnation, cycle, steps)
         self.outbox = Outbox(sink, crew.credits, crew.start_s)
         self.params: list[Any] = [None] * len(settings.groups)
         self.versions = np.full(len(settings.groups), -1, np.int64)

@@ -39,7 +39,7 @@ class ActorWorker(Part):
         self.versions = np.full(len(self.groups), -1, np.int64)
         self._sizes = [len(group) for group in self.groups]
         steps = np.full(settings.policies, int(values["steps"]), np.uint32)
-        self.actor = make_actor(settings, self.index, self.incarnation, steps)
+        self.actor = make_actor(settings, self.index, self.incarnation, self.cycle, steps)
         self.begun = [int(cycle) for cycle in values["begun"]]
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
         self.first = True

@@ -41,9 +41,10 @@ class HostLoop:
     with HostLoop.opened(settings, folder) as loop: state, sums = loop.round(loop.init(), 10)
     """
 
-    def __init__(self, settings: Settings, envs: HostVector, replay: HostReplay | None) -> None:
-        self.settings, self.envs, self.replay = settings, envs, replay
+    def __init__(self, settings: Settings, replay: HostReplay | None) -> None:
+        self.settings, self.replay = settings, replay
         world: Any = settings.world
+        self.envs = self._begin_envs(0)
         self.population = Population(settings.members, world.num_agents, settings.envs)
         self.agent = make_agent(settings)
         stacker = Stacker(spec_of(world), settings.window)
@@ -59,18 +60,24 @@ class HostLoop:
     @contextlib.contextmanager
     def opened(settings: Settings, folder: Path) -> Generator[HostLoop]:
         """Open envs and replay, and close them at the end."""
-        world, number = settings.world, settings.members * settings.envs
-        if isinstance(world, Env):
-            envs: HostVector = HostedVector(world, number, settings.seed)
-        else:
-            assert isinstance(world, HostEnv)
-            envs = world.vector(number, settings.seed)
-        with contextlib.closing(envs):
-            if settings.agent == "pqn":
-                yield HostLoop(settings, envs, None)
-                return
-            with make_replay(settings, spec_of(world), folder / "lake") as replay:
-                yield HostLoop(settings, envs, replay)
+        with contextlib.ExitStack() as stack:
+            replay = None
+            if settings.agent != "pqn":
+                spec = spec_of(settings.world)
+                replay = stack.enter_context(make_replay(settings, spec, folder / "lake"))
+            yield stack.enter_context(contextlib.closing(HostLoop(settings, replay)))
+
+    def _begin_envs(self, turn: int) -> HostVector:
+        """Envs that begin at a turn of the run, not as those that began at another."""
+        settings, number = self.settings, self.settings.members * self.settings.envs
+        if isinstance(settings.world, Env):
+            return HostedVector(settings.world, number, settings.seed)
+        assert isinstance(settings.world, HostEnv)
+        return settings.world.vector(number, settings.seed + (turn << 32))
+
+    def close(self) -> None:
+        """Close the envs."""
+        self.envs.close()
 
     @property
     def turns_per_cycle(self) -> int:
@@ -119,6 +126,8 @@ class HostLoop:
         if tree["envs"]:
             self.envs.restore(tree["envs"])
         else:
+            self.envs.close()
+            self.envs = self._begin_envs(int(state.turn))
             if self.replay:
                 self.replay.cut()
             tally = state.tally._replace(
