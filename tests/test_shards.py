@@ -474,16 +474,21 @@ def test_age_is_judged_by_what_is_published():
 
 
 class Silent:
-    """A `Team` that never answers, and notes whom it kills."""
+    """A `Team` of which only the weights answer; it notes whom it kills."""
 
     def __init__(self) -> None:
         self.killed: list[Any] = []
+        self.shards: list[Any] = []
+        self.weights = "weights"
 
     def call(self, member: Any, method: str, *args: Any) -> Any:
-        return object()
+        return member, method
 
     def wait(self, calls: Any, number: int, timeout: float) -> list[Any]:
-        return []
+        return [call for call in calls if call[0] == self.weights]
+
+    def result(self, call: Any, timeout: float = 0.0) -> Any:
+        return {}
 
     def kill(self, member: Any) -> None:
         self.killed.append(member)

@@ -1,4 +1,4 @@
-"""A run in several sittings: no actor draws the same chance twice, however often it was replaced."""
+"""A run in several sittings: no actor draws the same chance twice, however often replaced."""
 
 from __future__ import annotations
 

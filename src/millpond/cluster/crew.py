@@ -1,14 +1,15 @@
 """`ClusterCrew`: a run's actors and learners on a cluster, for `CrewLoop`.
 
 A lost actor comes back as a new incarnation, after a cut. A lost shard comes back by itself, and
-actors send it again what no learner has taken. A lost learner takes the run back to its resume
-state. What happened is written to `events.jsonl` in the run's folder.
+actors send it again what no learner has taken; one that hangs is ended first. A lost learner takes
+the run back to its resume state. What happened is written to `events.jsonl` in the run's folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,27 +24,17 @@ from ..train.settings import Settings
 from ..train.tally import Sums
 from ..train.trace import Trace
 from .transport import CALL_S
+from .watch import Failed, Gone, Server, ServerWatch
 
 _SLICE_S = 0.5
 _PAUSE_S = 60.0
-
-
-class Gone(Exception):
-    """A member was lost: killed, or its machine was."""
-
-
-class Failed(Exception):
-    """A member raised: what, and its traceback."""
-
-    def __init__(self, what: str, traceback: str) -> None:
-        super().__init__(what)
-        self.traceback = traceback
 
 
 class Team(Protocol):
     """How members are started and called."""
 
     shards: list[Any]
+    weights: Any
 
     def start_actor(self, index: int, incarnation: int, cycle: int, steps: np.ndarray) -> Any: ...
 
@@ -56,6 +47,8 @@ class Team(Protocol):
     def result(self, call: Any, timeout: float = ...) -> Any: ...
 
     def kill(self, member: Any) -> None: ...
+
+    def restart(self, member: Any) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +85,9 @@ class ClusterCrew:
         self._seen: dict[tuple[str, int], tuple[int, int, float]] = {}
         self._beats: dict[Any, Member] = {}
         self._looked = time.monotonic()
+        servers = [Server("shard", index, shard) for index, shard in enumerate(team.shards)]
+        servers.append(Server("weights", 0, team.weights))
+        self._servers = ServerWatch(servers, team, settings.crew, self._note)
 
     def __enter__(self) -> ClusterCrew:
         blank = np.zeros(self.settings.policies, np.uint32)
@@ -113,7 +109,7 @@ class ClusterCrew:
         calls = [self.team.call(shard, "stats") for shard in self.team.shards]
         for index, call in enumerate(calls):
             try:
-                self.team.result(call, self.settings.crew.start_s)
+                self._result(call, self.settings.crew.start_s)
             except Failed as error:
                 why = f"shard {index} failed: {error}\n{error.traceback}"
                 raise RunFailed(why) from error
@@ -183,7 +179,7 @@ class ClusterCrew:
             for call in self.team.wait(calls, max(1, number), _SLICE_S if all_of_them else 0.0):
                 self._ended(call)
             self._look_for_hangs()
-            now = (self.cycle, len(self._running), self.restarts)
+            now = (self.cycle, len(self._running), self.restarts, self._servers.restarts)
             if now != before:
                 before, since = now, time.monotonic()
             elif time.monotonic() - since > patience:
@@ -290,7 +286,7 @@ class ClusterCrew:
         names = ("stored", "bytes", "chunks", "rows", "again", "refused", "drawn")
         total = {name: sum(one.get(name, 0) for one in shards) for name in names}
         return {
-            "restarts": self.restarts,
+            "restarts": self.restarts + self._servers.restarts,
             "shares": shares,
             "share_names": list(SHARES),
             "shards": {"each": [one.get("stored") for one in shards], **total},
@@ -302,7 +298,7 @@ class ClusterCrew:
         calls = [self.team.call(shard, "stats") for shard in self.team.shards]
         for call in calls:
             try:
-                found.append(self.team.result(call))
+                found.append(self._result(call, CALL_S))
             except Gone:
                 found.append({})
         return found
@@ -318,8 +314,18 @@ class ClusterCrew:
         for (role, index), member in sorted(self.members.items()):
             if role == "actor" and member.incarnation and member.begun >= self.cycle:
                 self._ask("learner", "cut", index)
-        learners = [policy for some in self._ask("learner", "export") for policy in some]
+        with self._moving():
+            learners = [policy for some in self._ask("learner", "export") for policy in some]
         return actors, learners
+
+    @contextlib.contextmanager
+    def _moving(self) -> Generator[None]:
+        """While shards write out or take in all they hold, they answer nobody."""
+        self._servers.moving = True
+        try:
+            yield
+        finally:
+            self._servers.moving = False
 
     def _meet(self) -> None:
         """Actors stop where they are; all go on to where the foremost one stands."""
@@ -338,7 +344,8 @@ class ClusterCrew:
         """Go on from an exported state."""
         self.cycle = int(learners[0]["cycles"])
         groups = self.settings.groups
-        self._ask_each("learner", "restore", lambda i: ([learners[p] for p in groups[i]],))
+        with self._moving():
+            self._ask_each("learner", "restore", lambda i: ([learners[p] for p in groups[i]],))
         whole = self._ask_each("actor", "restore", lambda i: (self.cycle, actors[i]))
         for index, kept in enumerate(whole):
             if not kept:
@@ -384,11 +391,12 @@ class ClusterCrew:
         shard = self.team.shards[actor % len(self.team.shards)]
         while True:
             try:
-                found = self.team.result(self.team.call(shard, "stood", actor))
+                found = self._result(self.team.call(shard, "stood", actor), CALL_S)
                 break
             except Gone as error:  # it is coming back
                 if time.monotonic() > deadline:
-                    raise RunFailed(f"the shard of actor {actor} does not come back") from error
+                    which = actor % len(self.team.shards)
+                    raise RunFailed(f"shard {which}, of actor {actor}, stays away") from error
                 time.sleep(0.1)
         learners = self._ask("learner", "stood", actor)
         cycle = min(one for one, _ in learners)
@@ -402,7 +410,11 @@ class ClusterCrew:
         every = min(2.0, crew.hang_s / 4)
         if (away := now - self._looked) > 3 * every:  # evaluating, say: nobody could be heard
             self._seen = {k: (who, beats, at + away) for k, (who, beats, at) in self._seen.items()}
+            self._servers.skip(away)
             self._looked = now
+        self._servers.look(now, self.cycle)
+        if self._servers.silent(now):  # who waits for it is not to blame
+            self._seen = {k: (who, beats, now) for k, (who, beats, _) in self._seen.items()}
         for call in self.team.wait(list(self._beats), len(self._beats), 0) if self._beats else []:
             member = self._beats.pop(call)
             try:
