@@ -39,7 +39,7 @@ class Team:
             raise Gone("killed by SIGKILL")
         if how == "fails":
             raise Failed("LakeRefused: no", "Traceback ...")
-        return {"beats": 100, "doing": "working"}
+        return {"beats": 100, "doing": "working", "starting": False}
 
     def restart(self, member):
         self.restarted.append(member)
@@ -138,6 +138,22 @@ def test_a_shard_that_fails_when_it_comes_back_ends_the_run_with_its_traceback()
     world.team.how["shard 0"] = "fails"
     with pytest.raises(RunFailed, match="shard 0 failed: LakeRefused: no\nTraceback"):
         world.run(10)
+
+
+def test_an_actor_that_hangs_before_its_first_beat_is_seen(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(crew_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    crew = ClusterCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
+    crew._join("actor", 0, 1, 7, "actor 0")
+    crew.team.how["actor 0"] = "hangs"
+    while now[0] < 290:
+        now[0] += 0.5
+        crew._look_for_hangs()
+    assert crew.team.killed == []
+    while now[0] < 310:
+        now[0] += 0.5
+        crew._look_for_hangs()
+    assert crew.team.killed == ["actor 0"]
 
 
 @pytest.mark.parametrize("server", ["shard 1", "weights"])

@@ -47,6 +47,7 @@ class ActorPart:
         self.versions = np.full(len(settings.groups), -1, np.int64)
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
         self.watch, self._door = Stopwatch(), Turnstile()
+        self.first = True  # until the first cycle here, which is compiled before it is acted
         self._hold = False
         self._idle = threading.Condition()
         self._running = False
@@ -87,6 +88,7 @@ class ActorPart:
         most, began = min(self.settings.chunk, goal - self.cycle), time.monotonic()
         while len(blocks) < most and not (blocks and self._over(began)):
             blocks.append(self.actor.cycle(tuple(self.params), versions))
+            self.first = False
             self.watch.now("working")
         rows = blocks[0] if len(blocks) == 1 else jax.tree.map(_joined, *blocks)
         if self.settings.crew.trace:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ..train.crew import SHARES
 from ..train.events import Events
 from ..train.learner import Progress
 from ..train.settings import Settings
+from ..train.stopping import stop_if_asked
 from ..train.tally import Sums
 from ..train.trace import Trace
 from .transport import CALL_S
@@ -68,6 +69,15 @@ class Member:
         return f"{self.role} {self.index}{again}"
 
 
+class Seen(NamedTuple):
+    """What a member's newest beat said."""
+
+    incarnation: int
+    beats: int
+    at: float  # when it got on last, or waited
+    starting: bool  # its first steps are compiled: that may take as long as starting
+
+
 class ClusterCrew:
     """with ClusterCrew(settings, folder, team) as crew: crew.run(100)"""
 
@@ -82,9 +92,10 @@ class ClusterCrew:
         self._running: dict[Any, Member] = {}  # calls of `run` that have not ended
         self._said: dict[tuple[str, int], Any] = {}  # what the newest `run` of each returned
         self._failures = [0] * settings.actors
-        self._seen: dict[tuple[str, int], tuple[int, int, float]] = {}
+        self._seen: dict[tuple[str, int], Seen] = {}
         self._beats: dict[Any, Member] = {}
         self._looked = time.monotonic()
+        self._starting = True  # nothing has been done yet that could be saved
         servers = [Server("shard", index, shard) for index, shard in enumerate(team.shards)]
         servers.append(Server("weights", 0, team.weights))
         self._servers = ServerWatch(servers, team, settings.crew, self._note)
@@ -99,6 +110,7 @@ class ClusterCrew:
                 self._join("actor", index, 0, 0, self.team.start_actor(index, 0, 0, blank))
             for role in ("learner", "actor"):
                 self._ask(role, "beat", timeout=self.settings.crew.start_s)
+            self._starting = False
         except BaseException:
             self.close()
             raise
@@ -128,6 +140,8 @@ class ClusterCrew:
     def _join(self, role: str, index: int, incarnation: int, begun: int, handle: Any) -> Member:
         member = Member(role, index, incarnation, begun, handle)
         self.members[role, index] = member
+        # It may hang before it is heard of for the first time.
+        self._seen[role, index] = Seen(incarnation, -1, time.monotonic(), starting=True)
         self._note("started" if not incarnation else "back", member, cycle=begun)
         return member
 
@@ -249,6 +263,8 @@ class ClusterCrew:
         """What a call returned; who hangs meanwhile is killed, and the call then raises `Gone`."""
         deadline = time.monotonic() + timeout
         while not self.team.wait([call], 1, _SLICE_S):
+            if self._starting:
+                stop_if_asked()
             self._look_for_hangs()
             if time.monotonic() > deadline:
                 raise Gone(f"no answer within {timeout:g} s")
@@ -409,12 +425,12 @@ class ClusterCrew:
         crew, now = self.settings.crew, time.monotonic()
         every = min(2.0, crew.hang_s / 4)
         if (away := now - self._looked) > 3 * every:  # evaluating, say: nobody could be heard
-            self._seen = {k: (who, beats, at + away) for k, (who, beats, at) in self._seen.items()}
+            self._seen = {k: one._replace(at=one.at + away) for k, one in self._seen.items()}
             self._servers.skip(away)
             self._looked = now
         self._servers.look(now, self.cycle)
         if self._servers.silent(now):  # who waits for it is not to blame
-            self._seen = {k: (who, beats, now) for k, (who, beats, _) in self._seen.items()}
+            self._seen = {k: one._replace(at=now) for k, one in self._seen.items()}
         for call in self.team.wait(list(self._beats), len(self._beats), 0) if self._beats else []:
             member = self._beats.pop(call)
             try:
@@ -425,7 +441,7 @@ class ClusterCrew:
             seen = self._seen.get(key)
             same = seen is not None and seen[:2] == (member.incarnation, beat["beats"])
             if not same or waits:
-                self._seen[key] = (member.incarnation, beat["beats"], now)
+                self._seen[key] = Seen(member.incarnation, beat["beats"], now, beat["starting"])
         if now - self._looked < every:
             return
         self._looked = now
@@ -434,9 +450,9 @@ class ClusterCrew:
             if key not in waiting:
                 self._beats[self.team.call(member.handle, "beat")] = member
             seen = self._seen.get(key)
-            # The first steps are compiled: that may take as long as starting.
-            patience = crew.hang_s if seen and seen[1] > 8 else crew.start_s
-            if seen and seen[0] == member.incarnation and now - seen[2] > patience:
+            if seen is None or seen.incarnation != member.incarnation:
+                continue
+            if now - seen.at > (crew.start_s if seen.starting else crew.hang_s):
                 self._note("hangs", member, cycle=self.cycle)
                 self._seen.pop(key)
                 self.team.kill(member.handle)

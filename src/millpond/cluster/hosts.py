@@ -254,6 +254,7 @@ def _beat(part: ActorPart | LearnerPart) -> dict[str, Any]:
         "cycle": part.cycle,
         "beats": watch.beats,
         "doing": watch.doing,
+        "starting": part.first,
         "spent": watch.spent,
         "pid": os.getpid(),
     }

@@ -89,6 +89,7 @@ class LearnerPart:
         self.watch, self._door = Stopwatch(), Turnstile()
         self._moved = threading.Condition()
         self.goal, self.published = 0, 0
+        self.first = True  # until the first update here, which is compiled before it is taken
         self.packs: Packs | None = None
         self._publish(again=True)
 
@@ -122,7 +123,9 @@ class LearnerPart:
                         if cycle == pack.first + number:
                             self.learner.cut(actor)
                     self.shards.batches |= pack.batches
+                    before = self.learner.version
                     self.learner.cycle(rows)
+                    self.first = self.first and self.learner.version == before
             self.shards.batches = {}
             self.watch.now("moving")
             self._publish()

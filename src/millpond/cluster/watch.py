@@ -88,7 +88,7 @@ class ServerWatch:
 
     def silent(self, now: float) -> bool:
         """Whether one of them owes an answer: who waits for it cannot be judged."""
-        return any(s.heard is not None and now - s.heard > 3 * self.every for s in self.servers)
+        return any(s.heard is not None and now - s.heard > 2 * self.every for s in self.servers)
 
     def _hear(self, server: Server, now: float, cycle: int) -> None:
         if server.call is None or not self.calls.wait([server.call], 1, 0.0):
