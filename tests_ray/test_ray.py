@@ -387,7 +387,7 @@ from millpond.cluster.ray import connected
 from millpond.train.stopping import stop_asked
 with stop_asked() as asked, connected("", 1, "a test", 100) as ray:
     os.killpg(0, {int(number)})
-    where = ray.remote(os.getpid).options(num_cpus=1)
+    where = ray.remote(lambda: os.getpid())
     assert ray.get(where.remote(), timeout=60) != os.getpid()
     assert set(asked) == {{{int(number)}}}, asked
 print("whole")
