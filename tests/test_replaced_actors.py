@@ -13,6 +13,7 @@ from tiny_runs import WORLD
 
 from millpond.process import free, lockstep
 from millpond.process.board import WAITING
+from millpond.process.supervisor import Supervisor
 
 __all__ = ["hooks", "nothing_left_behind"]
 
@@ -83,6 +84,26 @@ def test_a_successor_killed_while_it_starts_is_replaced(tmp_path, monkeypatch):
         supervisor.wait(lambda: supervisor.children["actor", 0].incarnation == 2)
         state, _ = loop.round(state, 2)
         assert state.cycle == 5
+
+
+def test_a_successor_killed_as_it_says_that_it_is_ready_is_replaced(tmp_path, monkeypatch):
+    """The goal that it is sent then finds nobody."""
+    confirm, frail = Supervisor._confirm, []
+
+    def confirmed(self, child, message):
+        confirm(self, child, message)
+        if child.incarnation == 1:
+            frail.append(child)
+            child.kill()
+
+    monkeypatch.setattr(Supervisor, "_confirm", confirmed)
+    with free.open_loop(ALONE, tmp_path) as loop:
+        state, _ = loop.round(loop.init(), 3)
+        os.kill(loop.crew.supervisor.children["actor", 0].process.pid, signal.SIGKILL)
+        state, _ = loop.round(state, 20)
+        assert state.cycle >= 23
+        assert len(frail) == 1
+        assert loop.crew.supervisor.children["actor", 0].incarnation == 2
 
 
 @pytest.mark.full
