@@ -72,10 +72,13 @@ class ServerWatch:
 
     def look(self, now: float, cycle: int) -> None:
         """Hear who answers, ask again, and end who hangs; the run is at a cycle."""
+        calls = [server.call for server in self.servers if server.call is not None]
+        ended = set(self.calls.wait(calls, len(calls), 0.0)) if calls else set[Any]()
         for server in self.servers:
             if server.heard is None:
                 server.heard = now
-            self._hear(server, now, cycle)
+            if server.call in ended:
+                self._hear(server, now, cycle)
             if server.call is None and now - server.asked >= self.every:
                 server.call, server.asked = self.calls.call(server.handle, "beat"), now
             self._judge(server, now, cycle)
@@ -91,8 +94,6 @@ class ServerWatch:
         return any(s.heard is not None and now - s.heard > 2 * self.every for s in self.servers)
 
     def _hear(self, server: Server, now: float, cycle: int) -> None:
-        if server.call is None or not self.calls.wait([server.call], 1, 0.0):
-            return
         call, server.call = server.call, None
         try:
             self.calls.result(call)
