@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from millpond.cluster import crew as crew_module
 from millpond.cluster.crew import ClusterCrew, Member
 from millpond.cluster.watch import Failed, Gone, Server, ServerWatch
 from millpond.errors import RunFailed
+from millpond.train.stopping import ask_to_stop, stop_asked
 
 TIMES = replace(CREW.crew, hang_s=60.0, start_s=300.0, failures=3)
 
@@ -138,6 +140,16 @@ def test_a_shard_that_fails_when_it_comes_back_ends_the_run_with_its_traceback()
     world.team.how["shard 0"] = "fails"
     with pytest.raises(RunFailed, match="shard 0 failed: LakeRefused: no\nTraceback"):
         world.run(10)
+
+
+def test_a_signal_while_shards_start_ends_the_run(tmp_path):
+    """There is nothing to save yet, and a shard may take minutes."""
+    crew = ClusterCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
+    crew.team.how["shard 0"] = "hangs"
+    with stop_asked():
+        ask_to_stop(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt), crew:
+            pass
 
 
 def test_an_actor_that_hangs_before_its_first_beat_is_seen(tmp_path, monkeypatch):
