@@ -95,6 +95,8 @@ class ClusterCrew:
         self._seen: dict[tuple[str, int], Seen] = {}
         self._beats: dict[Any, Member] = {}
         self._looked = time.monotonic()
+        # A shard may hang while it moves all it holds, be ended for it, and begin again.
+        self._long_s = 2 * settings.crew.start_s + CALL_S
         self._starting = True  # nothing has been done yet that could be saved
         servers = [Server("shard", index, shard) for index, shard in enumerate(team.shards)]
         servers.append(Server("weights", 0, team.weights))
@@ -331,7 +333,8 @@ class ClusterCrew:
             if role == "actor" and member.incarnation and member.begun >= self.cycle:
                 self._ask("learner", "cut", index)
         with self._moving():
-            learners = [policy for some in self._ask("learner", "export") for policy in some]
+            found = self._ask("learner", "export", timeout=self._long_s)
+        learners = [policy for some in found for policy in some]
         return actors, learners
 
     @contextlib.contextmanager
@@ -361,7 +364,8 @@ class ClusterCrew:
         self.cycle = int(learners[0]["cycles"])
         groups = self.settings.groups
         with self._moving():
-            self._ask_each("learner", "restore", lambda i: ([learners[p] for p in groups[i]],))
+            given = [([learners[policy] for policy in group],) for group in groups]
+            self._ask_each("learner", "restore", lambda i: given[i], timeout=self._long_s)
         whole = self._ask_each("actor", "restore", lambda i: (self.cycle, actors[i]))
         for index, kept in enumerate(whole):
             if not kept:

@@ -33,7 +33,7 @@ class RemoteShards:
 
     def __init__(self, source: Source, number: int, patience: float) -> None:
         self.source, self.number, self.cycle = source, number, 0
-        self._patience = patience  # with a shard that is away
+        self._patience = 2 * patience  # with a shard that hangs, is ended for it and comes back
         self.batches: dict[int, Batch] = {}
 
     def store(self, rows: Rows) -> None:
