@@ -13,6 +13,7 @@ from tiny_runs import WORLD
 
 from millpond.process import free, lockstep
 from millpond.process.board import WAITING
+from millpond.process.memory import PLACES
 from millpond.process.supervisor import Supervisor
 
 __all__ = ["hooks", "nothing_left_behind"]
@@ -88,10 +89,11 @@ def test_a_successor_killed_while_it_starts_is_replaced(tmp_path, monkeypatch):
 
 def test_a_successor_killed_as_it_says_that_it_is_ready_is_replaced(tmp_path, monkeypatch):
     """The goal that it is sent then finds nobody."""
-    confirm, frail = Supervisor._confirm, []
+    confirm, frail, words = Supervisor._confirm, [], set()
 
     def confirmed(self, child, message):
         confirm(self, child, message)
+        words.add((child.role, message.values["canaries"][-1][0]))
         if child.incarnation == 1:
             frail.append(child)
             child.kill()
@@ -103,6 +105,7 @@ def test_a_successor_killed_as_it_says_that_it_is_ready_is_replaced(tmp_path, mo
         state, _ = loop.round(state, 20)
         assert state.cycle >= 23
         assert len(frail) == 1
+        assert words == {("learner", 1), ("actor", PLACES[0])}  # drawn, two actors could meet
         assert loop.crew.supervisor.children["actor", 0].incarnation == 2
 
 

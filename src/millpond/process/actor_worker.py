@@ -32,7 +32,7 @@ class ActorWorker(Part):
         self.writers = [channel.writer(self.spec) for channel in self.channels]
         self.groups = settings.groups
         self.readers = [
-            one.reader(params_template(settings, group))
+            one.reader(params_template(settings, group), self.index)
             for one, group in zip(weights, self.groups, strict=True)
         ]
         self.params: list[Any] = [None] * len(self.groups)
