@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tiny_runs import WORLD, settings
 from millpond.metrics import read_metrics
 from millpond.process import free
 from millpond.train import Run
+from millpond.train.crew import CrewLoop
 from millpond.train.settings import CrewSettings
 
 CREW = replace(
@@ -92,3 +94,16 @@ def living(run: Run) -> dict[tuple[str, int], int]:
 
 def lost(run: Run) -> list[tuple[str, int]]:
     return [(e["process"], e["index"]) for e in events(run) if e["event"] == "lost"]
+
+
+def kill_actor(loop: CrewLoop, index: int = 0) -> None:
+    """SIGKILL, and wait until the next incarnation is there."""
+    supervisor = loop.crew.supervisor
+    child = supervisor.children["actor", index]
+    os.kill(child.process.pid, signal.SIGKILL)
+
+    def back() -> bool:
+        new = supervisor.children["actor", index]
+        return new is not child and new.ready
+
+    supervisor.wait(back)

@@ -8,27 +8,15 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from process_runs import ALONE, CREW, hooks, nothing_left_behind, with_hook
+from process_runs import ALONE, CREW, hooks, kill_actor, nothing_left_behind, with_hook
 from tiny_runs import WORLD
 
 from millpond.process import free, lockstep
 from millpond.process.board import WAITING
-from millpond.train.crew import CrewLoop
+from millpond.process.memory import PLACES
+from millpond.process.supervisor import Supervisor
 
 __all__ = ["hooks", "nothing_left_behind"]
-
-
-def kill_actor(loop: CrewLoop, index: int = 0) -> None:
-    """SIGKILL, and wait until the next incarnation is there."""
-    supervisor = loop.crew.supervisor
-    child = supervisor.children["actor", index]
-    os.kill(child.process.pid, signal.SIGKILL)
-
-    def back() -> bool:
-        new = supervisor.children["actor", index]
-        return new is not child and new.ready
-
-    supervisor.wait(back)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +85,28 @@ def test_a_successor_killed_while_it_starts_is_replaced(tmp_path, monkeypatch):
         supervisor.wait(lambda: supervisor.children["actor", 0].incarnation == 2)
         state, _ = loop.round(state, 2)
         assert state.cycle == 5
+
+
+def test_a_successor_killed_as_it_says_that_it_is_ready_is_replaced(tmp_path, monkeypatch):
+    """The goal that it is sent then finds nobody."""
+    confirm, frail, words = Supervisor._confirm, [], set()
+
+    def confirmed(self, child, message):
+        confirm(self, child, message)
+        words.add((child.role, message.values["canaries"][-1][0]))
+        if child.incarnation == 1:
+            frail.append(child)
+            child.kill()
+
+    monkeypatch.setattr(Supervisor, "_confirm", confirmed)
+    with free.open_loop(ALONE, tmp_path) as loop:
+        state, _ = loop.round(loop.init(), 3)
+        os.kill(loop.crew.supervisor.children["actor", 0].process.pid, signal.SIGKILL)
+        state, _ = loop.round(state, 20)
+        assert state.cycle >= 23
+        assert len(frail) == 1
+        assert words == {("learner", 1), ("actor", PLACES[0])}  # drawn, two actors could meet
+        assert loop.crew.supervisor.children["actor", 0].incarnation == 2
 
 
 @pytest.mark.full

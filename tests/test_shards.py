@@ -19,7 +19,7 @@ from tiny_runs import WORLD, crash_at, dqn, settings
 
 from millpond.cli.main import main
 from millpond.cluster import crew as crew_module
-from millpond.cluster.crew import ClusterCrew, Member
+from millpond.cluster.crew import ClusterCrew, Member, Seen
 from millpond.cluster.learning import LearnerPart
 from millpond.cluster.outbox import Outbox
 from millpond.cluster.ray import import_ray
@@ -474,16 +474,21 @@ def test_age_is_judged_by_what_is_published():
 
 
 class Silent:
-    """A `Team` that never answers, and notes whom it kills."""
+    """A `Team` of which only the weights answer; it notes whom it kills."""
 
     def __init__(self) -> None:
         self.killed: list[Any] = []
+        self.shards: list[Any] = []
+        self.weights = "weights"
 
     def call(self, member: Any, method: str, *args: Any) -> Any:
-        return object()
+        return member, method
 
     def wait(self, calls: Any, number: int, timeout: float) -> list[Any]:
-        return []
+        return [call for call in calls if call[0] == self.weights]
+
+    def result(self, call: Any, timeout: float = 0.0) -> Any:
+        return {}
 
     def kill(self, member: Any) -> None:
         self.killed.append(member)
@@ -495,7 +500,7 @@ def test_nobody_hangs_because_the_driver_was_away(tmp_path, monkeypatch):
     of = replace(BASE, mode="ray", crew=replace(BASE.crew, hang_s=60.0))
     crew = ClusterCrew(of, tmp_path, Silent())
     crew.members["actor", 0] = Member("actor", 0, 0, 0, "handle")
-    crew._seen["actor", 0] = (0, 100, 0.0)
+    crew._seen["actor", 0] = Seen(0, 100, 0.0, starting=False)
 
     def look_until(end: float) -> None:
         while now[0] < end:

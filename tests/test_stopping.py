@@ -8,6 +8,7 @@ import signal
 import subprocess
 from dataclasses import replace
 
+import gnu_timeout
 import pytest
 from process_runs import ALONE, events, hooks, living, lost, nothing_left_behind
 
@@ -64,6 +65,25 @@ def test_a_signal_to_the_group_saves_the_run_once_and_it_resumes(tmp_path, mode,
     assert at > 0
     again = stopped_by(run, lambda run: group(run, number))
     assert again > at
+
+
+@pytest.mark.skipif(not gnu_timeout.there(), reason="needs GNU timeout")
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "processes",
+        *(pytest.param(m, marks=pytest.mark.full) for m in ("fused", "sequential", "lockstep")),
+    ],
+)
+def test_gnu_timeout_ends_a_run_that_is_saved_and_resumes(tmp_path, mode):
+    """It sends SIGTERM to the command, then to the whole group."""
+    reached = [0]
+    for _ in range(2):
+        reached.append(gnu_timeout.trained_until_time_is_up(tmp_path / "run", mode))
+        run = Run.open(tmp_path / "run")
+        assert run.status() == {"state": "stopped", "steps": resume_point(run)}
+        assert resume_point(run) >= reached[-1] > reached[-2]
+        assert lost(run) == []
 
 
 @pytest.mark.full

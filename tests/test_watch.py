@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from watch_world import grow, page_over, write_mixture, write_train
 from millpond.cli.main import main
 from millpond.errors import BadConfig, RunRefused
 from millpond.train import Run, train
+from millpond.train.events import Events
 from millpond.view import run_report
 from millpond.view.address import check_door, listen
 from millpond.view.card import pace_of, phase_of
@@ -272,6 +274,25 @@ def test_processes_and_settings_that_differ(root):
     assert names[0] == "compare-greedy"
 
 
+def test_members_on_a_cluster_are_there_until_they_are_lost(tmp_path):
+    """Their process may be on another machine, so events say no pid; they come back by `back`."""
+    run = write_train(tmp_path / "a", 5)
+    run.say("running", 80)
+    note = Events(run.path).note
+    for index in range(3):
+        note("started", SimpleNamespace(role="shard", index=index, incarnation=0))
+    for index in range(1, 3):
+        note("lost", SimpleNamespace(role="shard", index=index, incarnation=0), why="hung")
+    note("back", SimpleNamespace(role="shard", index=2, incarnation=1))
+    lock = run.lock()
+    try:
+        rows = [row for row in processes(history_of(run.path)) if "shard" in row["name"]]
+    finally:
+        os.close(lock)
+    assert [row["health"] for row in rows] == ["running", "lost", "replaced"]
+    assert [row["incarnation"] for row in rows] == [0, 0, 1]
+
+
 def test_the_doctor_is_asked_again_only_when_files_change(root):
     checkup = Checkup()
     verdicts = checkup(root / "deep" / "sick")
@@ -490,6 +511,7 @@ def test_what_the_report_refuses(root, tmp_path, capsys):
 PARENT = """
 import sys, time
 from pathlib import Path
+from types import SimpleNamespace
 from millpond.cli._watching import watching
 with watching(Path(sys.argv[1]), True):
     print("going", flush=True)

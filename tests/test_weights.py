@@ -43,6 +43,14 @@ class Facts(NamedTuple):
     restart: np.ndarray
 
 
+def test_every_reader_is_confirmed_however_many_there_are():
+    """Drawn out of 256 words, two met now and then, and the run ended as if nothing were shared."""
+    weights, template = Weights.create(tree_of(0)), tree_of(0)
+    readers = [weights.reader(template, place) for place in range(300)]
+    for reader in readers:
+        weights.confirm(reader.canary)
+
+
 dtypes = st.sampled_from(["float32", "float16", "bfloat16", "int8", "int64", "bool", "uint32"])
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 

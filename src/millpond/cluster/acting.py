@@ -41,12 +41,13 @@ class ActorPart:
         self.settings, self.index, self.incarnation = settings, index, incarnation
         self.cycle, self.number = cycle, 0
         self.weights = weights
-        self.actor = make_actor(settings, index, incarnation, steps)
+        self.actor = make_actor(settings, index, incarnation, cycle, steps)
         self.outbox = Outbox(sink, crew.credits, crew.start_s)
         self.params: list[Any] = [None] * len(settings.groups)
         self.versions = np.full(len(settings.groups), -1, np.int64)
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
         self.watch, self._door = Stopwatch(), Turnstile()
+        self.first = True  # until the first cycle here, which is compiled before it is acted
         self._hold = False
         self._idle = threading.Condition()
         self._running = False
@@ -87,6 +88,7 @@ class ActorPart:
         most, began = min(self.settings.chunk, goal - self.cycle), time.monotonic()
         while len(blocks) < most and not (blocks and self._over(began)):
             blocks.append(self.actor.cycle(tuple(self.params), versions))
+            self.first = False
             self.watch.now("working")
         rows = blocks[0] if len(blocks) == 1 else jax.tree.map(_joined, *blocks)
         if self.settings.crew.trace:

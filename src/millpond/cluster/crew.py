@@ -1,17 +1,18 @@
 """`ClusterCrew`: a run's actors and learners on a cluster, for `CrewLoop`.
 
 A lost actor comes back as a new incarnation, after a cut. A lost shard comes back by itself, and
-actors send it again what no learner has taken. A lost learner takes the run back to its resume
-state. What happened is written to `events.jsonl` in the run's folder.
+actors send it again what no learner has taken; one that hangs is ended first. A lost learner takes
+the run back to its resume state. What happened is written to `events.jsonl` in the run's folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,30 +21,21 @@ from ..train.crew import SHARES
 from ..train.events import Events
 from ..train.learner import Progress
 from ..train.settings import Settings
+from ..train.stopping import stop_if_asked
 from ..train.tally import Sums
 from ..train.trace import Trace
 from .transport import CALL_S
+from .watch import Failed, Gone, Server, ServerWatch
 
 _SLICE_S = 0.5
 _PAUSE_S = 60.0
-
-
-class Gone(Exception):
-    """A member was lost: killed, or its machine was."""
-
-
-class Failed(Exception):
-    """A member raised: what, and its traceback."""
-
-    def __init__(self, what: str, traceback: str) -> None:
-        super().__init__(what)
-        self.traceback = traceback
 
 
 class Team(Protocol):
     """How members are started and called."""
 
     shards: list[Any]
+    weights: Any
 
     def start_actor(self, index: int, incarnation: int, cycle: int, steps: np.ndarray) -> Any: ...
 
@@ -56,6 +48,8 @@ class Team(Protocol):
     def result(self, call: Any, timeout: float = ...) -> Any: ...
 
     def kill(self, member: Any) -> None: ...
+
+    def restart(self, member: Any) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +69,15 @@ class Member:
         return f"{self.role} {self.index}{again}"
 
 
+class Seen(NamedTuple):
+    """What a member's newest beat said."""
+
+    incarnation: int
+    beats: int
+    at: float  # when it got on last, or waited
+    starting: bool  # its first steps are compiled: that may take as long as starting
+
+
 class ClusterCrew:
     """with ClusterCrew(settings, folder, team) as crew: crew.run(100)"""
 
@@ -89,9 +92,15 @@ class ClusterCrew:
         self._running: dict[Any, Member] = {}  # calls of `run` that have not ended
         self._said: dict[tuple[str, int], Any] = {}  # what the newest `run` of each returned
         self._failures = [0] * settings.actors
-        self._seen: dict[tuple[str, int], tuple[int, int, float]] = {}
+        self._seen: dict[tuple[str, int], Seen] = {}
         self._beats: dict[Any, Member] = {}
         self._looked = time.monotonic()
+        # A shard may hang while it moves all it holds, be ended for it, and begin again.
+        self._long_s = 2 * settings.crew.start_s + CALL_S
+        self._starting = True  # nothing has been done yet that could be saved
+        servers = [Server("shard", index, shard) for index, shard in enumerate(team.shards)]
+        servers.append(Server("weights", 0, team.weights))
+        self._servers = ServerWatch(servers, team, settings.crew, self._note)
 
     def __enter__(self) -> ClusterCrew:
         blank = np.zeros(self.settings.policies, np.uint32)
@@ -103,6 +112,7 @@ class ClusterCrew:
                 self._join("actor", index, 0, 0, self.team.start_actor(index, 0, 0, blank))
             for role in ("learner", "actor"):
                 self._ask(role, "beat", timeout=self.settings.crew.start_s)
+            self._starting = False
         except BaseException:
             self.close()
             raise
@@ -113,7 +123,7 @@ class ClusterCrew:
         calls = [self.team.call(shard, "stats") for shard in self.team.shards]
         for index, call in enumerate(calls):
             try:
-                self.team.result(call, self.settings.crew.start_s)
+                self._result(call, self.settings.crew.start_s)
             except Failed as error:
                 why = f"shard {index} failed: {error}\n{error.traceback}"
                 raise RunFailed(why) from error
@@ -132,6 +142,8 @@ class ClusterCrew:
     def _join(self, role: str, index: int, incarnation: int, begun: int, handle: Any) -> Member:
         member = Member(role, index, incarnation, begun, handle)
         self.members[role, index] = member
+        # It may hang before it is heard of for the first time.
+        self._seen[role, index] = Seen(incarnation, -1, time.monotonic(), starting=True)
         self._note("started" if not incarnation else "back", member, cycle=begun)
         return member
 
@@ -183,7 +195,7 @@ class ClusterCrew:
             for call in self.team.wait(calls, max(1, number), _SLICE_S if all_of_them else 0.0):
                 self._ended(call)
             self._look_for_hangs()
-            now = (self.cycle, len(self._running), self.restarts)
+            now = (self.cycle, len(self._running), self.restarts, self._servers.restarts)
             if now != before:
                 before, since = now, time.monotonic()
             elif time.monotonic() - since > patience:
@@ -253,6 +265,8 @@ class ClusterCrew:
         """What a call returned; who hangs meanwhile is killed, and the call then raises `Gone`."""
         deadline = time.monotonic() + timeout
         while not self.team.wait([call], 1, _SLICE_S):
+            if self._starting:
+                stop_if_asked()
             self._look_for_hangs()
             if time.monotonic() > deadline:
                 raise Gone(f"no answer within {timeout:g} s")
@@ -290,7 +304,7 @@ class ClusterCrew:
         names = ("stored", "bytes", "chunks", "rows", "again", "refused", "drawn")
         total = {name: sum(one.get(name, 0) for one in shards) for name in names}
         return {
-            "restarts": self.restarts,
+            "restarts": self.restarts + self._servers.restarts,
             "shares": shares,
             "share_names": list(SHARES),
             "shards": {"each": [one.get("stored") for one in shards], **total},
@@ -302,7 +316,7 @@ class ClusterCrew:
         calls = [self.team.call(shard, "stats") for shard in self.team.shards]
         for call in calls:
             try:
-                found.append(self.team.result(call))
+                found.append(self._result(call, CALL_S))
             except Gone:
                 found.append({})
         return found
@@ -318,8 +332,19 @@ class ClusterCrew:
         for (role, index), member in sorted(self.members.items()):
             if role == "actor" and member.incarnation and member.begun >= self.cycle:
                 self._ask("learner", "cut", index)
-        learners = [policy for some in self._ask("learner", "export") for policy in some]
+        with self._moving():
+            found = self._ask("learner", "export", timeout=self._long_s)
+        learners = [policy for some in found for policy in some]
         return actors, learners
+
+    @contextlib.contextmanager
+    def _moving(self) -> Generator[None]:
+        """While shards write out or take in all they hold, they answer nobody."""
+        self._servers.moving = True
+        try:
+            yield
+        finally:
+            self._servers.moving = False
 
     def _meet(self) -> None:
         """Actors stop where they are; all go on to where the foremost one stands."""
@@ -338,7 +363,9 @@ class ClusterCrew:
         """Go on from an exported state."""
         self.cycle = int(learners[0]["cycles"])
         groups = self.settings.groups
-        self._ask_each("learner", "restore", lambda i: ([learners[p] for p in groups[i]],))
+        with self._moving():
+            given = [([learners[policy] for policy in group],) for group in groups]
+            self._ask_each("learner", "restore", lambda i: given[i], timeout=self._long_s)
         whole = self._ask_each("actor", "restore", lambda i: (self.cycle, actors[i]))
         for index, kept in enumerate(whole):
             if not kept:
@@ -384,11 +411,12 @@ class ClusterCrew:
         shard = self.team.shards[actor % len(self.team.shards)]
         while True:
             try:
-                found = self.team.result(self.team.call(shard, "stood", actor))
+                found = self._result(self.team.call(shard, "stood", actor), CALL_S)
                 break
             except Gone as error:  # it is coming back
                 if time.monotonic() > deadline:
-                    raise RunFailed(f"the shard of actor {actor} does not come back") from error
+                    which = actor % len(self.team.shards)
+                    raise RunFailed(f"shard {which}, of actor {actor}, stays away") from error
                 time.sleep(0.1)
         learners = self._ask("learner", "stood", actor)
         cycle = min(one for one, _ in learners)
@@ -401,8 +429,12 @@ class ClusterCrew:
         crew, now = self.settings.crew, time.monotonic()
         every = min(2.0, crew.hang_s / 4)
         if (away := now - self._looked) > 3 * every:  # evaluating, say: nobody could be heard
-            self._seen = {k: (who, beats, at + away) for k, (who, beats, at) in self._seen.items()}
+            self._seen = {k: one._replace(at=one.at + away) for k, one in self._seen.items()}
+            self._servers.skip(away)
             self._looked = now
+        self._servers.look(now, self.cycle)
+        if self._servers.silent(now):  # who waits for it is not to blame
+            self._seen = {k: one._replace(at=now) for k, one in self._seen.items()}
         for call in self.team.wait(list(self._beats), len(self._beats), 0) if self._beats else []:
             member = self._beats.pop(call)
             try:
@@ -413,7 +445,7 @@ class ClusterCrew:
             seen = self._seen.get(key)
             same = seen is not None and seen[:2] == (member.incarnation, beat["beats"])
             if not same or waits:
-                self._seen[key] = (member.incarnation, beat["beats"], now)
+                self._seen[key] = Seen(member.incarnation, beat["beats"], now, beat["starting"])
         if now - self._looked < every:
             return
         self._looked = now
@@ -422,9 +454,9 @@ class ClusterCrew:
             if key not in waiting:
                 self._beats[self.team.call(member.handle, "beat")] = member
             seen = self._seen.get(key)
-            # The first steps are compiled: that may take as long as starting.
-            patience = crew.hang_s if seen and seen[1] > 8 else crew.start_s
-            if seen and seen[0] == member.incarnation and now - seen[2] > patience:
+            if seen is None or seen.incarnation != member.incarnation:
+                continue
+            if now - seen.at > (crew.start_s if seen.starting else crew.hang_s):
                 self._note("hangs", member, cycle=self.cycle)
                 self._seen.pop(key)
                 self.team.kill(member.handle)

@@ -103,7 +103,11 @@ class ShardHost:
 
     async def stats(self) -> dict[str, Any]:
         """What is stored here, and what has come and gone."""
-        return {**self.shard.stats(), "pid": os.getpid()}
+        return self.shard.stats()
+
+    async def beat(self) -> dict[str, Any]:
+        """It answers, so it does not hang."""
+        return {"pid": os.getpid()}
 
 
 class WeightsHost:
@@ -126,6 +130,10 @@ class WeightsHost:
             (one[0], [one[1]], one[2]) if one is not None and one[0] != mine else None
             for one, mine in zip(self._newest, have, strict=True)
         ]
+
+    async def beat(self) -> dict[str, Any]:
+        """It answers, so it does not hang."""
+        return {"pid": os.getpid()}
 
 
 class ActorHost:
@@ -246,6 +254,7 @@ def _beat(part: ActorPart | LearnerPart) -> dict[str, Any]:
         "cycle": part.cycle,
         "beats": watch.beats,
         "doing": watch.doing,
+        "starting": part.first,
         "spent": watch.spent,
         "pid": os.getpid(),
     }

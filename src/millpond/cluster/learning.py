@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
+from ..errors import ChannelClosed
 from ..rows import Batch, Draw, Rows
 from ..train.checkpoint import named_leaves
 from ..train.learner import Learner
@@ -22,13 +23,17 @@ from .transport import Lost, Source, Weights
 from .turnstile import Stopwatch, Turnstile
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
+_AGAIN_S = 0.2  # a shard that was lost is asked again after so long
+
+T = TypeVar("T")
 
 
 class RemoteShards:
     """`Shards` that stand elsewhere: rows are there already, batches have come with a pack."""
 
-    def __init__(self, source: Source, number: int) -> None:
+    def __init__(self, source: Source, number: int, patience: float) -> None:
         self.source, self.number, self.cycle = source, number, 0
+        self._patience = 2 * patience  # with a shard that hangs, is ended for it and comes back
         self.batches: dict[int, Batch] = {}
 
     def store(self, rows: Rows) -> None:
@@ -43,15 +48,29 @@ class RemoteShards:
 
     def cut(self, actors: Sequence[int]) -> None:
         for actor in actors:
-            self.source.cut(actor, self.cycle)
+            self._insist(lambda one=actor: self.source.cut(one, self.cycle))
 
     def export(self) -> list[dict[str, np.ndarray]]:
-        return together(self.source.export(), self.cycle)
+        return together(self._insist(self.source.export), self.cycle)
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
         self.cycle, parts = apart(arrays, self.number)
         self.batches = {}
-        self.source.restore(self.cycle, parts)
+        self._insist(lambda: self.source.restore(self.cycle, parts))
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """A shard that is lost meanwhile comes back: then it is asked again."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return call()
+            except Lost as lost:
+                if time.monotonic() > deadline:
+                    raise ChannelClosed(
+                        f"{lost}: away for {self._patience:g} s; look at the cluster's nodes, or "
+                        "raise --crew.start-s"
+                    ) from lost
+                time.sleep(_AGAIN_S)
 
 
 class LearnerPart:
@@ -62,7 +81,7 @@ class LearnerPart:
     ) -> None:
         self.settings, self.index, self.weights = settings, index, weights
         self.policies, self.source = settings.groups[index], source
-        self.shards = RemoteShards(source, settings.shards)
+        self.shards = RemoteShards(source, settings.shards, settings.crew.start_s)
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
             Learner.opened(settings, self.policies, folder, self.shards)
@@ -70,6 +89,7 @@ class LearnerPart:
         self.watch, self._door = Stopwatch(), Turnstile()
         self._moved = threading.Condition()
         self.goal, self.published = 0, 0
+        self.first = True  # until the first update here, which is compiled before it is taken
         self.packs: Packs | None = None
         self._publish(again=True)
 
@@ -103,7 +123,9 @@ class LearnerPart:
                         if cycle == pack.first + number:
                             self.learner.cut(actor)
                     self.shards.batches |= pack.batches
+                    before = self.learner.version
                     self.learner.cycle(rows)
+                    self.first = self.first and self.learner.version == before
             self.shards.batches = {}
             self.watch.now("moving")
             self._publish()

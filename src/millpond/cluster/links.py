@@ -14,7 +14,7 @@ from ..train.shard import Collected
 from ..train.shard_store import Chunk
 from ..train.trace import digest
 from .ray import import_ray, result_of
-from .transport import CALL_S, Published
+from .transport import CALL_S, Lost, Published
 
 _WAIT_S = 0.5  # how long a shard lets a learner wait before it answers that there is nothing
 
@@ -38,52 +38,57 @@ class RaySource:
 
     def __init__(self, learner: int, shards: Sequence[Any]) -> None:
         self._ray, self._learner, self._shards = import_ray(), learner, shards
-        self._loose: list[Any] = []
+        self._loose: list[tuple[int, Any]] = []
 
     def collect(self, first: int, most: int, timeout: float) -> list[Collected] | None:
         self._settle()
         wait_s = min(timeout, _WAIT_S)
         asked = [shard.collect.remote(self._learner, first, most, wait_s) for shard in self._shards]
-        found: list[Collected] = [result_of(self._ray, one, CALL_S) for one in asked]
+        found: list[Collected] = self._results(asked)
         return found if all(one.cycles for one in found) else None
 
     def took(self, first: int) -> None:
-        for shard in self._shards:
-            self._loose.append(shard.took.remote(self._learner, first))
+        for place, shard in enumerate(self._shards):
+            self._loose.append((place, shard.took.remote(self._learner, first)))
 
     def draw(self, counts: np.ndarray, turn: int) -> list[Batch]:
         asked = [
             shard.draw.remote(self._learner, counts[:, place], turn)
             for place, shard in enumerate(self._shards)
         ]
-        return [result_of(self._ray, one, CALL_S) for one in asked]
+        return self._results(asked)
 
     def rank(self, draw: Draw, errors: np.ndarray) -> None:
         self._settle()
-        for shard in self._shards:
-            self._loose.append(shard.rank.remote(self._learner, draw, errors))
+        for place, shard in enumerate(self._shards):
+            self._loose.append((place, shard.rank.remote(self._learner, draw, errors)))
 
     def _settle(self) -> None:
         """See what became of calls that nobody waited for: at most one round is on its way."""
         before, self._loose = self._loose, []
-        for one in before:
-            result_of(self._ray, one, CALL_S)
+        for place, one in before:
+            self._result(place, one)
 
     def cut(self, actor: int, cycle: int) -> None:
-        shard = self._shards[actor % len(self._shards)]
-        result_of(self._ray, shard.cut.remote(actor, cycle), CALL_S)
+        place = actor % len(self._shards)
+        self._result(place, self._shards[place].cut.remote(actor, cycle))
 
     def export(self) -> list[list[dict[str, np.ndarray]]]:
-        asked = [shard.export.remote(self._learner) for shard in self._shards]
-        return [result_of(self._ray, one, CALL_S) for one in asked]
+        return self._results([shard.export.remote(self._learner) for shard in self._shards])
 
     def restore(self, cycle: int, parts: Sequence[Sequence[Mapping[str, np.ndarray]]]) -> None:
-        asked = [
-            shard.restore.remote(self._learner, cycle, list(part))
-            for shard, part in zip(self._shards, parts, strict=True)
-        ]
-        for one in asked:
-            result_of(self._ray, one, CALL_S)
+        pairs = zip(self._shards, parts, strict=True)
+        self._results([s.restore.remote(self._learner, cycle, list(part)) for s, part in pairs])
+
+    def _results(self, asked: Sequence[Any]) -> list[Any]:
+        """Of every shard its answer."""
+        return [self._result(place, one) for place, one in enumerate(asked)]
+
+    def _result(self, place: int, asked: Any) -> Any:
+        try:
+            return result_of(self._ray, asked, CALL_S)
+        except Lost as lost:
+            raise Lost(f"shard {place}: {lost}") from lost
 
 
 class RayWeights:

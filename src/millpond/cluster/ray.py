@@ -10,12 +10,14 @@ import contextlib
 import importlib
 import os
 import secrets
+import signal
 import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadConfig, RunFailed
+from ..process.signals import SIGNALS, held_back
 from .transport import Lost
 
 _ENVIRONMENT = ("XLA_", "JAX_", "OMP_", "OPENBLAS_", "MKL_", "NPROC")
@@ -79,20 +81,16 @@ def connected(
         _check_room(ray, cpus, gpus, who)
         yield ray
         return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    begin: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address:
+        _warn(address)
+        begin |= {"address": address}
+    else:
+        begin |= {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+        begin |= {"object_store_memory": store_mb << 20, "_node_ip_address": "127.0.0.1"}
     try:
-        if address:
-            _warn(address)
-            ray.init(address=address, **quiet)
-        else:
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                include_dashboard=False,
-                object_store_memory=store_mb << 20,
-                _node_ip_address="127.0.0.1",
-                **quiet,
-            )
+        with _signals_are_ours():
+            ray.init(**begin)
     except Exception as error:  # of many kinds, by what is wrong with the cluster
         where = address or "a local Ray"
         raise RunFailed(
@@ -105,6 +103,23 @@ def connected(
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _signals_are_ours() -> Generator[None]:
+    """Ray starts within, and neither it nor its processes end by a signal that asks us to stop.
+
+    Its processes are in our process group, where such a signal reaches them: they are born with it
+    blocked. In this process Ray would put a handler of its own, which exits, in place of ours.
+    """
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    with held_back():
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):  # not in the main thread: no handler was set
+                for number, handler in before.items():
+                    signal.signal(number, handler)
 
 
 def _has_token() -> bool:

@@ -14,10 +14,11 @@ import numpy as np
 from ..train.crew import CrewLoop
 from ..train.environment import child_environment
 from ..train.settings import Settings
-from .crew import ClusterCrew, Failed, Gone
+from .crew import ClusterCrew
 from .hosts import ActorHost, LearnerHost, ShardHost, WeightsHost
 from .ray import beside_us, connected, import_ray, passed_on, why_of
 from .transport import CALL_S
+from .watch import Failed, Gone
 
 
 class RayTeam:
@@ -108,6 +109,11 @@ class RayTeam:
         """End a member at once."""
         with contextlib.suppress(Exception):  # it is gone already
             self._ray.kill(member, no_restart=True)
+
+    def restart(self, member: Any) -> None:
+        """End a shard or the weights at once; Ray starts it again."""
+        with contextlib.suppress(Exception):  # it is gone already
+            self._ray.kill(member, no_restart=False)
 
     def close(self) -> None:
         """End shards and weights."""

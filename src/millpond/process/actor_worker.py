@@ -32,14 +32,14 @@ class ActorWorker(Part):
         self.writers = [channel.writer(self.spec) for channel in self.channels]
         self.groups = settings.groups
         self.readers = [
-            one.reader(params_template(settings, group))
+            one.reader(params_template(settings, group), self.index)
             for one, group in zip(weights, self.groups, strict=True)
         ]
         self.params: list[Any] = [None] * len(self.groups)
         self.versions = np.full(len(self.groups), -1, np.int64)
         self._sizes = [len(group) for group in self.groups]
         steps = np.full(settings.policies, int(values["steps"]), np.uint32)
-        self.actor = make_actor(settings, self.index, self.incarnation, steps)
+        self.actor = make_actor(settings, self.index, self.incarnation, self.cycle, steps)
         self.begun = [int(cycle) for cycle in values["begun"]]
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
         self.first = True

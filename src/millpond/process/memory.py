@@ -25,6 +25,7 @@ from ..errors import BadConfig, ChannelBroken, MillpondError
 
 PAGE = 4096
 CANARIES = PAGE // 8  # words of the first page, which holds nothing else
+PLACES = range(4, CANARIES)  # canaries of those of whom there may be many
 _TRIES = 8  # ends that attach at the same moment may draw the same word
 _gate = threading.Lock()
 
@@ -107,13 +108,14 @@ class Memory:
     def prove(self, word: int | None = None, words: memoryview | None = None) -> Canary:
         """Write a random canary through `words` and find it in the descriptor's memory, and back.
 
-        Raises ChannelBroken if the two differ. `word` is this end's own, or any of the last.
+        Raises ChannelBroken if the two differ. `word` is this end's own; else one of `PLACES` is
+        drawn, where another end that draws the same soon writes its own.
         """
         if _identity(self._fd) != self.identity:
             raise _by_value("its descriptor leads to other memory than the one created")
         view = self.words() if words is None else words
         for _ in range(_TRIES if word is None else 1):
-            place = CANARIES // 2 + secrets.randbelow(CANARIES // 2) if word is None else word
+            place = secrets.choice(PLACES) if word is None else word
             out, back = secrets.randbits(64), secrets.randbits(64)
             view[place] = out
             seen = os.pread(self._fd, 8, 8 * place) == out.to_bytes(8, sys.byteorder)

@@ -261,7 +261,8 @@ class Supervisor:
             if child.incarnation:
                 self._note("back", child, cycle=min(self._begun[child.index]))
             if self.goal:
-                child.wire.send("goal", {"cycle": self.goal, "tell": False})
+                with contextlib.suppress(ChannelClosed):  # its end will be seen
+                    child.wire.send("goal", {"cycle": self.goal, "tell": False})
         elif message.kind == "signal":
             self._note("signal", child, number=message.values["number"])
             ask_to_stop(int(message.values["number"]))

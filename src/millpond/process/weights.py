@@ -16,14 +16,14 @@ import numpy as np
 import xxhash
 
 from ..errors import BadConfig, ChannelClosed, SpecMismatch, WeightsBroken
-from .memory import PAGE, Canary, Memory, fence
+from .memory import PAGE, PLACES, Canary, Memory, fence
 from .tree_layout import Tree, TreeLayout, aligned
 
 _HEAD = struct.Struct("=3Q")  # sequence, version, bytes; the hash follows
 _HEAD_BYTES = 64
 _BASE = PAGE // 8
 _FINGERPRINT, _NEWEST, _TORN = _BASE, _BASE + 16, _BASE + 32
-_WRITER = 1  # its canary's word; readers draw theirs
+_WRITER = 1  # its canary's word; readers have theirs in PLACES
 _SLOTS_AT = 2 * PAGE
 _SAME = 3  # times that the same bytes must be wrong before they count as damaged
 
@@ -57,9 +57,13 @@ class Weights:
         """The end that publishes; one process alone may have it."""
         return WeightsWriter(*self._attach(template, _WRITER))
 
-    def reader(self, template: Tree) -> WeightsReader:
-        """An end that pulls; any number of processes may have one."""
-        return WeightsReader(*self._attach(template, None))
+    def reader(self, template: Tree, place: int | None = None) -> WeightsReader:
+        """An end that pulls; any number of processes may have one.
+
+        Where canaries are confirmed, each process must have a `place` of its own: 0, 1, 2, ...
+        """
+        word = None if place is None else PLACES[place % len(PLACES)]
+        return WeightsReader(*self._attach(template, word))
 
     def _attach(self, template: Tree, side: int | None) -> tuple[TreeLayout, WeightSlots, Canary]:
         layout = TreeLayout(template)

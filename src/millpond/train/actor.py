@@ -62,15 +62,23 @@ class Actor(Protocol):
 
 
 def make_actor(
-    settings: Settings, index: int, incarnation: int = 0, steps: np.ndarray | None = None
+    settings: Settings,
+    index: int,
+    incarnation: int = 0,
+    cycle: int = 0,
+    steps: np.ndarray | None = None,
 ) -> Actor:
-    """Actor `index`; after a crash the next incarnation, which goes on counting at `steps`."""
+    """Actor `index`; after a crash the next incarnation, which goes on at `cycle` and `steps`.
+
+    Incarnations are numbered from 0 in every sitting, turns are not: they are counted from the
+    run's first one. So whatever follows from both is never drawn twice in a run.
+    """
     if isinstance(settings.world, Env):
-        return DeviceActor(settings, index, incarnation, steps)
+        return DeviceActor(settings, index, incarnation, cycle, steps)
     from .host_actor import HostActor  # envs on the host are not needed by every actor
 
     assert isinstance(settings.world, HostEnv)
-    return HostActor(settings, index, incarnation, steps)
+    return HostActor(settings, index, incarnation, cycle, steps)
 
 
 class Acting:
@@ -120,19 +128,25 @@ class ActorState(NamedTuple):
     history: History
     tally: Tally
     sums: Sums
-    turn: Array  # uint32
+    turn: Array  # uint32, since the run began
 
 
 class DeviceActor:
     """An actor whose envs run in JAX: a cycle is one jitted program."""
 
     def __init__(
-        self, settings: Settings, index: int, incarnation: int, steps: np.ndarray | None
+        self,
+        settings: Settings,
+        index: int,
+        incarnation: int,
+        cycle: int,
+        steps: np.ndarray | None,
     ) -> None:
         self._program = _program(settings)
         roles = (Role.RESET, Role.ACT, Role.ENV)
         begin, *self._keys = (actor_key(settings, role, index, incarnation) for role in roles)
-        self.state: ActorState = self._program.init(begin)
+        turn = np.uint32(cycle * self._program.turns)
+        self.state: ActorState = self._program.init(jax.random.fold_in(begin, turn), turn)
         if steps is not None:
             tally = self.state.tally._replace(steps=jnp.asarray(steps, np.uint32))
             self.state = self.state._replace(tally=tally)
@@ -181,14 +195,14 @@ class _Program(Acting):
             lambda params, envs, history: self.stage.worth(all_policies(params), envs, history)
         )
 
-    def _init(self, key: jax.Array) -> ActorState:
+    def _init(self, key: jax.Array, turn: Array) -> ActorState:
         policies = self.population.policies
         state = ActorState(
             self.stage.envs.reset(key),
             self.player.init(),
             new_tally(policies, self.envs_here),
             no_sums(policies),
-            np.uint32(0),
+            turn,
         )
         return jax.tree.map(jnp.asarray, state)
 

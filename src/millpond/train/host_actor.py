@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ..agents import Now
-from ..envs import HostEnv
+from ..envs import HostEnv, HostVector
 from ..rows import Array, Rows
 from ..window import History
 from .actor import Acting, Params, actor_key, all_policies
@@ -18,27 +18,37 @@ from .tally import Sums, count, new_tally, no_sums
 
 
 class HostActor:
-    """Acts in a `HostVector`; each actor and incarnation has a seed of its own."""
+    """Acts in a `HostVector`, whose seed no other actor, incarnation or sitting has."""
 
     def __init__(
-        self, settings: Settings, index: int, incarnation: int, steps: np.ndarray | None
+        self,
+        settings: Settings,
+        index: int,
+        incarnation: int,
+        cycle: int,
+        steps: np.ndarray | None,
     ) -> None:
-        assert isinstance(settings.world, HostEnv)
         self._acting = acting = Acting(settings)
         self._key = actor_key(settings, Role.ACT, index, incarnation)
-        words = np.random.SeedSequence((settings.seed, index, incarnation)).generate_state(1)
-        number = acting.population.all_envs
-        self.vector = settings.world.vector(number, int(words[0]) >> 1)
+        self._who = (settings.seed, index, incarnation)
+        self.turn = cycle * acting.turns  # since the run began
+        self.vector = self._begin_envs()
         self.history = acting.player.init()
         self.tally = new_tally(settings.policies, acting.envs_here)
         if steps is not None:
             self.tally = self.tally._replace(steps=np.asarray(steps, np.uint32))
         self.sums = no_sums(settings.policies)
-        self.turn = 0
         self._move = jax.jit(self._look_and_choose)
         self._worth = jax.jit(
             lambda params, *seen: acting.player.worth(all_policies(params), *seen)
         )
+
+    def _begin_envs(self) -> HostVector:
+        """Envs whose first episodes are not those that any before them began with."""
+        acting = self._acting
+        assert isinstance(acting.settings.world, HostEnv)
+        words = np.random.SeedSequence((*self._who, self.turn)).generate_state(1)
+        return acting.settings.world.vector(acting.population.all_envs, int(words[0]) >> 1)
 
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         versions = np.asarray(versions, np.uint32)
@@ -100,6 +110,8 @@ class HostActor:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """What was counted comes back; these envs cannot be saved: their episodes begin anew."""
         self.turn = int(arrays["turn"])
+        self.vector.close()
+        self.vector = self._begin_envs()
         self.tally = self.tally._replace(steps=arrays["tally/steps"])
         return False
 

@@ -21,6 +21,8 @@ def processes(history: History) -> list[dict[str, Any]]:
         if what == "started":
             row |= {"pid": event.get("pid"), "incarnation": event.get("incarnation", 0)}
             row["there"] = True
+        elif what == "back":
+            row |= {"incarnation": event.get("incarnation", 0), "there": True}
         elif what in _LOST:
             row["losses"] += 1
             row |= {"why": str(event.get("why", "")).partition("\n")[0], "there": False}
@@ -43,7 +45,8 @@ def processes(history: History) -> list[dict[str, Any]]:
 def _health(row: dict[str, Any], running: bool) -> str:
     if not running:
         return "ended"
-    if not row.get("there") or not _alive(row.get("pid")):
+    pid = row.get("pid")  # None: it runs on a cluster, and may be on another machine
+    if not row.get("there") or (pid is not None and not _alive(pid)):
         return "lost"
     return "replaced" if row["losses"] else "running"
 
