@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from .manifest import GroupInfo, LakeInfo, check_same, load_groups, load_lake
 from .mark import check_kept, check_no_journal, read_mark
 from .open_segment import seed_of, verified
 from .pages import Pages
-from .recovery import numbers, read_dictionary, read_journal
+from .recovery import numbers, read_dictionary, read_journal, with_blocks
 from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
 from .sheet import Sheet
 
@@ -250,7 +250,7 @@ class Reader:
         self._changed = True
         segment.records += len(blocks)
         segment.journal += blocks[-1].bytes_to_here
-        segment.meta = replace(meta, count=blocks[-1].end)
+        segment.meta = with_blocks(meta, blocks)
         for pages in self.pages.values():
             pages.accept(seat)
         self._checked[seat] = True
@@ -265,8 +265,9 @@ class Reader:
             if loose and (meta.first > ends.get(group, meta.first)).any():
                 continue  # rows before these are lost; recovery will remove them
             ends[group] = meta.first + meta.count
-            slot = segment.seat << self.shift
-            parts.append(Part(base, slot, meta.length, meta.first, meta.count))
+            found, slot = meta.pieces(), segment.seat << self.shift
+            ids = meta.first[found.stream] + found.time
+            parts.append(Part(base + found.stream, ids, found.rows, slot + found.slot))
         self.index = Index(sum(group.streams for group in self.groups), parts)
 
     def check_maps(self) -> None:

@@ -18,6 +18,7 @@ from ..rows import CUT, Rows, Tree, breaks
 from .closing import Piece, closed_pieces
 from .columns import LOST, Columns
 from .files import Files, said_plainly
+from .layout import fits, layout_after, length_of
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo
 from .open_segment import OpenSegment
@@ -81,11 +82,9 @@ class Writer:
             segment = open_segment(self._files, self._folder, self._columns, meta, blocks)
             self._segments.append(segment)
         self._names_synced = self._path_synced = False
-        self._length = self._info.slots // streams
-        # Rows wait in memory, stream by stream as they will lie on disk.
-        steps = max(1, min(self._length, _STAGE // (streams * self._columns.row_bytes)))
-        self._stage = {
-            column.name: np.empty((streams, steps, column.width), np.uint8)
+        self._layout = found.layout  # of the segment that is made next
+        self._memory = {
+            column.name: np.empty(streams * self._most_steps * column.width, np.uint8)
             for column in self._columns.all
         }
         self._staged = np.zeros(streams, np.int64)
@@ -290,27 +289,52 @@ class Writer:
 
     def _take(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
         """rows[column][stream, time, width] into memory, or straight to disk if they are many."""
-        steps = self._stage["record"].shape[1]
-        if not self._fits(which, number, steps):
+        if not self._fits(which, number):
             self._flush()
-            if not self._fits(which, number, steps):
+            if not self._fits(which, number):
                 self._write_through(rows, which, number)
                 return
+        stage = self._stage()
         at = int(self._staged[which.start])
         if (self._staged[which] == at).all():
             for name, block in rows.items():
-                self._stage[name][which, at : at + number] = block
+                stage[name][which, at : at + number] = block
         else:
             for stream in range(which.start, which.stop):
                 at = int(self._staged[stream])
                 for name, block in rows.items():
-                    self._stage[name][stream, at : at + number] = block[stream - which.start]
+                    stage[name][stream, at : at + number] = block[stream - which.start]
         self._staged[which] += number
 
-    def _fits(self, which: slice, number: int, steps: int) -> bool:
-        after = self._staged[which] + number
-        room = self._length - self._written()[which]
-        return bool((after <= steps).all() and (after <= room).all())
+    @property
+    def _most_steps(self) -> int:
+        """Rows per stream that may wait in memory."""
+        most = _STAGE // (self.streams * self._columns.row_bytes)
+        return max(1, min(most, self._info.slots))
+
+    def _steps(self) -> int:
+        """The same, of the segment that gets them: with shares, no more than such a one has."""
+        layout = self._segments[-1].meta.layout if self._segments else self._layout
+        return min(self._most_steps, length_of(layout, self._info.slots, self.streams))
+
+    def _stage(self) -> dict[str, np.ndarray]:
+        """Where rows wait, uint8[stream, step, width]; shares lie like this on disk too."""
+        shape = (self.streams, self._steps())
+        return {
+            column.name: self._memory[column.name][: shape[0] * shape[1] * column.width].reshape(
+                *shape, column.width
+            )
+            for column in self._columns.all
+        }
+
+    def _fits(self, which: slice, number: int) -> bool:
+        after = self._staged.copy()
+        after[which] += number
+        if int(after[which].max()) > self._steps():
+            return False
+        if self._segments:
+            return self._segments[-1].meta.can_have(self._written() + after)
+        return fits(self._layout, length_of(self._layout, self._info.slots, self.streams), after)
 
     def _written(self) -> np.ndarray:
         """Rows per stream written to the newest segment."""
@@ -328,9 +352,9 @@ class Writer:
         if not self._staged.any():
             return
         if not self._segments:
-            self._segments.append(self._new_segment(self._next_id))
+            self._segments.append(self._new_segment(self._next_id, self._layout))
         segment = self._segments[-1]
-        written = segment.write(self._stage, segment.written, self._staged)
+        written = segment.write(self._stage(), segment.written, self._staged)
         # Without a call between: a signal handler's exception there would write the rows twice.
         segment.pending += (written,)
         self._staged[:] = 0
@@ -342,25 +366,25 @@ class Writer:
         first = self._end() - written
         old, blocks = segment, list[tuple[np.ndarray, int]]()  # blocks are the old segment's
         fresh: list[OpenSegment] = []
-        steps = self._stage["record"].shape[1]
         done = 0
         try:
             while done < number:
-                room = int((self._length - written[which]).min())
+                room = 0 if segment is None else segment.room(which, written)
                 if segment is None or room == 0:
+                    layout = self._layout if segment is None else layout_after(written)
                     first = first + written
-                    segment = self._new_segment(first)
+                    segment = self._new_segment(first, layout)
                     fresh.append(segment)
                     written = np.zeros(self.streams, np.int64)
                     continue
-                some = min(number - done, room, steps)
+                some = min(number - done, room, self._most_steps)
                 count = np.zeros(self.streams, np.int64)
                 count[which] = some
                 part = {
-                    name: _spread(block[:, done : done + some], which, self.streams)
+                    name: np.ascontiguousarray(block[:, done : done + some])
                     for name, block in rows.items()
                 }
-                block = segment.write(part, written, count)
+                block = segment.write(part, written, count, which.start)
                 (blocks if segment is old else segment.pending).append(block)
                 written = written + count
                 done += some
@@ -375,7 +399,7 @@ class Writer:
             old.pending += blocks
         self._segments += fresh
 
-    def _new_segment(self, first: np.ndarray) -> OpenSegment:
+    def _new_segment(self, first: np.ndarray, layout: str) -> OpenSegment:
         """The next open segment, whose rows begin at ids `first`."""
         self._lock.check_here()
         meta = open_meta(
@@ -385,6 +409,7 @@ class Writer:
             self._number,
             self._info.slots,
             first.copy(),
+            layout,
         )
         segment = OpenSegment(self._files, self._folder, self._columns, meta)
         try:
@@ -425,22 +450,14 @@ class Writer:
 
     def _send_full(self) -> None:
         """Give segments that are full and committed to the sealer."""
-        while len(self._segments) > 1 or (
-            self._segments and (self._segments[0].count == self._length).any()
-        ):
+        while len(self._segments) > 1 or (self._segments and self._segments[0].full):
             segment = self._segments[0]
             if segment.pending:
                 return
             self._next_id = np.maximum(self._next_id, segment.meta.first + segment.count)
             if not segment.sent:
                 self._sealer.submit(segment)
+            layout = layout_after(segment.count)
+            # Without a call between: rows that wait in memory wait as the next segment takes them.
+            self._layout = layout
             self._segments = self._segments[1:]
-
-
-def _spread(rows: np.ndarray, which: slice, streams: int) -> np.ndarray:
-    """rows[stream, time, width] of some streams as a block of all, contiguous per stream."""
-    if which.stop - which.start == streams:
-        return np.ascontiguousarray(rows)
-    block = np.empty((streams, *rows.shape[1:]), np.uint8)
-    block[which] = rows
-    return block
