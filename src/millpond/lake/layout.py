@@ -70,7 +70,7 @@ def owners(begin: np.ndarray, ends: Iterable[np.ndarray]) -> np.ndarray:
 def slots_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | None) -> np.ndarray:
     """int64[rows]: the slot of every row, stream by stream. `owner` is that of a log's slots."""
     if layout == LOG:
-        assert owner is not None
+        owner = np.zeros(0, np.int32) if owner is None else owner
         order = np.argsort(owner, kind="stable")
         # Of a stream that has more rows than are counted, the oldest are.
         return order[counted(np.bincount(owner, minlength=len(count))) < count[owner[order]]]
