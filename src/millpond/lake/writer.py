@@ -25,8 +25,7 @@ from .open_segment import OpenSegment
 from .recovery import Found, open_segment, recover
 from .sealer import Sealer
 from .segment import open_meta
-
-_STAGE = 32 << 20  # bytes of rows gathered in memory before they are written
+from .stage import Stage
 
 
 class Writer:
@@ -75,7 +74,6 @@ class Writer:
             raise
 
     def _begin(self, found: Found, continues: bool) -> None:
-        streams = self._group.streams
         self._number = found.next_number
         self._next_id = found.next_id  # behind the rows of every segment but the newest
         for meta, blocks in found.unsealed:
@@ -83,11 +81,7 @@ class Writer:
             self._segments.append(segment)
         self._names_synced = self._path_synced = False
         self._layout = found.layout  # of the segment that is made next
-        self._memory = {
-            column.name: np.empty(streams * self._most_steps * column.width, np.uint8)
-            for column in self._columns.all
-        }
-        self._staged = np.zeros(streams, np.int64)
+        self._stage = Stage(self._columns, self.streams, self._info.slots)
         self._last = np.where(found.next_id > 0, found.last_flags, CUT).astype(np.uint8)
         self._lost = found.next_id > 0  # the next row does not follow what is stored
         if continues:
@@ -102,7 +96,7 @@ class Writer:
     @property
     def next_row(self) -> np.ndarray:
         """int64[streams]: the id that the next row of every stream will get."""
-        return self._end() + self._staged
+        return self._end() + self._stage.count
 
     def append(
         self,
@@ -165,7 +159,7 @@ class Writer:
         """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
         self._check()
         self._settle()
-        if self._staged.any():
+        if self._stage.count.any():
             self._flush()
         for segment in self._segments:
             segment.commit()
@@ -294,47 +288,20 @@ class Writer:
             if not self._fits(which, number):
                 self._write_through(rows, which, number)
                 return
-        stage = self._stage()
-        at = int(self._staged[which.start])
-        if (self._staged[which] == at).all():
-            for name, block in rows.items():
-                stage[name][which, at : at + number] = block
-        else:
-            for stream in range(which.start, which.stop):
-                at = int(self._staged[stream])
-                for name, block in rows.items():
-                    stage[name][stream, at : at + number] = block[stream - which.start]
-        self._staged[which] += number
+        self._stage.put(rows, which, number, self._layout_now)
 
     @property
-    def _most_steps(self) -> int:
-        """Rows per stream that may wait in memory."""
-        most = _STAGE // (self.streams * self._columns.row_bytes)
-        return max(1, min(most, self._info.slots))
-
-    def _steps(self) -> int:
-        """The same, of the segment that gets them: with shares, no more than such a one has."""
-        layout = self._segments[-1].meta.layout if self._segments else self._layout
-        return min(self._most_steps, length_of(layout, self._info.slots, self.streams))
-
-    def _stage(self) -> dict[str, np.ndarray]:
-        """Where rows wait, uint8[stream, step, width]; shares lie like this on disk too."""
-        shape = (self.streams, self._steps())
-        return {
-            column.name: self._memory[column.name][: shape[0] * shape[1] * column.width].reshape(
-                *shape, column.width
-            )
-            for column in self._columns.all
-        }
+    def _layout_now(self) -> str:
+        """Of the segment that the next rows go to."""
+        return self._segments[-1].meta.layout if self._segments else self._layout
 
     def _fits(self, which: slice, number: int) -> bool:
-        after = self._staged.copy()
+        layout, after = self._layout_now, self._stage.count.copy()
         after[which] += number
-        if int(after[which].max()) > self._steps():
+        if int(after[which].max()) > self._stage.steps(layout):
             return False
-        if self._segments:
-            return self._segments[-1].meta.can_have(self._written() + after)
-        return fits(self._layout, length_of(self._layout, self._info.slots, self.streams), after)
+        length = length_of(layout, self._info.slots, self.streams)
+        return fits(layout, length, self._written() + after)
 
     def _written(self) -> np.ndarray:
         """Rows per stream written to the newest segment."""
@@ -349,15 +316,16 @@ class Writer:
 
     def _flush(self) -> None:
         """Write the staged rows behind the others; on an error they stay staged."""
-        if not self._staged.any():
+        if not self._stage.count.any():
             return
         if not self._segments:
             self._segments.append(self._new_segment(self._next_id, self._layout))
         segment = self._segments[-1]
-        written = segment.write(self._stage(), segment.written, self._staged)
+        rows = self._stage.rows(segment.meta.layout)
+        written = segment.write(rows, segment.written, self._stage.count)
         # Without a call between: a signal handler's exception there would write the rows twice.
         segment.pending += (written,)
-        self._staged[:] = 0
+        self._stage.count[:] = 0
 
     def _write_through(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
         """Write rows that do not fit in memory or in the segment. All of them count, or none."""
@@ -377,7 +345,7 @@ class Writer:
                     fresh.append(segment)
                     written = np.zeros(self.streams, np.int64)
                     continue
-                some = min(number - done, room, self._most_steps)
+                some = min(number - done, room, self._stage.most)
                 count = np.zeros(self.streams, np.int64)
                 count[which] = some
                 part = {
