@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import abc
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
 from millpond import Field, Rows, Spec, Window
-from millpond.lake import Lake, Writer, codec
+from millpond.lake import Lake, Writer, codec, recovery
+from millpond.lake import writer as writing
 from millpond.lake.files import Files
 
 WIDTH = 1024
@@ -89,6 +93,16 @@ def append(writer: Writer, steps: int, env: int | None = None, base: int = 0) ->
         obs = {name: value[:, 0] for name, value in rows.obs.items()}
         born = {"born": rows.extras["born"][:, 0]}
         writer.append(Rows(obs, one[0], one[1], one[2], one[2], one[3], born), env=env)
+
+
+@contextmanager
+def made_of(layout: str) -> Iterator[None]:
+    """Writers make every segment in this layout, whatever is appended."""
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(writing, "layout_after", lambda count: layout))
+        patches.enter_context(patch.object(recovery, "layout_after", lambda count: layout))
+        patches.enter_context(patch.object(recovery, "SHARES", layout))
+        yield
 
 
 class Held(NamedTuple):

@@ -144,7 +144,7 @@ class Segment:
         magic, version, at, size, json_sum = struct.unpack_from("<8sQQQQ", head)
         need(magic == b"MILLPOND", "magic")
         need(xxh(head[:40]) == struct.unpack_from("<Q", head, 40)[0], "header's sum")
-        need(version == 1, "version")
+        need(version in (1, 2), "segment's version")
         text = self.file[at : at + size]
         need(len(text) == size and xxh(text) == json_sum, "the JSON's sum")
         self.json = (at, at + size)
@@ -154,7 +154,13 @@ class Segment:
         mine = (group["index"], int(path.stem), group["streams"])
         need((self.meta["group"], self.meta["number"], self.meta["streams"]) == mine, "place")
         self.slots, self.length = lake.info["slots"], self.meta["length"]
-        need(self.length == self.slots // self.meta["streams"], "length")
+        self.layout = self.meta.get("layout", "shares")
+        need(self.layout in (["shares"], ["log", "packed"])[version - 1], "layout")
+        need(self.layout != ("packed" if self.kind == "open" else "log"), "layout")
+        shares = self.layout == "shares"
+        need(
+            self.length == (self.slots // self.meta["streams"] if shares else self.slots), "length"
+        )
 
     def region(self, part: list[int]) -> bytes:
         need(part[0] % PAGE == 0 and part[0] + part[1] <= len(self.file), "region")
@@ -167,6 +173,8 @@ class Sealed(Segment):
     def __init__(self, lake: PlainLake, group: dict, path: Path) -> None:
         super().__init__(lake, group, path)
         self.count = self.meta["count"]
+        used = max(self.count) if self.layout == "shares" else sum(self.count)
+        need(used <= self.length, "count")
         table = self.region(self.meta["sums"])
         need(xxh(table) == self.meta["sums_sum"], "the sums' sum")
         self.sums = np.frombuffer(table, "<u8")
@@ -197,6 +205,8 @@ class Sealed(Segment):
 
     def row(self, stream: int, time: int) -> Row:
         slot, values = stream * self.length + time, []
+        if self.layout == "packed":
+            slot = sum(self.count[:stream]) + time
         for column in self.lake.columns:
             stored = self.meta["columns"][column.name]
             if stored["codec"] == "raw":
@@ -218,12 +228,19 @@ class Open(Segment):
         super().__init__(lake, group, path)
         self.records = self.journal(path.with_suffix(".journal").read_bytes())
         self.count = [0] * self.meta["streams"]
+        self.slots_of: list[list[int]] = [[] for _ in self.count]  # of a log: stream → slots
         begin = self.count
         for _, end, rows_sum, commit in self.records:
             if any(not b <= e <= self.length for b, e in zip(begin, end, strict=True)):
                 break
+            if self.layout == "log" and sum(end) > self.slots:
+                break
             if self.rows_sum(begin, end) != rows_sum:
                 break
+            slot = sum(begin)
+            for mine, b, e in zip(self.slots_of, begin, end, strict=True):
+                mine += range(slot, slot + e - b)
+                slot += e - b
             begin = end
             if commit:
                 self.count = end
@@ -257,11 +274,15 @@ class Open(Segment):
             data = self.region(self.meta["columns"][column.name]["data"])
             for stream, (b, e) in enumerate(zip(begin, end, strict=True)):
                 slot = stream * self.length
+                if self.layout == "log":  # all of the block lies side by side
+                    slot = sum(begin) + sum(end[:stream]) - sum(begin[:stream]) - b
                 sums.update(data[(slot + b) * column.width : (slot + e) * column.width])
         return sums.intdigest()
 
     def row(self, stream: int, time: int) -> Row:
         slot, values = stream * self.length + time, []
+        if self.layout == "log":
+            slot = self.slots_of[stream][time]
         for column in self.lake.columns:
             at = self.meta["columns"][column.name]["data"][0] + slot * column.width
             values.append(self.file[at : at + column.width])

@@ -9,16 +9,19 @@ import struct
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from lake_world import SLOTS, SPEC, append, check_all, copy_tree, snapshot
+from lake_world import SLOTS, SPEC, append, check_all, copy_tree, made_of, snapshot
 
 from millpond import LakeDamaged, LakeRefused
 from millpond.lake import Lake, mark, repair_lake, verify_lake
 from millpond.lake.columns import Columns
+from millpond.lake.layout import LOG, SHARES
 from millpond.lake.manifest import Capacity, LakeInfo
 from millpond.lake.mark import AT, SIZE
+from millpond.lake.open_segment import OpenSegment
 
 STREAMS = 64
 GROUP = "groups/g"
@@ -34,15 +37,17 @@ FILES = {
 class Place:
     """A small Lake: one sealed segment, compressed in part, and an open one of three commits."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, layout: str) -> None:
         self.path = path
         self.info = LakeInfo(SPEC, Capacity(10**6, None), 1, SLOTS)
         lake = Lake.create(path, SPEC, 10**6, segment_rows=SLOTS)
         self.ends: list[np.ndarray] = []  # what a reader may find: the end of any commit
-        with lake.writer("g", STREAMS) as writer:
+        with made_of(layout), lake.writer("g", STREAMS) as writer:
             append(writer, 3, 0)
             append(writer, SLOTS // STREAMS, 2)
-            writer.commit()
+            # A log is full when all its slots are; one this short is enough here.
+            with patch.object(OpenSegment, "full", True):
+                writer.commit()
             writer._sealer.finish()
             self.ends.append(writer.next_row)
             for steps, env in ((2, 4), (1, 0), (1, 4)):
@@ -84,9 +89,9 @@ class Place:
         return "right" if found[-1] else "prefix"
 
 
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path / "lake")
+@pytest.fixture(params=[SHARES, LOG])
+def place(tmp_path, request):
+    return Place(tmp_path / "lake", request.param)
 
 
 def flip(place: Place, name: str, bits: Iterable[int], copies: Path | None = None) -> Counter:

@@ -280,7 +280,7 @@ def run_faults(folder: Path, fault: str, every: bool) -> int:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_at_operations_of_each_kind(tmp_path, fault):
-    assert run_faults(tmp_path, fault, every=False) > 10
+    assert run_faults(tmp_path, fault, every=False) >= 10
 
 
 def test_an_append_over_segments_is_all_or_nothing(tmp_path):

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lake_lives import PATIENCE, STREAMS, Zygote
-from lake_world import SLOTS, SPEC, append, check_all, check_samples, snapshot
+from lake_world import SLOTS, SPEC, append, check_all, check_samples, made_of, snapshot
 
 from millpond import Field, Rows, Spec, Window
 from millpond.lake import Lake, reader
+from millpond.lake.layout import SHARES
 
 READERS = 2
 
@@ -127,10 +128,10 @@ def test_a_first_write_of_a_whole_capacity_writes_everything(tmp_path, steps):
 
 
 def test_more_segments_than_were_expected_are_readable(tmp_path, monkeypatch):
-    """Streams that advance one after the other make many segments of few rows."""
+    """Lakes of version 0.1: streams that advanced one after the other made many short segments."""
     monkeypatch.setattr(reader, "_SEATS", 1)
     lake = Lake.create(tmp_path / "lake", SPEC, 2 * SLOTS, segment_rows=SLOTS)
-    with lake.writer("g", 1024) as writer:
+    with made_of(SHARES), lake.writer("g", 1024) as writer:
         append(writer, 80, 3)
     assert lake.stats().segments == 20
     assert check_all(lake).rows == 80

@@ -242,9 +242,9 @@ def test_another_version_is_refused(lake_path):
     for file in SEGMENTS.values():
         head = head_of(lake_path / file)
         old = (lake_path / file).read_bytes()
-        rewrite_segment(lake_path / file, None, None, (head[0], 2, *head[2:]))
-        refused(lake_path, LakeRefused, "version 2", lambda: len(Lake.open(lake_path)))
-        with pytest.raises(LakeRefused, match="version 2"):
+        rewrite_segment(lake_path / file, None, None, (head[0], 3, *head[2:]))
+        refused(lake_path, LakeRefused, "version 3", lambda: len(Lake.open(lake_path)))
+        with pytest.raises(LakeRefused, match="version 3"):
             Lake.open(lake_path, "a").writer("g", STREAMS)
         (lake_path / file).write_bytes(old)
 

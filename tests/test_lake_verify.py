@@ -31,7 +31,7 @@ from millpond.lake import mark, repair_lake, verify_lake
 from millpond.lake.files import Files
 from millpond.lake.mark import Mark, write_mark
 
-STREAMS, LENGTH, GROUP = 512, 8, "g"
+STREAMS, LENGTH, SLOTS, GROUP = 512, 8, 4096, "g"
 SPEC = Spec(
     {
         "image": Field("uint8", (32, 32)),  # wide, compresses
@@ -77,7 +77,7 @@ def some_rows(rng, time: int, begin: int = 0, streams: int = STREAMS) -> Rows:
 def fill(path: Path, times: list[int], seed: int = 0, files: Files | None = None) -> Path:
     """A Lake of one group; every number is rows per stream and a commit."""
     rng = np.random.default_rng(seed)
-    lake = Lake.create(path, SPEC, 10**6, segment_rows=4096, files=files or Quick())
+    lake = Lake.create(path, SPEC, 10**6, segment_rows=SLOTS, files=files or Quick())
     done = 0
     with lake.writer(GROUP, STREAMS) as writer:
         for time in times:
@@ -506,10 +506,12 @@ def test_ids_of_lost_rows_are_not_given_again(tmp_path, spot):
     repair_lake(lake)
     found = Lake.open(lake, "a", files=Quick())
     with found.writer(GROUP, STREAMS, continues=True) as writer:
-        assert (writer.next_row == 16).all()
+        # Of a segment that cannot be read, any stream may have had all the rows.
+        next_row = 8 + SLOTS if spot == "header" else 16
+        assert (writer.next_row == next_row).all()
         writer.append(some_rows(np.random.default_rng(5), 3, 16))
     found.refresh()
-    assert all(stream.stop == 19 for stream in found.streams)
+    assert all(stream.stop == next_row + 3 for stream in found.streams)
     assert verify_lake(lake).clean
     numbers = [p.name for p in (lake / "groups" / GROUP).iterdir()]
     assert len([name for name in numbers if name.startswith(f"{1:016d}.")]) == 1 + (

@@ -51,7 +51,9 @@ def test_runs_are_every_row_once_and_as_few_as_can_be(data):
     length = steps + data.draw(st.integers(0, 3))
     some = data.draw(st.lists(st.integers(0, steps), min_size=streams, max_size=streams))
     begin = [data.draw(st.sampled_from([0, length - n])) for n in some]
-    runs = _runs(np.array(begin), np.array(some), steps, length)
+    which = np.flatnonzero(some)
+    slot = which * length + np.array(begin)[which]
+    runs = _runs(which * steps, np.array(some)[which], slot)
     moved = [(place + k, slot + k) for place, rows, slot in runs for k in range(rows)]
     wanted = [
         (stream * steps + k, stream * length + begin[stream] + k)

@@ -11,6 +11,7 @@ from ..rows import CUT, breaks
 from .codec import Codec
 from .columns import LOST
 from .journal import Block
+from .layout import counted
 from .manifest import GroupInfo
 from .segment import Meta
 
@@ -59,32 +60,49 @@ class Chain:
     def broken(
         self, meta: Meta, count: np.ndarray, flags: np.ndarray, bad: np.ndarray
     ) -> np.ndarray:
-        """bool[streams, length]: rows that cannot follow the row before; then move on.
+        """bool[rows]: rows that cannot follow the row before; then move on.
 
-        flags and bad are [streams, length]; a damaged row proves nothing about its neighbours.
+        flags and bad are [rows], count[stream] of every stream, stream by stream. A damaged row
+        proves nothing about its neighbours.
         """
-        before = np.empty_like(flags)
-        before[:, 1:] = np.where(bad[:, :-1], np.uint8(CUT), flags[:, :-1])
-        before[:, 0] = np.where(self.end == meta.first, self.flags, np.uint8(CUT))
-        before = np.where((flags & LOST) != 0, np.uint8(CUT), before)
-        stored = np.arange(meta.length) < count[:, None]
-        broken = breaks(before, flags) & stored & ~bad
         some = np.flatnonzero(count)
-        newest = some, count[some] - 1
+        ends = np.cumsum(count)[some]
+        newest = ends - 1
+        before = np.empty_like(flags)
+        before[1:] = np.where(bad[:-1], np.uint8(CUT), flags[:-1])
+        follows = np.where(self.end == meta.first, self.flags, np.uint8(CUT))
+        before[ends - count[some]] = follows[some]
+        before = np.where((flags & LOST) != 0, np.uint8(CUT), before)
+        broken = breaks(before, flags) & ~bad
         self.end[some] = (meta.first + count)[some]
         self.flags[some] = np.where(bad[newest], np.uint8(CUT), flags[newest])
         return broken
 
 
-def say_broken(found: Examined, broken: np.ndarray, first: np.ndarray, at: int, width: int) -> None:
-    """Report rows [streams, length] whose flags contradict; records begin at byte `at`."""
-    slots = np.flatnonzero(broken)
-    if not len(slots):
+def kept(count: np.ndarray, bad: np.ndarray) -> np.ndarray:
+    """int64[streams]: rows before the first bad one, of bad[rows], stream by stream."""
+    keep, which = count.astype(np.int64), np.flatnonzero(bad)
+    stream = np.repeat(np.arange(len(count)), count)[which]
+    np.minimum.at(keep, stream, counted(count)[which])
+    return keep
+
+
+def say_broken(
+    found: Examined, broken: np.ndarray, first: np.ndarray, slot: np.ndarray, at: int, width: int
+) -> None:
+    """Report rows whose flags contradict: broken[rows], stream by stream, at slot[rows].
+
+    Records begin at byte `at`.
+    """
+    if not broken.any():
         return
-    stream, time = divmod(int(slots[0]), broken.shape[1])
+    row, slots = int(np.argmax(broken)), slot[broken]
+    ends = np.cumsum(found.count)
+    stream = int(np.searchsorted(ends, row, side="right"))
+    time = row - int(ends[stream] - found.count[stream])
     what = (
         f"flags of {len(slots)} row(s) contradict the row before, the first being row "
         f"{int(first[stream]) + time} of stream {found.group.base + stream}"
     )
-    start, stop = at + int(slots[0]) * width, at + (int(slots[-1]) + 1) * width
+    start, stop = at + int(slots.min()) * width, at + (int(slots.max()) + 1) * width
     found.damages.append(Damage(found.path, start, stop, what, len(slots)))

@@ -16,7 +16,7 @@ from ..errors import LakeDamaged, LakeRefused
 from ..rows import CUT
 from .codec import Codec
 from .columns import RECORD, Column, Columns
-from .damage import Chain, Damage, Examined, say_broken
+from .damage import Chain, Damage, Examined, kept, say_broken
 from .dictionaries import Dictionaries
 from .examine_open import examine_open
 from .files import PAGE
@@ -102,8 +102,7 @@ class _Sealed:
         meta = file.meta
         self.slots = meta.columns[RECORD].data.size // columns.all[0].width
         self.bad = np.zeros(self.slots, bool)
-        inside = np.arange(meta.length) < meta.count[:, None]
-        self.rows = np.flatnonzero(inside)  # slots that hold rows, rising
+        self.rows = meta.slots()  # that hold rows, rising
         self.flags = np.zeros(self.slots, np.uint8)
 
     def run(self, chain: Chain) -> None:
@@ -126,13 +125,12 @@ class _Sealed:
                 self._raw(column, sums)
             else:
                 self._compressed(column, sums)
-        shape = (meta.streams, meta.length)
-        flags, bad = (part[: shape[0] * shape[1]].reshape(shape) for part in (self.flags, self.bad))
-        broken = chain.broken(meta, meta.count, flags, bad)
+        bad = self.bad[self.rows]
+        broken = chain.broken(meta, meta.count, self.flags[self.rows], bad)
         offset = meta.columns[RECORD].data.offset
-        say_broken(found, broken, meta.first, offset, self.columns.all[0].width)
+        say_broken(found, broken, meta.first, self.rows, offset, self.columns.all[0].width)
         bad |= broken
-        found.keep = np.where(bad.any(1), np.minimum(bad.argmax(1), meta.count), meta.count)
+        found.keep = kept(meta.count, bad)
         found.damaged_rows = int(bad.sum())
 
     def _raw(self, column: Column, sums: np.ndarray) -> None:

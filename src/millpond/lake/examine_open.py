@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .columns import RECORD, Columns
-from .damage import Chain, Damage, Examined, say_broken
+from .damage import Chain, Damage, Examined, kept, say_broken
 from .journal import Block, later, unfinished, unpack
+from .layout import LOG, counted
 from .mark import AT, SIZE, Mark, mark_is_damaged, promised
 from .open_segment import rows_sum, seed_of, verified
+from .recovery import with_blocks
 from .seal import mapped_rows
 from .segment import Meta
 
@@ -39,20 +43,24 @@ def examine_open(
     end = prefix[-1].bytes_to_here if prefix else 0
     behind = later(journal, meta.number, meta.streams, seed, end)
     claimed = [*prefix, *(block for _, blocks in behind for block in blocks)]
-    commits = [block.end for block in claimed if block.commit and (block.end <= meta.length).all()]
+    commits = [block.end for block in claimed if block.commit and meta.can_have(block.end)]
     found.count = np.maximum.reduce([none, *commits])
 
-    time = np.arange(meta.length)
-    bad = np.zeros((meta.streams, meta.length), bool)
+    # All rows, stream by stream.
+    stream, time = np.repeat(np.arange(meta.streams), found.count), counted(found.count)
+    bad = np.zeros(len(time), bool)
 
     def check(begin: np.ndarray, block: Block) -> bool:
-        grows = bool((block.end >= begin).all() and (block.end <= meta.length).all())
+        grows = bool((block.end >= begin).all()) and meta.can_have(block.end)
         if grows and rows_sum(columns, meta, data, begin, block.end) == block.digest:
             return True
-        hit = (time >= begin[:, None]) & (time < np.minimum(block.end, found.count)[:, None])
+        hit = (time >= begin[stream]) & (time < block.end[stream])
         if hit.any():  # rows of a commit that was never finished are nobody's loss
             bad[hit] = True
-            _say_rows(found, hit, meta, columns)
+            slots = stream[hit] * meta.length + time[hit]
+            if meta.layout == LOG:
+                slots = np.arange(begin.sum(), max(begin.sum() + 1, block.end.sum()))
+            _say_rows(found, slots, int(hit.sum()), meta, columns)
         return False
 
     good = [check(begin, block) for begin, block in _pairs(none, prefix)]
@@ -64,16 +72,19 @@ def examine_open(
     _say_journal(found, journal, end, behind, keep)
 
     width, offset = columns.all[0].width, meta.columns[RECORD].data.offset
-    flags = data[RECORD][: bad.size, 0].reshape(bad.shape)
-    broken = chain.broken(meta, found.count, flags, bad | (time >= keep[:, None]))
+    proven = time < keep[stream]
+    slot = np.zeros(len(time), np.int64)
+    slot[proven] = with_blocks(meta, found.blocks).slots()
+    broken = chain.broken(meta, found.count, data[RECORD][slot, 0], bad | ~proven)
     if broken.any():
-        say_broken(found, broken, meta.first, offset, width)
+        say_broken(found, broken, meta.first, slot, offset, width)
         bad |= broken
-        first = np.where(broken.any(1), broken.argmax(1), meta.length)
+        first = kept(found.count, broken)  # where none is broken: all of them
         while found.blocks and (found.blocks[-1].end > first).any():
             found.blocks.pop()
         keep = _last_commit(found.blocks, none)
     found.keep = keep
+    found.meta = replace(with_blocks(meta, found.blocks), count=none)
     found.damaged_rows = int(bad.sum())
 
 
@@ -97,14 +108,13 @@ def _last_commit(blocks: list[Block], none: np.ndarray) -> np.ndarray:
     return blocks[-1].end if blocks else none
 
 
-def _say_rows(found: Examined, hit: np.ndarray, meta: Meta, columns: Columns) -> None:
+def _say_rows(found: Examined, slots: np.ndarray, rows: int, meta: Meta, columns: Columns) -> None:
     """One checksum covers rows in every column: the range runs from their first to last byte."""
-    slots = np.flatnonzero(hit)
     first, last = columns.all[0], columns.all[-1]
     start = meta.columns[first.name].data.offset + int(slots[0]) * first.width
     stop = meta.columns[last.name].data.offset + (int(slots[-1]) + 1) * last.width
     what = "rows in this range: not what their journal record committed"
-    found.damages.append(Damage(found.path, start, stop, what, len(slots)))
+    found.damages.append(Damage(found.path, start, stop, what, rows))
 
 
 def _say_journal(

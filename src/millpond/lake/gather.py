@@ -16,6 +16,7 @@ from ..errors import SpecMismatch
 from ..rows import CONTEXT, CUT, Rows
 from .codec import check_within
 from .columns import LOST, Columns
+from .layout import counted
 from .reader import Reader
 
 _DECODED = 32 << 20  # bytes that one call decodes, at most
@@ -213,7 +214,7 @@ def _without_gaps(found: Found, longest: np.intp) -> tuple[np.ndarray, np.ndarra
     if not len(where):
         return row, slot, rows
     number = -(-gap[where] // rows[longest])
-    inside = rows[longest] * _counted(number)
+    inside = rows[longest] * counted(number)
     where = np.repeat(where, number)
     return (
         np.insert(row, where, ends[where] + inside),
@@ -229,7 +230,7 @@ def _shorter(
     if rows.max() <= most:
         return row, slot, rows
     number = -(-rows // most)
-    inside = most * _counted(number)
+    inside = most * counted(number)
     rows = np.minimum(np.repeat(rows, number) - inside, most)
     return np.repeat(row, number) + inside, np.repeat(slot, number) + inside, rows
 
@@ -237,11 +238,6 @@ def _shorter(
 def _every_slot(row: np.ndarray, slot: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
     """int64[number]: the slot of every row that is in a stretch; -1: not stored."""
     slots = np.full(number, -1, np.int64)
-    inside = _counted(rows)
+    inside = counted(rows)
     slots[np.repeat(row, rows) + inside] = np.repeat(slot, rows) + inside
     return slots
-
-
-def _counted(numbers: np.ndarray) -> np.ndarray:
-    """0 ... n - 1 for every n of numbers, one after the other."""
-    return np.arange(int(numbers.sum())) - np.repeat(np.cumsum(numbers) - numbers, numbers)

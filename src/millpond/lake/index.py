@@ -1,7 +1,8 @@
 """`Index`: where every row of a Lake lies, and what its neighbours are across segments.
 
-A *piece* is what one segment holds of one stream. Pieces of a stream that follow each other
-without a gap are linked; nothing crosses where they are not.
+A *piece* is what one segment holds of one stream, or, in a log, a part of it that lies side by
+side. Pieces of a stream that follow each other without a gap are linked; nothing crosses where
+they are not.
 """
 
 from __future__ import annotations
@@ -16,33 +17,24 @@ from ..errors import BadConfig
 
 @dataclass(frozen=True)
 class Part:
-    """One segment's rows as the index sees them; slots count through all seats."""
+    """One segment's pieces, int64 each; slots count through all seats."""
 
-    stream: int  # the Lake's number of its first stream
-    slot: int  # of its first row
-    length: int  # slots per stream
-    first: np.ndarray  # int64[streams]: ids
-    count: np.ndarray  # int64[streams]: rows
+    stream: np.ndarray  # the Lake's numbers
+    first: np.ndarray  # ids
+    count: np.ndarray  # rows
+    slot: np.ndarray
 
 
 class Index:
     """Built once per refresh; every look-up is vectorised and takes constant time per row."""
 
     def __init__(self, streams: int, parts: Iterable[Part]) -> None:
-        columns: list[tuple[np.ndarray, ...]] = []
-        length = np.ones(streams, np.int64)
-        for part in parts:
-            which = np.arange(len(part.first))
-            columns.append(
-                (part.stream + which, part.first, part.count, part.slot + which * part.length)
-            )
-            length[part.stream + which] = part.length
+        columns = [(part.stream, part.first, part.count, part.slot) for part in parts]
         if columns:
             stream, first, count, slot = (np.concatenate(c) for c in zip(*columns, strict=True))
         else:
             stream, first, count, slot = (np.zeros(0, np.int64) for _ in range(4))
         order = np.lexsort((first, stream))
-        order = order[count[order] > 0]
         self.stream, self.first = stream[order], first[order]
         self.count, self.slot = count[order], slot[order]
         joined = (self.stream[1:] == self.stream[:-1]) & (
@@ -57,7 +49,8 @@ class Index:
         self.rows = np.bincount(self.stream, self.count, streams).astype(np.int64)
         self._row0 = np.cumsum(self.rows) - self.rows  # rows before each stream
         self._piece0 = np.searchsorted(self.stream, np.arange(streams))
-        self._length = length
+        self._length = np.ones(streams, np.int64)  # of a full piece
+        np.maximum.at(self._length, self.stream, self.count)
         # Stream and id as one number that grows along the table.
         self._span = 1 + int((self.first + self.count).max(initial=0))
         if self._span * max(streams, 1) >= 2**63:

@@ -16,6 +16,7 @@ from ..errors import LakeFailed
 from .columns import Columns
 from .files import Files, as_bytes, said_plainly
 from .journal import Block, pack, unpack
+from .layout import LOG, SHARES, counted, owners
 from .mark import Mark, mark_of, read_mark, this_boot, write_mark
 from .seal import extents, mapped_rows
 from .segment import PAGE, Meta, path_of, write_meta
@@ -33,6 +34,8 @@ class OpenSegment:
         self.journal_path = path_of(folder, meta.number, ".journal")
         self.count = meta.count.copy()  # committed rows per stream
         self.pending: list[tuple[np.ndarray, int]] = []  # written, not committed: ends, checksum
+        slots = meta.columns[columns.all[0].name].data.size // columns.all[0].width
+        self._owner = np.empty(slots if meta.layout == LOG else 0, np.int32)  # of written rows
         self.sent = False  # to the sealer, which owns it from then on
         self._records = self._journal_size = 0
         self._mark = Mark(0, 0, this_boot())
@@ -44,6 +47,23 @@ class OpenSegment:
     def written(self) -> np.ndarray:
         """Rows per stream in the file, committed or not."""
         return self.pending[-1][0] if self.pending else self.count
+
+    @property
+    def full(self) -> bool:
+        """Whether the committed rows leave some stream without room."""
+        used = self.count.max() if self.meta.layout == SHARES else self.count.sum()
+        return int(used) == self.meta.length
+
+    def room(self, which: slice, written: np.ndarray) -> int:
+        """Rows that fit behind `written` for each of some streams."""
+        if self.meta.layout == SHARES:
+            return self.meta.length - int(written[which].max())
+        return (self.meta.length - int(written.sum())) // (which.stop - which.start)
+
+    def committed(self) -> Meta:
+        """The description with what is committed."""
+        owner = self._owner[: self.count.sum()] if self.meta.layout == LOG else None
+        return replace(self.meta, count=self.count, owner=owner)
 
     def create(self) -> None:
         """Make the file. What a failed attempt left behind is removed first."""
@@ -75,6 +95,9 @@ class OpenSegment:
         self._records = len(blocks)
         self._journal_size = blocks[-1].bytes_to_here if blocks else 0
         self.count = blocks[-1].end.copy() if blocks else self.count
+        if self.meta.layout == LOG:
+            mine = owners(self.meta.count, [block.end for block in blocks])
+            self._owner[: len(mine)] = mine
         self.dirty = True
         try:
             with said_plainly("opening a segment", self.path):
@@ -96,7 +119,7 @@ class OpenSegment:
         If a sync of it failed in another life, the kernel takes its pages for clean though they
         never reached the disk; a further sync would do nothing and call that success.
         """
-        meta = replace(self.meta, count=self.count)
+        meta = self.committed()
         rows = mapped_rows(self.path, meta, self.columns)
         for column in self.columns.all:
             begin = meta.columns[column.name].data.offset
@@ -107,16 +130,35 @@ class OpenSegment:
         self.files.pwrite(self._journal, memoryview(journal), 0)
 
     def write(
-        self, rows: Mapping[str, np.ndarray], begin: np.ndarray, number: np.ndarray
+        self,
+        rows: Mapping[str, np.ndarray],
+        begin: np.ndarray,
+        number: np.ndarray,
+        base: int = 0,
     ) -> tuple[np.ndarray, int]:
-        """Write rows[stream, :number[stream], width] behind `begin`; return their ends and sum."""
+        """Write rows[stream - base, :number[stream], width] behind `begin`; return ends and sum.
+
+        `begin` and `number` are of all streams of the group, `rows` of those that have any.
+        """
         sums = xxhash.xxh3_64()
         steps = rows[self.columns.all[0].name].shape[1]
-        runs = _runs(begin, number, steps, self.meta.length)
+        which = np.flatnonzero(number)
+        some, place = number[which], (which - base) * steps
+        order: np.ndarray | None = None  # of rows that do not lie side by side in memory
+        if self.meta.layout == SHARES:
+            runs = _runs(place, some, which * self.meta.length + begin[which])
+        else:
+            used, total = int(begin.sum()), int(some.sum())
+            self._owner[used : used + total] = np.repeat(which, some)
+            runs = [(int(place[0]), total, used)] if total else []
+            if len(which) > 1:
+                runs = [(0, total, used)]
+                order = np.repeat(place, some) + counted(some)
         with said_plainly("appending rows", self.path):
             for column in self.columns.all:
                 start, width = self.meta.columns[column.name].data.offset, column.width
-                block = as_bytes(rows[column.name])
+                data = rows[column.name]
+                block = as_bytes(data if order is None else data.reshape(-1, width)[order])
                 for place, some, slot in runs:
                     data = block[place * width : (place + some) * width]
                     self.files.pwrite(self._fd, data, start + slot * width)
@@ -213,19 +255,15 @@ class OpenSegment:
                     self.files.unlink(path)
 
 
-def _runs(
-    begin: np.ndarray, number: np.ndarray, steps: int, length: int
-) -> list[tuple[int, int, int]]:
-    """Rows [stream, :number[stream]] of a block of `steps` in as few stretches as they lie in.
+def _runs(place: np.ndarray, some: np.ndarray, slot: np.ndarray) -> list[tuple[int, int, int]]:
+    """some[i] rows from place[i] in memory to slot[i], in as few stretches as they lie in.
 
     Each is its first row in memory, its rows, and its first slot. Streams that fill their part of
     a segment lie side by side in both: all of them are then one write instead of hundreds.
     """
-    which = np.flatnonzero(number)
-    some, place, slot = number[which], which * steps, which * length + begin[which]
     apart = (place[1:] != place[:-1] + some[:-1]) | (slot[1:] != slot[:-1] + some[:-1])
-    first = np.append(0, np.flatnonzero(apart) + 1) if len(which) else which
-    rows = np.add.reduceat(some, first) if len(which) else some
+    first = np.append(0, np.flatnonzero(apart) + 1) if len(some) else place
+    rows = np.add.reduceat(some, first) if len(some) else some
     return list(zip(place[first].tolist(), rows.tolist(), slot[first].tolist(), strict=True))
 
 
@@ -251,7 +289,7 @@ def verified(
     begin = np.zeros(meta.streams, np.int64) if begin is None else begin
     good = 0
     for block in blocks:
-        grows = bool((block.end >= begin).all() and (block.end <= meta.length).all())
+        grows = bool((block.end >= begin).all()) and meta.can_have(block.end)
         if not grows or rows_sum(columns, meta, data, begin, block.end) != block.digest:
             break
         good += 1
@@ -267,6 +305,10 @@ def rows_sum(
     """The checksum of rows begin ... end - 1 of every stream, column by column."""
     sums = xxhash.xxh3_64()
     for column in columns.all:
+        if meta.layout == LOG:
+            rows = data[column.name][int(begin.sum()) : int(end.sum())]
+            sums.update(as_bytes(rows))
+            continue
         for stream in range(meta.streams):
             if end[stream] > begin[stream]:
                 slot = stream * meta.length

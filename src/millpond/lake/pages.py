@@ -35,9 +35,18 @@ class Pages:
         self._packed = np.zeros(sheet.seats, bool)
         self._table_stride = tables.stride // 8
 
-    def seat(self, seat: int, fd: int, region: Region, packed: bool = False) -> None:
-        """Map a region of a file onto a seat; nothing of it is checked."""
-        if region.size:
+    def seat(
+        self,
+        seat: int,
+        fd: int,
+        region: Region,
+        packed: bool = False,
+        spans: list[tuple[int, int]] | None = None,
+    ) -> None:
+        """Map a region of a file onto a seat, or read `spans` of it; nothing of it is checked."""
+        if spans is not None:
+            self.sheet.hold(seat, fd, region.offset, spans)
+        elif region.size:
             self.sheet.seat(seat, fd, region.offset, region.size)
         self._sums[seat] = seat * self._table_stride + region.sums // 8
         self._offset[seat], self._size[seat] = region.offset, region.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,23 @@ import numpy as np
 from ..errors import LakeDamaged, LakeFailed
 from .bus import happened
 from .codec import Codec
-from .columns import RECORD, Columns
+from .columns import RECORD, Column, Columns
 from .files import PAGE, PAGE_BITS, read_plainly
 from .index import Index, Part
 from .journal import digest
 from .manifest import GroupInfo, LakeInfo, check_same, load_groups, load_lake
+from .maps import Maps
 from .mark import check_kept, check_no_journal, read_mark
 from .open_segment import seed_of, verified
 from .pages import Pages
-from .recovery import numbers, read_dictionary, read_journal
+from .recovery import numbers, read_dictionary, read_journal, with_blocks
 from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
 from .sheet import Sheet
 
 _ADDRESSES = 1 << 44  # bytes of address space for all columns, unless the Lake needs more
 _ALL_ADDRESSES = 3 << 45  # of the 128 TiB that a process has
-_MOST_MAPS = 1 << 16  # what Linux lets a process have, unless told otherwise
-_SEATS = 1 << 14  # segments at least; each takes a few of the 65,530 maps a process may have
+_MOST_SEATS = 1 << 16  # segments that room is kept for, unless the Lake has more
+_SEATS = 1 << 14  # and at least
 _TRIES = 20  # a file may be sealed or dropped between listing and opening it
 _TOGETHER = 64  # segments whose records and indices are asked for before the first is waited for
 _AHEAD = 64  # batches for which pages are asked for beforehand, after one that had to wait
@@ -47,6 +48,8 @@ class Seated:
     records: int = 0  # journal records verified so far, of an open segment
     journal: int = 0  # and their bytes
     promised: bool = False  # of an open segment: what it holds cannot be what a power loss left
+    maps: int = 0  # that it takes; none: it is held in memory
+    held: int = 0  # bytes of memory
 
 
 class Reader:
@@ -70,6 +73,7 @@ class Reader:
         self.offsets = {name: Pages(Sheet(seats, 8 * self._entries), self._tables) for name in wide}
         self.codec_of = {name: np.full(seats, -1) for name in wide}  # per seat; -1: raw
         self.codecs: dict[str, list[Codec]] = {name: [] for name in wide}
+        self.maps = Maps()
         self.seated: dict[tuple[int, int], Seated] = {}
         self._by_seat: dict[int, Seated] = {}
         self._summed = np.zeros(seats, bool)  # a sealed segment's checksums are checked themselves
@@ -89,7 +93,7 @@ class Reader:
         each += self._most_sums()
         groups = load_groups(self.folder, self.info)
         here = sum(len(numbers(self.folder / "groups" / group.name)) for group in groups)
-        generous = min(self._most_seats(), _MOST_MAPS, _ADDRESSES // each)
+        generous = min(self._most_seats(), _MOST_SEATS, _ADDRESSES // each)
         return min(max(generous, 2 * here + 64), _ALL_ADDRESSES // each)
 
     def _most_seats(self) -> int:
@@ -185,22 +189,38 @@ class Reader:
             self.seated[key] = self._by_seat[seat] = new
             self._changed = True
             try:
-                self._map_all(new, fd)
+                self._place(new, fd)
             except BaseException:
                 self._unseat(key)
                 raise
         finally:
             os.close(fd)
 
-    def _map_all(self, segment: Seated, fd: int) -> None:
+    def _place(self, segment: Seated, fd: int) -> None:
+        """Map a segment's parts; read them, if it is sealed and there are too many maps."""
         meta, seat = segment.meta, segment.seat
+        number = 1 + sum(1 + (stored.offsets is not None) for stored in meta.columns.values())
+        if self.maps.take(number, always=meta.kind != SEALED):
+            segment.maps, spans = number, None
+        else:
+            spans = {column.name: _spans(meta, column) for column in self.columns.all}
+            regions = [meta.sums, *(s.offsets for s in meta.columns.values() if s.offsets)]
+            size = sum(stop - start for some in spans.values() for start, stop in some)
+            size += sum(region.size for region in regions)
+            self.maps.hold(self.folder, size)
+            segment.held = size
         for column in self.columns.all:
             stored = meta.columns[column.name]
-            self.pages[column.name].seat(seat, fd, stored.data, stored.offsets is not None)
+            packed = stored.offsets is not None
+            mine = None if spans is None else spans[column.name]
+            self.pages[column.name].seat(seat, fd, stored.data, packed, mine)
             if stored.offsets is not None:
-                self.offsets[column.name].seat(seat, fd, stored.offsets)
+                whole = None if spans is None else [(0, stored.offsets.size)]
+                self.offsets[column.name].seat(seat, fd, stored.offsets, spans=whole)
                 self.codec_of[column.name][seat] = self._codec(segment.path, meta, column.name)
-        if meta.sums.size:
+        if spans is not None:
+            self._tables.hold(seat, fd, meta.sums.offset, [(0, meta.sums.size)])
+        elif meta.sums.size:
             self._tables.seat(seat, fd, meta.sums.offset, meta.sums.size)
 
     def _codec(self, path: Path, meta: Meta, name: str) -> int:
@@ -221,6 +241,8 @@ class Reader:
         self._changed = True
         old = self.seated.pop(key)
         del self._by_seat[old.seat]
+        self.maps.give_back(old.maps)
+        self.maps.release(old.held)
         for pages in [*self.pages.values(), *self.offsets.values()]:
             pages.sheet.clear(old.seat)
         self._tables.clear(old.seat)
@@ -250,7 +272,7 @@ class Reader:
         self._changed = True
         segment.records += len(blocks)
         segment.journal += blocks[-1].bytes_to_here
-        segment.meta = replace(meta, count=blocks[-1].end)
+        segment.meta = with_blocks(meta, blocks)
         for pages in self.pages.values():
             pages.accept(seat)
         self._checked[seat] = True
@@ -265,8 +287,9 @@ class Reader:
             if loose and (meta.first > ends.get(group, meta.first)).any():
                 continue  # rows before these are lost; recovery will remove them
             ends[group] = meta.first + meta.count
-            slot = segment.seat << self.shift
-            parts.append(Part(base, slot, meta.length, meta.first, meta.count))
+            found, slot = meta.pieces(), segment.seat << self.shift
+            ids = meta.first[found.stream] + found.time
+            parts.append(Part(base + found.stream, ids, found.rows, slot + found.slot))
         self.index = Index(sum(group.streams for group in self.groups), parts)
 
     def check_maps(self) -> None:
@@ -408,6 +431,18 @@ class Reader:
         """Frames at slots of one codec, seen to before, into uint8[some, width] arrays."""
         blob = self.pages[name].sheet.flat
         self.codecs[name][number].decode(blob, *self.frames(name, slots), threads, *outs)
+
+
+def _spans(meta: Meta, column: Column) -> list[tuple[int, int]]:
+    """The bytes of a column's region that rows depend on, in whole pages of it."""
+    stored = meta.columns[column.name]
+    if stored.codec != "raw":
+        return [(0, stored.data.size)]
+    pieces, size = meta.pieces(), stored.data.size
+    start = pieces.slot * column.width // PAGE * PAGE
+    stop = np.minimum(-(-(pieces.slot + pieces.rows) * column.width // PAGE) * PAGE, size)
+    stop[:-1] = np.minimum(stop[:-1], start[1:])  # a page that two share is read once
+    return [(a, b) for a, b in zip(start.tolist(), stop.tolist(), strict=True) if a < b]
 
 
 def _again(folder: str, fingerprint: str) -> Reader:

@@ -20,6 +20,7 @@ from .codec import Codec, Codecs
 from .columns import Columns
 from .files import Files, said_plainly
 from .journal import Block, digest
+from .layout import LOG, SHARES, layout_after, owners
 from .manifest import GroupInfo, LakeInfo
 from .mark import check_behind_gap, check_kept, check_no_journal, read_mark
 from .open_segment import OpenSegment, seed_of, verified
@@ -39,6 +40,7 @@ class Found(NamedTuple):
     unsealed: list[tuple[Meta, list[Block]]]  # open segments, oldest first
     sealed: dict[int, tuple[int, int]]  # number → rows, bytes on disk
     next_number: int
+    layout: str  # of the next segment
     known: dict[str, Codecs]
 
 
@@ -74,6 +76,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
     unsealed: list[tuple[Meta, list[Block]]] = []
     sealed: dict[int, tuple[int, int]] = {}
     known: dict[str, Codecs] = {}
+    layout = SHARES
 
     def remove_raw_twin(number: int) -> None:
         if {"open", "journal"} & there[number]:
@@ -106,23 +109,26 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
             _advance(next_id, last_flags, meta.first, meta.count)
             _flags_of(last_flags, path_of(folder, number, ".seg"), meta, columns)
         elif "open" in kinds:
-            open_meta, blocks = read_open(folder, number, columns, info, group)
-            if open_meta is None or not blocks:  # the latter: lost with power, unsynced
+            meta, blocks = read_open(folder, number, columns, info, group)
+            if meta is None or not blocks:  # the latter: lost with power, unsynced
                 remove(number, ".open", ".journal")  # nothing in it was ever committed
                 continue
-            if (sealed or unsealed) and (open_meta.first > next_id).any():
+            if (sealed or unsealed) and (meta.first > next_id).any():
                 # A power loss took rows before these, so none of these was ever synced.
                 check_behind_gap(path_of(folder, number, ".open"))
                 remove(number, ".open", ".journal")
                 continue
-            open_meta = replace(open_meta, count=blocks[-1].end)
-            unsealed.append((replace(open_meta, count=open_meta.count * 0), blocks))
-            _advance(next_id, last_flags, open_meta.first, open_meta.count)
-            _flags_of(last_flags, path_of(folder, number, ".open"), open_meta, columns)
+            unsealed.append((meta, blocks))
+            meta = with_blocks(meta, blocks)
+            _advance(next_id, last_flags, meta.first, meta.count)
+            _flags_of(last_flags, path_of(folder, number, ".open"), meta, columns)
         else:
             remove(number, ".journal")
+            continue
+        if meta.count.any():
+            layout = layout_after(meta.count)
     next_number = 1 + max([*there, *set_aside(folder)], default=-1)  # numbers are never reused
-    return Found(next_id, last_flags, unsealed, sealed, next_number, known)
+    return Found(next_id, last_flags, unsealed, sealed, next_number, layout, known)
 
 
 def load(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
@@ -155,6 +161,17 @@ def read_open(
     blocks = verified(journal, meta, columns, data)
     check_kept(path, mark, journal, meta, seed_of(meta), blocks)
     return meta, blocks
+
+
+def with_blocks(meta: Meta, blocks: list[Block]) -> Meta:
+    """An open segment's description with the rows that these blocks, and those before, hold."""
+    if not blocks:
+        return meta
+    owner = meta.owner
+    if meta.layout == LOG:
+        mine = owners(meta.count, [block.end for block in blocks])
+        owner = mine if owner is None else np.concatenate([owner, mine])
+    return replace(meta, count=blocks[-1].end, owner=owner)
 
 
 def read_journal(path: Path, start: int = 0) -> bytes:
@@ -210,10 +227,12 @@ def _flags_of(last: np.ndarray, path: Path, meta: Meta, columns: Columns) -> Non
     """Flags of the newest row of each stream that has rows here (record column, always raw)."""
     width = columns.all[0].width
     offset = meta.columns[columns.all[0].name].data.offset
+    pieces = meta.pieces()
+    newest = np.zeros(meta.streams, np.int64)  # slots
+    np.maximum.at(newest, pieces.stream, pieces.slot + pieces.rows - 1)
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for stream in np.flatnonzero(meta.count):
-            slot = int(stream) * meta.length + int(meta.count[stream]) - 1
-            last[stream] = os.pread(fd, 1, offset + slot * width)[0]
+            last[stream] = os.pread(fd, 1, offset + int(newest[stream]) * width)[0]
     finally:
         os.close(fd)

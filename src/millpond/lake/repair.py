@@ -21,11 +21,12 @@ from .damage import Chain, Examined
 from .dictionaries import Dictionaries
 from .examine import examine
 from .files import Files, said_plainly
+from .layout import PACKED, Rows
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo, load_groups, load_lake
 from .mark import Mark, this_boot, write_mark
 from .recovery import numbers, set_aside
-from .seal import Rows, mapped_rows, seal
+from .seal import in_order, mapped_rows, seal
 from .sealed_file import SealedFile
 from .segment import OPEN, SEALED, Meta, open_meta, path_of
 from .verify import Progress, walk
@@ -243,7 +244,10 @@ class _Mender:
             try:
                 source = SealedFile(fd, one.path, one.meta, self.columns)
                 source.codecs = one.codecs
-                self._write(replace(one.meta, count=plan.kept), source.rows, threads)
+                meta, rows = replace(one.meta, count=plan.kept), source.rows
+                if meta.layout == PACKED:
+                    meta, rows = in_order(one.meta, rows, plan.kept)
+                self._write(meta, rows, threads)
             finally:
                 os.close(fd)
         else:
@@ -308,7 +312,7 @@ class _Mender:
             unknown = 0
             if plan is None or plan.action != ASIDE:
                 left = np.maximum(left, one.meta.first + kept)
-        used = used + unknown * (self.info.slots // self.group.streams)
+        used = used + unknown * self.info.slots  # perhaps all rows were those of one stream
         return None if (left >= used).all() else used
 
     def _given(self, one: Examined) -> np.ndarray:

@@ -15,13 +15,12 @@ from .codec import Codec, Codecs
 from .columns import Column, Columns
 from .files import PAGE, Files, as_bytes, said_plainly
 from .journal import digest
+from .layout import LOG, PACKED, SHARES, Rows, counted, picked
 from .page_sums import PageSums, Tables, digests
 from .segment import SEALED, Meta, Region, Stored, path_of, write_meta
 
 _CHUNK = 4 << 20  # bytes read, compressed and written at a time
 _CACHED = 1 << 20  # bytes decoded at a time, to be compared while they are in the cache
-
-Rows = Callable[[str, int, int], np.ndarray]  # (column, start slot, stop slot) → uint8[n, width]
 
 
 def seal(
@@ -38,8 +37,12 @@ def seal(
 
     `known` holds the codecs of each wide column so far, and gets the one that is chosen here.
     With `in_place`, which syncs a file, an open segment of which nothing compresses is not copied:
-    it gets its checksums and description behind its rows, and its new name.
+    it gets its checksums and description behind its rows, and its new name. A log is always copied:
+    its rows are put in the order of their streams.
     """
+    if meta.layout == LOG:
+        meta, rows = in_order(meta, rows, meta.count)
+        in_place = None
     codecs = {
         column.name: _codec_for(column, meta, rows, known) for column in columns.all if column.wide
     }
@@ -66,6 +69,14 @@ def seal(
         with said_plainly("syncing the folder", folder, again=False):
             files.sync_folder(folder)
     return sealed
+
+
+def in_order(meta: Meta, rows: Rows, keep: np.ndarray) -> tuple[Meta, Rows]:
+    """The first keep[stream] rows of a log, or of a packed segment, as a packed one."""
+    stream = np.repeat(np.arange(meta.streams), meta.count)
+    time = counted(meta.count)
+    chosen = meta.slots()[time < keep[stream]]
+    return replace(meta, layout=PACKED, count=keep, owner=None), picked(rows, chosen)
 
 
 def _sum_up(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> Meta:
@@ -136,6 +147,9 @@ def extents(meta: Meta, width: int) -> Iterator[tuple[int, int]]:
     """Slots that hold rows, in stretches of at most a chunk; neighbours are one stretch."""
     most = max(1, _CHUNK // width)
     start = stop = 0
+    if meta.layout != SHARES:
+        yield from _split(0, int(meta.count.sum()), most)
+        return
     for stream in range(meta.streams):
         begin = stream * meta.length
         if begin != stop:
@@ -171,10 +185,7 @@ def _codec_for(column: Column, meta: Meta, rows: Rows, known: dict[str, Codecs])
 
     def sample(number: int) -> np.ndarray:
         """Rows here and there, from all streams and times."""
-        place = np.linspace(0, total - 1, min(number, total)).astype(np.int64)
-        ends = np.cumsum(meta.count)
-        stream = np.searchsorted(ends, place, side="right")
-        slots = stream * meta.length + place - (ends[stream] - meta.count[stream])
+        slots = meta.slots()[np.linspace(0, total - 1, min(number, total)).astype(np.int64)]
         return np.concatenate([rows(column.name, slot, slot + 1) for slot in slots.tolist()])
 
     return known.setdefault(column.name, Codecs(column.width)).choose(sample)

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -128,7 +127,7 @@ class Sealer:
         segment.check_whole()
         self.still_here()
         self.evict(segment, len(self._queue) + 1)
-        meta = replace(segment.meta, count=segment.count)
+        meta = segment.committed()
         rows = mapped_rows(segment.path, meta, self.columns)
         seal(
             self.files,

@@ -1,8 +1,8 @@
 """A segment file: a header that points at a JSON description, and regions of whole pages.
 
 `NUMBER.open` holds raw rows and is still written to; `NUMBER.seg` is sealed and never changes.
-Rows lie stream by stream: row t of stream s has slot `s * length + t`. Everything is
-little-endian; every offset, length, id and checksum has 64 bits. See docs/lake-format.md.
+Which slot a row has is the matter of its layout. Everything is little-endian; every offset,
+length, id and checksum has 64 bits. See docs/lake-format.md.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from ..errors import LakeDamaged, LakeRefused
 from .columns import Columns
 from .files import PAGE, Files
 from .journal import digest
+from .layout import LOG, PACKED, SHARES, Pieces, fits, length_of, pieces_of, slots_of
 from .manifest import NONSENSE, GroupInfo, LakeInfo
 
-MAGIC, VERSION = b"MILLPOND", 1
+MAGIC = b"MILLPOND"
+# Shares are all that version 1 knows, so segments that have them are still written as such.
+VERSIONS = {1: {SHARES}, 2: {LOG, PACKED}}
 _HEAD = struct.Struct("<8sQQQQ")  # magic, version, then where the JSON lies: offset, length, sum
 _SUM = struct.Struct("<Q")
 _MAX_JSON = 1 << 28
@@ -64,12 +67,26 @@ class Meta:
     group: int
     number: int
     streams: int
-    length: int
+    layout: str  # see layout.py
+    length: int  # the most rows that a stream can have here
     first: np.ndarray  # int64[streams]
     count: np.ndarray  # int64[streams]; of an open segment, what its journal says
     columns: Mapping[str, Stored]
     sums: Region  # of a sealed segment: the checksums of all its regions' pages
     sums_sum: int
+    owner: np.ndarray | None = None  # int32[rows] of a log: whose each slot is, as its journal says
+
+    def can_have(self, count: np.ndarray) -> bool:
+        """Whether there is room for these rows per stream."""
+        return fits(self.layout, self.length, count)
+
+    def slots(self) -> np.ndarray:
+        """int64[rows]: the slot of every row, stream by stream."""
+        return slots_of(self.layout, self.length, self.count, self.owner)
+
+    def pieces(self) -> Pieces:
+        """All rows, in stretches that lie side by side."""
+        return pieces_of(self.layout, self.length, self.count, self.owner)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as written to the file."""
@@ -83,6 +100,7 @@ class Meta:
             "group": self.group,
             "number": self.number,
             "streams": self.streams,
+            **({} if self.layout == SHARES else {"layout": self.layout}),
             "length": self.length,
             "first": [int(n) for n in self.first],
             "count": [int(n) for n in self.count],
@@ -107,11 +125,17 @@ def path_of(folder: Path, number: int, suffix: str) -> Path:
 
 
 def open_meta(
-    columns: Columns, fingerprint: str, group: int, number: int, slots: int, first: np.ndarray
+    columns: Columns,
+    fingerprint: str,
+    group: int,
+    number: int,
+    slots: int,
+    first: np.ndarray,
+    layout: str = SHARES,
 ) -> Meta:
     """The description of a new open segment."""
     streams = len(first)
-    length = slots // streams
+    length = length_of(layout, slots, streams)
     at = PAGE + _whole_pages(64 * 1024 + 64 * streams)  # room for the JSON
     stored: dict[str, Stored] = {}
     for column in columns.all:
@@ -119,7 +143,9 @@ def open_meta(
         at += slots * column.width
     none = np.zeros(streams, np.int64)
     empty = Region(0, 0)
-    return Meta(OPEN, fingerprint, group, number, streams, length, first, none, stored, empty, 0)
+    return Meta(
+        OPEN, fingerprint, group, number, streams, layout, length, first, none, stored, empty, 0
+    )
 
 
 def write_meta(files: Files, fd: int, meta: Meta, offset: int) -> int:
@@ -129,7 +155,8 @@ def write_meta(files: Files, fd: int, meta: Meta, offset: int) -> int:
     compressed are sealed where they lie, and no byte is ever written over.
     """
     text = json.dumps(meta.to_json(), separators=(",", ":")).encode()
-    head = _HEAD.pack(MAGIC, VERSION, offset, len(text), digest(text))
+    version = next(n for n, layouts in VERSIONS.items() if meta.layout in layouts)
+    head = _HEAD.pack(MAGIC, version, offset, len(text), digest(text))
     head += _SUM.pack(digest(head))
     if meta.kind == SEALED:
         files.pwrite(fd, memoryview(text + head), offset)
@@ -149,9 +176,10 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
     _, version, offset, length, json_sum = _HEAD.unpack_from(head)
     if _SUM.unpack_from(head, _HEAD.size)[0] != digest(head[: _HEAD.size]):
         raise damaged(path, place, place + whole, "the header's checksum does not hold")
-    if version != VERSION:
+    if version not in VERSIONS:
         raise LakeRefused(
-            f"{path}: format version {version}, this millpond reads {VERSION}; "
+            f"{path}: format version {version}, this millpond reads {min(VERSIONS)} to "
+            f"{max(VERSIONS)}; "
             "use the millpond that wrote it"
         )
     if length > _MAX_JSON or offset + length > size:
@@ -161,6 +189,8 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
         raise damaged(path, offset, offset + length, "the description's checksum does not hold")
     try:
         meta = _parse(json.loads(text))
+        if meta.layout not in VERSIONS[version]:
+            raise ValueError(f"layout {meta.layout!r} in a file of version {version}")
         if meta.fingerprint != info.fingerprint:
             raise LakeRefused(
                 f"{path}: written with spec {meta.fingerprint}, this Lake holds "
@@ -223,6 +253,7 @@ def _parse(plain: Any) -> Meta:
         group=_whole(plain["group"]),
         number=_whole(plain["number"]),
         streams=_whole(plain["streams"]),
+        layout=str(plain.get("layout", SHARES)),
         length=_whole(plain["length"]),
         first=np.array([_whole(n) for n in plain["first"]], np.int64),
         count=np.array([_whole(n) for n in plain["count"]], np.int64),
@@ -241,11 +272,15 @@ def _check(meta: Meta, columns: Columns, slots: int, size: int) -> None:
 
     need(meta.kind in (OPEN, SEALED), f"kind {meta.kind!r}")
     need(1 <= meta.streams <= slots, f"{meta.streams} streams")
-    need(meta.length == slots // meta.streams, f"length {meta.length}")
+    other = PACKED if meta.kind == OPEN else LOG
+    need(meta.layout != other, f"{meta.kind} segment of layout {meta.layout}")
+    length = length_of(meta.layout, slots, meta.streams)
+    need(meta.length == length, f"length {meta.length}")
     need(len(meta.first) == len(meta.count) == meta.streams, "first or count")
     need(bool((meta.first >= 0).all() and (meta.first < _MAX_ID).all()), "ids")
-    most_rows = meta.length if meta.kind == SEALED else 0  # of an open one the journal says
-    need(bool((meta.count >= 0).all() and (meta.count <= most_rows).all()), "number of rows")
+    need(bool((meta.count >= 0).all() and (meta.count <= slots).all()), "number of rows")
+    # Of an open one the journal says it.
+    need(meta.can_have(meta.count) if meta.kind == SEALED else not meta.count.any(), "rows")
     need(set(meta.columns) == {column.name for column in columns.all}, "columns")
     sealed = meta.kind == SEALED
 

@@ -19,7 +19,7 @@ from ..errors import BadConfig, LakeFailed
 from .bus import forget, guard
 from .files import PAGE
 
-_READ, _NONE = 1, 0
+_READ, _WRITE, _NONE = 1, 2, 0
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 1, 2, 0x10, 0x20, 0x4000
 _GAP = 2  # pages; asking for one between is cheaper than asking twice
 _FAILED = ctypes.c_void_p(-1).value
@@ -32,7 +32,7 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Sheet:
-    """`seats` places of `stride` bytes each (a whole number of pages), empty or a mapped file.
+    """`seats` places of `stride` bytes each (whole pages): empty, a mapped file, or memory.
 
     `flat` is all of it as uint8[seats * stride].
     Touching an empty seat is a crash, so every index must come from a segment that is seated.
@@ -50,11 +50,27 @@ class Sheet:
         self.flat.setflags(write=False)
 
     def seat(self, seat: int, fd: int, offset: int, size: int) -> None:
-        """Map `size` bytes of a file at a whole page `offset` onto a seat, read-only."""
+        """Map `size` bytes of a file at a whole page `offset` onto a seat, read-only.
+
+        All of the seat is mapped, so that it is one map: what is left over would be another.
+        """
         where = self._base + seat * self.stride
-        _map(where, size, _READ, _SHARED | _FIXED, fd, offset)
+        _map(where, self.stride, _READ, _SHARED | _FIXED, fd, offset)
         # A fault would otherwise read 128 KiB around it, for rows drawn anywhere.
         _libc.madvise(where, size, mmap.MADV_RANDOM)
+
+    def hold(self, seat: int, fd: int, offset: int, spans: list[tuple[int, int]]) -> None:
+        """Read bytes start ... stop - 1 of the file behind `offset` into a seat, for all spans."""
+        where = self._base + seat * self.stride
+        flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
+        _map(where, self.stride, _READ | _WRITE, flags, -1, 0)
+        for start, stop in spans:
+            while start < stop:
+                part = (ctypes.c_uint8 * (stop - start)).from_address(where + start)
+                done = os.preadv(fd, [part], offset + start)
+                if not done:
+                    break  # the file is shorter: zeros, which have another checksum
+                start += done
 
     def clear(self, seat: int) -> None:
         """Empty a seat again."""

@@ -224,11 +224,10 @@ def _parts(reader: Reader) -> tuple[Part, ...]:
 
 def _pages_of(segment: Seated, width: int) -> int:
     """Pages of a raw column that hold rows."""
-    meta = segment.meta
-    some = np.flatnonzero(meta.count)
-    start = some * meta.length * width
-    stop = start + meta.count[some] * width
-    pages = meta.columns["record"].data.pages if not len(some) else int(stop[-1] // PAGE + 1)
+    pieces = segment.meta.pieces()
+    start = pieces.slot * width
+    stop = start + pieces.rows * width
+    pages = int(stop.max(initial=0) // PAGE + 1)
     return int(pages_of(start, stop, pages).sum())
 
 

@@ -18,14 +18,14 @@ from ..rows import CUT, Rows, Tree, breaks
 from .closing import Piece, closed_pieces
 from .columns import LOST, Columns
 from .files import Files, said_plainly
+from .layout import fits, layout_after, length_of
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo
 from .open_segment import OpenSegment
 from .recovery import Found, open_segment, recover
 from .sealer import Sealer
 from .segment import open_meta
-
-_STAGE = 32 << 20  # bytes of rows gathered in memory before they are written
+from .stage import Stage
 
 
 class Writer:
@@ -74,21 +74,14 @@ class Writer:
             raise
 
     def _begin(self, found: Found, continues: bool) -> None:
-        streams = self._group.streams
         self._number = found.next_number
         self._next_id = found.next_id  # behind the rows of every segment but the newest
         for meta, blocks in found.unsealed:
             segment = open_segment(self._files, self._folder, self._columns, meta, blocks)
             self._segments.append(segment)
         self._names_synced = self._path_synced = False
-        self._length = self._info.slots // streams
-        # Rows wait in memory, stream by stream as they will lie on disk.
-        steps = max(1, min(self._length, _STAGE // (streams * self._columns.row_bytes)))
-        self._stage = {
-            column.name: np.empty((streams, steps, column.width), np.uint8)
-            for column in self._columns.all
-        }
-        self._staged = np.zeros(streams, np.int64)
+        self._layout = found.layout  # of the segment that is made next
+        self._stage = Stage(self._columns, self.streams, self._info.slots)
         self._last = np.where(found.next_id > 0, found.last_flags, CUT).astype(np.uint8)
         self._lost = found.next_id > 0  # the next row does not follow what is stored
         if continues:
@@ -103,7 +96,7 @@ class Writer:
     @property
     def next_row(self) -> np.ndarray:
         """int64[streams]: the id that the next row of every stream will get."""
-        return self._end() + self._staged
+        return self._end() + self._stage.count
 
     def append(
         self,
@@ -166,7 +159,7 @@ class Writer:
         """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
         self._check()
         self._settle()
-        if self._staged.any():
+        if self._stage.count.any():
             self._flush()
         for segment in self._segments:
             segment.commit()
@@ -290,27 +283,25 @@ class Writer:
 
     def _take(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
         """rows[column][stream, time, width] into memory, or straight to disk if they are many."""
-        steps = self._stage["record"].shape[1]
-        if not self._fits(which, number, steps):
+        if not self._fits(which, number):
             self._flush()
-            if not self._fits(which, number, steps):
+            if not self._fits(which, number):
                 self._write_through(rows, which, number)
                 return
-        at = int(self._staged[which.start])
-        if (self._staged[which] == at).all():
-            for name, block in rows.items():
-                self._stage[name][which, at : at + number] = block
-        else:
-            for stream in range(which.start, which.stop):
-                at = int(self._staged[stream])
-                for name, block in rows.items():
-                    self._stage[name][stream, at : at + number] = block[stream - which.start]
-        self._staged[which] += number
+        self._stage.put(rows, which, number, self._layout_now)
 
-    def _fits(self, which: slice, number: int, steps: int) -> bool:
-        after = self._staged[which] + number
-        room = self._length - self._written()[which]
-        return bool((after <= steps).all() and (after <= room).all())
+    @property
+    def _layout_now(self) -> str:
+        """Of the segment that the next rows go to."""
+        return self._segments[-1].meta.layout if self._segments else self._layout
+
+    def _fits(self, which: slice, number: int) -> bool:
+        layout, after = self._layout_now, self._stage.count.copy()
+        after[which] += number
+        if int(after[which].max()) > self._stage.steps(layout):
+            return False
+        length = length_of(layout, self._info.slots, self.streams)
+        return fits(layout, length, self._written() + after)
 
     def _written(self) -> np.ndarray:
         """Rows per stream written to the newest segment."""
@@ -325,15 +316,16 @@ class Writer:
 
     def _flush(self) -> None:
         """Write the staged rows behind the others; on an error they stay staged."""
-        if not self._staged.any():
+        if not self._stage.count.any():
             return
         if not self._segments:
-            self._segments.append(self._new_segment(self._next_id))
+            self._segments.append(self._new_segment(self._next_id, self._layout))
         segment = self._segments[-1]
-        written = segment.write(self._stage, segment.written, self._staged)
+        rows = self._stage.rows(segment.meta.layout)
+        written = segment.write(rows, segment.written, self._stage.count)
         # Without a call between: a signal handler's exception there would write the rows twice.
         segment.pending += (written,)
-        self._staged[:] = 0
+        self._stage.count[:] = 0
 
     def _write_through(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
         """Write rows that do not fit in memory or in the segment. All of them count, or none."""
@@ -342,25 +334,25 @@ class Writer:
         first = self._end() - written
         old, blocks = segment, list[tuple[np.ndarray, int]]()  # blocks are the old segment's
         fresh: list[OpenSegment] = []
-        steps = self._stage["record"].shape[1]
         done = 0
         try:
             while done < number:
-                room = int((self._length - written[which]).min())
+                room = 0 if segment is None else segment.room(which, written)
                 if segment is None or room == 0:
+                    layout = self._layout if segment is None else layout_after(written)
                     first = first + written
-                    segment = self._new_segment(first)
+                    segment = self._new_segment(first, layout)
                     fresh.append(segment)
                     written = np.zeros(self.streams, np.int64)
                     continue
-                some = min(number - done, room, steps)
+                some = min(number - done, room, self._stage.most)
                 count = np.zeros(self.streams, np.int64)
                 count[which] = some
                 part = {
-                    name: _spread(block[:, done : done + some], which, self.streams)
+                    name: np.ascontiguousarray(block[:, done : done + some])
                     for name, block in rows.items()
                 }
-                block = segment.write(part, written, count)
+                block = segment.write(part, written, count, which.start)
                 (blocks if segment is old else segment.pending).append(block)
                 written = written + count
                 done += some
@@ -375,7 +367,7 @@ class Writer:
             old.pending += blocks
         self._segments += fresh
 
-    def _new_segment(self, first: np.ndarray) -> OpenSegment:
+    def _new_segment(self, first: np.ndarray, layout: str) -> OpenSegment:
         """The next open segment, whose rows begin at ids `first`."""
         self._lock.check_here()
         meta = open_meta(
@@ -385,6 +377,7 @@ class Writer:
             self._number,
             self._info.slots,
             first.copy(),
+            layout,
         )
         segment = OpenSegment(self._files, self._folder, self._columns, meta)
         try:
@@ -425,22 +418,14 @@ class Writer:
 
     def _send_full(self) -> None:
         """Give segments that are full and committed to the sealer."""
-        while len(self._segments) > 1 or (
-            self._segments and (self._segments[0].count == self._length).any()
-        ):
+        while len(self._segments) > 1 or (self._segments and self._segments[0].full):
             segment = self._segments[0]
             if segment.pending:
                 return
             self._next_id = np.maximum(self._next_id, segment.meta.first + segment.count)
             if not segment.sent:
                 self._sealer.submit(segment)
+            layout = layout_after(segment.count)
+            # Without a call between: rows that wait in memory wait as the next segment takes them.
+            self._layout = layout
             self._segments = self._segments[1:]
-
-
-def _spread(rows: np.ndarray, which: slice, streams: int) -> np.ndarray:
-    """rows[stream, time, width] of some streams as a block of all, contiguous per stream."""
-    if which.stop - which.start == streams:
-        return np.ascontiguousarray(rows)
-    block = np.empty((streams, *rows.shape[1:]), np.uint8)
-    block[which] = rows
-    return block
