@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,41 +27,66 @@ class HostRing:
         self.flags = np.full(layout.lead, CUT, np.uint8)  # CUT where nothing was written yet
         self.flat_flags = self.flags.reshape(-1)
         self.last = np.full(self.streams, CUT, np.uint8)
-        self.added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
-        self._lockstep: bool | None = True  # None: not known
+        self.flag_grid = self.flags.T if layout.own_heads else self.flags  # [length, streams]
+        self._added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
+        self._each = 0  # rows added to every stream, while they are in lockstep; else -1
+        self._uneven = False  # known not to be in lockstep
         self._spans: dict[Any, tuple[Any, Any]] = {}  # by rows added, what old_enough said last
-        # For one row at a time: columns as [capacity, *field.shape], and whether they lie by env.
-        self._single = [
-            (store.ring.reshape(-1, *store.field.shape), layout.own_heads or store.turned)
-            for path in ("obs", "action", "reward")
-            if (store := self.stores.get(path)) and not store.field.binary
-        ]
 
     @property
     def lockstep(self) -> bool:
         """Whether every stream has received the same number of rows."""
-        if self._lockstep is None:
-            self._lockstep = bool(np.all(self.added == self.added[0]))
-        return self._lockstep
+        return self.each >= 0
+
+    @property
+    def each(self) -> int:
+        """Rows ever added to each stream if they are in lockstep, else -1."""
+        if self._each < 0 and not self._uneven:
+            self._uneven = bool(np.any(self._added != self._added[0]))
+            self._each = -1 if self._uneven else int(self._added[0])
+        return self._each
+
+    @property
+    def added(self) -> np.ndarray:
+        """int64[streams]: rows ever added per stream; not to be changed by others."""
+        if self._each >= 0:  # one number is kept while it says all
+            self._added.fill(self._each)
+        return self._added
+
+    def _advance(self, stream: Any, number: Any) -> None:
+        """Count rows that were added to some streams."""
+        self.added[stream] += number
+        self._each, self._uneven = -1, False
 
     def write_block(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> None:
         """Write [time, stream] rows of all streams in lockstep: at most two stretches a column."""
         time = len(flags)
         kept = min(time, self.length)
         skip = time - kept
-        start = (int(self.added[0]) + skip) % self.length
+        start = (self.each + skip) % self.length
         upper = min(kept, self.length - start)
         for path, store in self.stores.items():
             rows = store.encode(values[path][skip:] if skip else values[path])
             store.grid[start : start + upper] = rows[:upper]
             if upper < kept:
                 store.grid[: kept - upper] = rows[upper:]
-        grid = self.flags.T if self.layout.own_heads else self.flags
-        grid[start : start + upper] = flags[skip : skip + upper]
+        self.flag_grid[start : start + upper] = flags[skip : skip + upper]
         if upper < kept:
-            grid[: kept - upper] = flags[skip + upper :]
+            self.flag_grid[: kept - upper] = flags[skip + upper :]
         self.last[:] = flags[-1]
-        self.added += time
+        self._each += time
+
+    def write_step(self, grids: Sequence[np.ndarray], values: Iterable[Any], flags: Any) -> None:
+        """Write one row of every stream, in lockstep, into these columns and no others.
+
+        `grids` are views [length, streams, ...]; one stream may come without its axis.
+        """
+        start = self._each % self.length
+        for grid, value in zip(grids, values, strict=True):
+            grid[start] = value
+        self.flag_grid[start] = flags
+        self.last[:] = flags
+        self._each += 1
 
     def write_rows(
         self,
@@ -84,24 +109,16 @@ class HostRing:
         newest = keep & (rank == number - 1)
         last = np.where(newest, flags, 0).max(axis=0)
         self.last[stream] = np.where(number > 0, last, self.last[stream])
-        self.added[stream] += number
-        self._lockstep = None
+        self._advance(stream, number)
 
-    def write_one(self, env: int, obs: Any, action: Any, reward: Any, flags: int) -> None:
-        """Write one row of one stream, whose spec has no other columns."""
-        added = self.added.item(env)
-        position = added % self.length
-        by_env = env * self.length + position
-        by_time = position * self.streams + env
-        (obs_rows, obs_by_env), (actions, action_by_env), (rewards, reward_by_env) = self._single
-        obs_rows[by_env if obs_by_env else by_time] = obs
-        actions[by_env if action_by_env else by_time] = action
-        slot = by_env if reward_by_env else by_time
-        rewards[slot] = reward
-        self.flat_flags[slot] = flags
+    def write_one(self, grids: Sequence[np.ndarray], env: int, values: Any, flags: int) -> None:
+        """Write one row of one stream into these columns and no others; `grids` as above."""
+        position = self.added.item(env) % self.length
+        for grid, value in zip(grids, values, strict=True):
+            grid[position, env] = value
+        self.flag_grid[position, env] = flags
         self.last[env] = flags
-        self.added[env] = added + 1
-        self._lockstep = True if self.streams == 1 else None
+        self._advance(env, 1)
 
     def cut(self, streams: np.ndarray) -> None:
         """Mark the newest row of these streams as CUT."""
@@ -118,7 +135,7 @@ class HostRing:
         Per stream; one number each when all streams are in lockstep.
         """
         if added is None:
-            added = self.added[0] if self.lockstep else self.added
+            added = np.int64(self.each) if self.lockstep else self.added
         if np.ndim(added):
             return self._span(window, added)
         if added not in self._spans:  # asked several times between two adds: keep the last two
@@ -141,7 +158,7 @@ class HostRing:
 
     def ids(self, stream: np.ndarray, position: np.ndarray) -> np.ndarray:
         """The 64-bit ids of the rows now at these places."""
-        added: Any = int(self.added[0]) if self.lockstep else self.added[stream]
+        added: Any = self.each if self.lockstep else self.added[stream]
         row = added - added % self.length + position
         return row - self.length * (row >= added)
 
@@ -163,6 +180,6 @@ class HostRing:
         for path, store in self.stores.items():
             store.restore(saved.columns[path])
         self.flags[...] = saved.flags
-        self.added[:] = saved.added
+        self._added[:] = saved.added
+        self._each, self._uneven = -1, False
         self.last[:] = newest_flags(self.layout, saved)
-        self._lockstep = None

@@ -31,6 +31,11 @@ class HostStore:
         self.grid = grid.swapaxes(0, 1) if turned else grid  # a view [length, streams, width]
 
     @property
+    def values_grid(self) -> np.ndarray:
+        """A view [length, streams, *field.shape] of a column that is not packed."""
+        return self.grid.reshape(*self.grid.shape[:2], *self.field.shape)
+
+    @property
     def nbytes(self) -> int:
         """Bytes held."""
         return self.data.nbytes
