@@ -132,6 +132,8 @@ class Recent:
         (stream,) = random.integers(shape, eligible.streams)
         count = _count_of(eligible, stream)
         decay = np.log(2.0) / (self.half_life * eligible.interleaved)
+        if random.real is np.float64:  # fine enough for any ring
+            return Candidates(stream, count - 1 - _decaying(random, shape, decay, count, 1))
         # A block of rows first, then a row within it: one uniform float32 has 2^23 values, too few
         # to tell the rows of a large ring apart.
         block = _decaying(random, shape, decay, count, _BLOCK)

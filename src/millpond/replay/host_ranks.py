@@ -30,11 +30,11 @@ class HostRanks:
 
     def follow(self, before: Any) -> None:
         """After an add: starts now old enough get the highest mass seen, those too old none."""
-        ring, starts, streams = self._ring, self._starts, self._streams
+        ring, starts = self._ring, self._starts
         if np.ndim(before) == 0 and ring.lockstep:
-            before, added = np.int64(before), np.int64(ring.each)
+            streams, before, added = self._streams, np.int64(before), np.int64(ring.each)
         else:
-            before = np.broadcast_to(before, streams.shape)
+            before = np.broadcast_to(before, self._streams.shape)
             streams = np.flatnonzero(before != ring.added)
             before, added = before[streams], ring.added[streams]
         if not len(streams):
@@ -43,13 +43,21 @@ class HostRanks:
         low0, high0 = ring.old_enough(starts.window, before)
         low1, high1 = ring.old_enough(starts.window, added)
         end = np.minimum(low1, high0)
-        gone = _spans(streams, np.maximum(low0, end - ring.length), end)
-        fresh = _spans(streams, np.maximum(high0, low1), high1)
-        slots = starts.slots(*(np.concatenate(pair) for pair in zip(gone, fresh, strict=True)))
+        gone = self._span(streams, np.maximum(low0, end - ring.length), end)
+        fresh = self._span(streams, np.maximum(high0, low1), high1)
+        slots = np.concatenate([gone, fresh])
         mass = np.zeros(len(slots))
-        left = len(gone[0])
-        mass[left:] = starts.judge(slots[left:]).valid * self.highest
+        np.multiply(starts.judge(fresh).valid, self.highest, out=mass[len(gone) :])
         self.tree.assign(slots, mass)
+
+    def _span(self, streams: np.ndarray, start: Any, stop: Any) -> np.ndarray:
+        """Slots of the rows start ... stop - 1 of every stream."""
+        if np.ndim(start) == 0:  # the same of all, row by row: neighbours in memory stay so
+            return self._starts.slots(streams, np.arange(start, stop)[:, None]).ravel()
+        count = np.maximum(stop - start, 0)
+        ends = count.cumsum()
+        ids = np.arange(ends[-1]) + (start - ends + count).repeat(count)
+        return self._starts.slots(streams.repeat(count), ids)
 
     def draw(self, random: HostRandom, batch: Batch) -> tuple[np.ndarray, Verdict]:
         """Slots and what their flags say; fills batch.draw and batch.weight."""
@@ -94,14 +102,3 @@ class HostRanks:
         """Become what was packed."""
         mass, self.highest, self.samples = packed
         self.tree.rebuild(mass)
-
-
-def _spans(streams: np.ndarray, start: Any, stop: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Stream and id of the rows start ... stop - 1 of every stream: int64[n] each."""
-    if np.ndim(start) == 0:  # the same of all, row by row: neighbours in memory stay neighbours
-        ids = np.arange(start, stop)
-        return np.tile(streams, len(ids)), ids.repeat(len(streams))
-    count = np.maximum(stop - start, 0)
-    ends = count.cumsum()
-    ids = np.arange(ends[-1]) + (start - ends + count).repeat(count)
-    return streams.repeat(count), ids

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import BadState
-from ..rows import CUT
+from ..rows import BORDER, CUT, ENDED, FIRST
 from ..spec import Spec
 from ..window import Window
 from .host_store import HostStore
 from .layouts import Layout
 from .snapshot import Snapshot, newest_flags
+
+# The only flags that may follow a flags byte; after a cut several may: 255, which no row has.
+_FOLLOWS = bytes(
+    255 if byte & CUT else BORDER if byte & ENDED else FIRST if byte & BORDER else 0
+    for byte in range(256)
+)
 
 
 class HostRing:
@@ -26,12 +32,29 @@ class HostRing:
         self.stores = {path: HostStore(field, layout) for path, field in columns.items()}
         self.flags = np.full(layout.lead, CUT, np.uint8)  # CUT where nothing was written yet
         self.flat_flags = self.flags.reshape(-1)
-        self.last = np.full(self.streams, CUT, np.uint8)
+        self._last = np.full(self.streams, CUT, np.uint8)
+        self._due: bytes | None = None  # what `due` said, if nothing was written since
+        self._noted = True  # whether `_last` knows of the newest step
         self.flag_grid = self.flags.T if layout.own_heads else self.flags  # [length, streams]
         self._added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
         self._each = 0  # rows added to every stream, while they are in lockstep; else -1
         self._uneven = False  # known not to be in lockstep
         self._spans: dict[Any, tuple[Any, Any]] = {}  # by rows added, what old_enough said last
+
+    @property
+    def last(self) -> np.ndarray:
+        """uint8[streams]: the flags of every stream's newest row; CUT where there is none."""
+        if not self._noted:
+            self._last[:] = self.flag_grid[(self._each - 1) % self.length]
+            self._noted = True
+        return self._last
+
+    @property
+    def due(self) -> bytes:
+        """The flags that the next row of every stream must have; after a cut, ones it cannot."""
+        if self._due is None:
+            self._due = self.last.tobytes().translate(_FOLLOWS)
+        return self._due
 
     @property
     def lockstep(self) -> bool:
@@ -56,7 +79,7 @@ class HostRing:
     def _advance(self, stream: Any, number: Any) -> None:
         """Count rows that were added to some streams."""
         self.added[stream] += number
-        self._each, self._uneven = -1, False
+        self._each, self._uneven, self._due = -1, False, None
 
     def write_block(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> None:
         """Write [time, stream] rows of all streams in lockstep: at most two stretches a column."""
@@ -74,19 +97,15 @@ class HostRing:
         if upper < kept:
             self.flag_grid[: kept - upper] = flags[skip + upper :]
         self.last[:] = flags[-1]
-        self._each += time
+        self._each, self._due = self._each + time, None
 
-    def write_step(self, grids: Sequence[np.ndarray], values: Iterable[Any], flags: Any) -> None:
-        """Write one row of every stream, in lockstep, into these columns and no others.
+    def stepped(self, flags: Any, due: bytes | None) -> None:
+        """One row of every stream was written at the common head: note its flags.
 
-        `grids` are views [length, streams, ...]; one stream may come without its axis.
+        `due`: the flags of the next rows, where the caller knows them already.
         """
-        start = self._each % self.length
-        for grid, value in zip(grids, values, strict=True):
-            grid[start] = value
-        self.flag_grid[start] = flags
-        self.last[:] = flags
-        self._each += 1
+        self.flag_grid[self._each % self.length] = flags
+        self._each, self._due, self._noted = self._each + 1, due, False
 
     def write_rows(
         self,
@@ -111,11 +130,8 @@ class HostRing:
         self.last[stream] = np.where(number > 0, last, self.last[stream])
         self._advance(stream, number)
 
-    def write_one(self, grids: Sequence[np.ndarray], env: int, values: Any, flags: int) -> None:
-        """Write one row of one stream into these columns and no others; `grids` as above."""
-        position = self.added.item(env) % self.length
-        for grid, value in zip(grids, values, strict=True):
-            grid[position, env] = value
+    def stepped_one(self, env: int, position: int, flags: int) -> None:
+        """One row of one stream was written at its head: note its flags."""
         self.flag_grid[position, env] = flags
         self.last[env] = flags
         self._advance(env, 1)
@@ -123,6 +139,7 @@ class HostRing:
     def cut(self, streams: np.ndarray) -> None:
         """Mark the newest row of these streams as CUT."""
         self.last[streams] |= CUT
+        self._due = None
         self.flat_flags[self.newest()[streams]] |= CUT
 
     def newest(self) -> np.ndarray:
@@ -182,4 +199,5 @@ class HostRing:
         self.flags[...] = saved.flags
         self._added[:] = saved.added
         self._each, self._uneven = -1, False
-        self.last[:] = newest_flags(self.layout, saved)
+        self._due, self._noted = None, True
+        self._last[:] = newest_flags(self.layout, saved)
