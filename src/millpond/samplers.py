@@ -182,6 +182,11 @@ class Prioritized:
         ratio = xp.maximum(mass / least, 1).astype(np.float32)
         return ratio ** -self.beta_at(samples, xp) * drawn
 
+    def weigh(self, mass: np.ndarray, samples: int, out: np.ndarray) -> None:
+        """Host: the same into float32[batch], of masses that were all drawn."""
+        np.divide(mass, mass.min(), out=out, casting="same_kind")
+        np.power(out, -self.beta_at(samples, np), out=out)
+
 
 Sampler = Uniform | Stratified | Recent | Prioritized
 

@@ -30,7 +30,7 @@ class HostRanks:
 
     def follow(self, before: Any) -> None:
         """After an add: starts now old enough get the highest mass seen, those too old none."""
-        ring, starts = self._ring, self._starts
+        ring, window = self._ring, self._starts.window
         if np.ndim(before) == 0 and ring.lockstep:
             streams, before, added = self._streams, np.int64(before), np.int64(ring.each)
         else:
@@ -40,15 +40,23 @@ class HostRanks:
         if not len(streams):
             return
         # All streams at once: one that is out of step must not cost a pass of its own.
-        low0, high0 = ring.old_enough(starts.window, before)
-        low1, high1 = ring.old_enough(starts.window, added)
+        low0, high0 = ring.old_enough(window, before)
+        low1, high1 = ring.old_enough(window, added)
         end = np.minimum(low1, high0)
-        gone = self._span(streams, np.maximum(low0, end - ring.length), end)
-        fresh = self._span(streams, np.maximum(high0, low1), high1)
-        slots = np.concatenate([gone, fresh])
-        mass = np.zeros(len(slots))
-        np.multiply(starts.judge(fresh).valid, self.highest, out=mass[len(gone) :])
-        self.tree.assign(slots, mass)
+        self._give(streams, np.maximum(low0, end - ring.length), end, 0.0)
+        self._give(streams, np.maximum(high0, low1), high1, self.highest)
+
+    def _give(self, streams: np.ndarray, start: Any, stop: Any, mass: float) -> None:
+        """Give the valid starts among the rows start ... stop - 1 of every stream their mass."""
+        slots = self._span(streams, start, stop)
+        if not len(slots):
+            return
+        masses = self._starts.judge(slots).valid * mass if mass else np.zeros(len(slots))
+        side_by_side = not (np.ndim(start) or self._starts.layout.own_heads)
+        if side_by_side and stop - start == 1:  # one step of all envs
+            self.tree.assign_run(int(slots[0]), masses)
+        else:
+            self.tree.assign(slots, masses)
 
     def _span(self, streams: np.ndarray, start: Any, stop: Any) -> np.ndarray:
         """Slots of the rows start ... stop - 1 of every stream."""
@@ -69,7 +77,7 @@ class HostRanks:
         batch.draw.stream[:], batch.draw.row[:] = stream, self._ring.ids(stream, position)
         if batch.draw.probability is not None:
             np.divide(mass, total, out=batch.draw.probability, casting="same_kind")
-        batch.weight[:] = self._sampler.weights(mass, np.float32(self.samples), np)
+        self._sampler.weigh(mass, self.samples, batch.weight)
         self.samples += 1
         return slots, self._starts.judge(slots)
 
