@@ -182,7 +182,8 @@ class HostRing:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.flags.nbytes + sum(store.nbytes for store in self.stores.values())
+        heads = self.flags.nbytes + self._last.nbytes + self._added.nbytes
+        return heads + sum(store.nbytes for store in self.stores.values())
 
     def check(self) -> None:
         """Raise BadState if the books do not agree."""

@@ -86,6 +86,12 @@ class Pond:
         return self._ring.init(self._tree and Priorities.new(self._tree.init()))
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that a state holds: the ring, its cursors and, if it is prioritised, its tree."""
+        leaves = jax.tree.leaves(jax.eval_shape(self.init))
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+    @property
     def axes(self) -> Any:
         """vmap axes of a state for several agents' ponds that are written together.
 

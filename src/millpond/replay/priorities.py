@@ -69,6 +69,23 @@ def level_sizes(capacity: int, fan: int) -> list[int]:
     return sizes
 
 
+def device_tree_bytes(capacity: int, fan: int) -> int:
+    """Bytes of a device tree and its notes."""
+    return 4 * (sum(level_sizes(capacity, fan)) + 3)
+
+
+def host_tree_bytes(capacity: int) -> int:
+    """Bytes of a host tree."""
+    return 8 * sum(_host_sizes(capacity))
+
+
+def _host_sizes(capacity: int) -> tuple[int, int, int]:
+    """Leaves, sums of them and sums of those sums: whole families each."""
+    fan = HostTree.fan
+    top = -(-capacity // fan**2)
+    return top * fan**2, top * fan, top
+
+
 def descend(family: Array, chance: Array, xp: Any) -> tuple[Array, Array]:
     """Pick a child of each family[batch, fan] by chance in [0, 1): its place and its mass.
 
@@ -183,9 +200,8 @@ class HostTree:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        families = -(-capacity // self.fan**2) * self.fan
-        self.leaves = np.zeros(families * self.fan)
-        self._middle, self._top = np.zeros(families), np.zeros(families // self.fan)
+        sizes = _host_sizes(capacity)
+        self.leaves, self._middle, self._top = (np.zeros(size) for size in sizes)
         self._levels = (
             (self._middle.reshape(-1, self.fan), self._top),
             (self.leaves.reshape(-1, self.fan), self._middle),

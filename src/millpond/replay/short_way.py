@@ -137,10 +137,12 @@ class _Rules:
         )
 
     def _whole(self) -> tuple[float, float]:
-        """Bounds of one whole number; none fits a field of floats."""
+        """Bounds of one whole number; none fits a field of floats or bools."""
+        if self.field.dtype.kind not in "iu":
+            return inf, -inf
         dtype = np.dtype(np.int64)
         low, high = self.field.limits(dtype)
-        if self.field.dtype.kind not in "iu" or np.ndim(low) or np.ndim(high):
+        if np.ndim(low) or np.ndim(high):
             return inf, -inf
         edge = np.iinfo(dtype)
         return edge.min if low is None else int(low), edge.max if high is None else int(high)
