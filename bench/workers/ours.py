@@ -21,7 +21,8 @@ def main() -> None:
     for envs in work.SMALL_ENVS:
         with card.section(f"small_{envs}_add"):
             ours_host.small(card, envs)
-    with card.section("ranked_add", "ranked_uneven_add", "ranked_masked_add"):
+    ranked = (f"ranked_{how}add" for how in ("", "uneven_", "per_env_", "masked_"))
+    with card.section(*ranked):
         ours_host.lockstep(card)
     with card.section("pixels_sample", "pixels_bytes"):
         ours_host.pixels(card)

@@ -84,6 +84,7 @@ def lockstep(card: Card) -> None:
     for key, layout in (
         ("ranked_add", "stream"),
         ("ranked_uneven_add", "stream"),
+        ("ranked_per_env_add", "per_env"),
         ("ranked_masked_add", "per_env"),
     ):
         pond = HostPond(

@@ -56,13 +56,15 @@ class HostRanks:
         if side_by_side and stop - start == 1:  # one step of all envs
             self.tree.assign_run(int(slots[0]), masses)
         else:
-            self.tree.assign(slots, masses)
+            self.tree.assign_each(slots, masses)
 
     def _span(self, streams: np.ndarray, start: Any, stop: Any) -> np.ndarray:
         """Slots of the rows start ... stop - 1 of every stream."""
         if np.ndim(start) == 0:  # the same of all, row by row: neighbours in memory stay so
             return self._starts.slots(streams, np.arange(start, stop)[:, None]).ravel()
         count = np.maximum(stop - start, 0)
+        if (count == 1).all():  # a step of these streams
+            return self._starts.slots(streams, start)
         ends = count.cumsum()
         ids = np.arange(ends[-1]) + (start - ends + count).repeat(count)
         return self._starts.slots(streams.repeat(count), ids)

@@ -115,6 +115,9 @@ class HostRing:
         keep: np.ndarray | None,
     ) -> None:
         """Write [time, stream] rows of one stream, or the kept ones, each at its own head."""
+        if len(flags) == 1:
+            self._write_step(values, flags[0], env, keep)
+            return
         stream = np.arange(self.streams) if env is None else np.array([env])
         keep = np.ones(flags.shape, bool) if keep is None else keep
         rank = np.cumsum(keep, axis=0) - 1
@@ -122,13 +125,35 @@ class HostRing:
         fits = keep & (rank >= number - self.length)  # of more than fit, the newest
         position = (self.added[stream] + rank) % self.length
         slots = self.layout.slot(stream, position)[fits]
+        which = np.flatnonzero(fits)
         for path, store in self.stores.items():
-            store.put(slots, store.encode(values[path])[fits])
+            rows = store.encode(values[path])
+            store.put(slots, rows.reshape(-1, rows.shape[-1]).take(which, axis=0))
         self.flat_flags[slots] = flags[fits]
         newest = keep & (rank == number - 1)
         last = np.where(newest, flags, 0).max(axis=0)
         self.last[stream] = np.where(number > 0, last, self.last[stream])
         self._advance(stream, number)
+
+    def _write_step(
+        self,
+        values: Mapping[str, np.ndarray],
+        flags: np.ndarray,
+        env: int | None,
+        keep: np.ndarray | None,
+    ) -> None:
+        """`write_rows` for one row per stream at most."""
+        stream = np.arange(self.streams) if env is None else np.array([env])
+        if keep is not None:
+            (kept,) = keep[0].nonzero()
+            stream, flags = stream[kept], flags[kept]
+        slots = self.layout.slot(stream, self.added[stream] % self.length)
+        for path, store in self.stores.items():
+            rows = store.encode(values[path])[0]
+            store.put(slots, rows if keep is None else rows.take(kept, axis=0))
+        self.flat_flags[slots] = flags
+        self.last[stream] = flags
+        self._advance(stream, 1)
 
     def stepped_one(self, env: int, position: int, flags: int) -> None:
         """One row of one stream was written at its head: note its flags."""

@@ -209,13 +209,22 @@ class HostTree:
 
     def assign(self, slots: np.ndarray, mass: np.ndarray) -> None:
         """Give slots[n] their mass[n]; of a slot that repeats, the largest counts."""
-        self.leaves[slots] = 0
+        self.leaves.put(slots, 0)
         np.maximum.at(self.leaves, slots, mass)
+        self._sum_up(slots)
+
+    def assign_each(self, slots: np.ndarray, mass: np.ndarray) -> None:
+        """As `assign`, where no slot comes twice."""
+        self.leaves.put(slots, mass)
+        self._sum_up(slots)
+
+    def _sum_up(self, slots: np.ndarray) -> None:
+        """Sum up the families of these slots and all above them."""
         nodes = slots // self.fan
         other = nodes[1:] != nodes[:-1]  # new rows lie side by side: sum up a family once
         nodes = np.concatenate([nodes[:1], nodes[1:][other]])
         for family, above in reversed(self._levels):
-            above[nodes] = _sums(family.take(nodes, axis=0, mode="clip"))
+            above.put(nodes, _sums(family.take(nodes, axis=0, mode="clip")))
             nodes = nodes // self.fan
 
     def assign_run(self, start: int, mass: np.ndarray) -> None:
