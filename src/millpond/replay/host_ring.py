@@ -144,13 +144,13 @@ class HostRing:
     ) -> None:
         """`write_rows` for one row per stream at most."""
         stream = np.arange(self.streams) if env is None else np.array([env])
-        if keep is not None:
-            (kept,) = keep[0].nonzero()
+        kept = None if keep is None else keep[0].nonzero()[0]
+        if kept is not None:
             stream, flags = stream[kept], flags[kept]
         slots = self.layout.slot(stream, self.added[stream] % self.length)
         for path, store in self.stores.items():
             rows = store.encode(values[path])[0]
-            store.put(slots, rows if keep is None else rows.take(kept, axis=0))
+            store.put(slots, rows if kept is None else rows.take(kept, axis=0))
         self.flat_flags[slots] = flags
         self.last[stream] = flags
         self._advance(stream, 1)
