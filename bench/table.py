@@ -15,12 +15,17 @@ OWN = ("ours", "floor")  # workers that are no peers
 
 @dataclass(frozen=True)
 class Row:
-    """One line: a key that workers report, and the target, absolute or in floors of this run."""
+    """One line: a key that workers report, and the target.
+
+    It is absolute, or so many times this run's floor, best peer, or another row of ours.
+    """
 
     key: str
     title: str
     target: float | None = None
     floors: float | None = None
+    peers: float | None = None
+    times: tuple[float, str] | None = None
     unit: str = "µs"
 
 
@@ -30,6 +35,14 @@ ROWS = (
     Row("vector_sample", "vector: sample 4096 of 500k", 450),
     Row("single_add", "one env: add 1", 2.5),
     Row("single_sample", "one env: sample 256", 45),
+    *(
+        Row(f"small_{envs}_add", f"vector of {many}: add, vector observations", peers=1.3)
+        for envs, many in ((1, "1 env"), (8, "8 envs"), (64, "64 envs"))
+    ),
+    Row("ranked_add", "prioritised, in lockstep: add 2048"),
+    Row("ranked_uneven_add", "prioritised, out of lockstep: add 2048", times=(3, "ranked_add")),
+    Row("ranked_per_env_add", "prioritised, per_env, in lockstep: add 2048"),
+    Row("ranked_masked_add", "prioritised, per_env, masked: add", times=(3, "ranked_per_env_add")),
     Row("pixels_sample", "pixels: sample 512", floors=1.15),
     Row("pixels_bytes", "pixels: bytes per transition", 7100, unit="B"),
     Row("prioritised_host", "prioritised cycle at 1M, host", 450),
@@ -59,12 +72,19 @@ class Line:
     best: tuple[str, float] | None
     others: tuple[tuple[str, float], ...]
     floor: float | None
+    other_row: float | None = None  # ours in the row that the target is relative to
 
     @property
     def target(self) -> float | None:
-        if self.row.floors is None:
-            return self.row.target
-        return None if self.floor is None else self.row.floors * self.floor
+        row, best = self.row, self.best[1] if self.best else None
+        for factor, measure in (
+            (row.floors, self.floor),
+            (row.peers, best),
+            (row.times and row.times[0], self.other_row),
+        ):
+            if factor is not None:
+                return None if measure is None else factor * measure
+        return row.target
 
     @property
     def ratio(self) -> float | None:
@@ -107,9 +127,9 @@ def judge(cards: Cards) -> list[Line]:
         found = [(name, value(name, row.key)) for name in cards if name not in OWN]
         peers = sorted(((n, v) for n, v in found if v is not None), key=lambda pair: pair[1])
         best = peers[0] if peers else None
-        lines.append(
-            Line(row, value("ours", row.key), best, tuple(peers[1:]), value("floor", row.key))
-        )
+        other = value("ours", row.times[1]) if row.times else None
+        ours, floor = value("ours", row.key), value("floor", row.key)
+        lines.append(Line(row, ours, best, tuple(peers[1:]), floor, other))
     return lines
 
 

@@ -101,5 +101,5 @@ def test_no_part_of_a_batch_is_unlike_the_rest(sampler):
 
 def test_bytes_include_the_tree():
     plain, ranked = (HostPond(SPEC, 30, 3, sampler=s) for s in (None, prioritized()))
-    tree = ranked._tree
+    tree = ranked._ranks.tree
     assert ranked.nbytes - plain.nbytes == tree.leaves.nbytes + tree._middle.nbytes + 8

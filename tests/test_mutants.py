@@ -29,6 +29,7 @@ INDEX_ATTRIBUTES = {"stack", "n_step", "steps", "depth", "before"}
 EQUIVALENT = {
     "returns: self.n_step +1 in powers": "a longer table with the same entries",
     "returns: 1 +1 in powers": "a longer table with the same entries",
+    "eligible: 0 -1 in return": "0 times 0 is 0 as well, and -1 is not above itself",
     "push: newest +1 in deeper": "the cap only keeps the counter from overflowing",
 }
 

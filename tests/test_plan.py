@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from millpond import BadConfig, Field, HostPond, Pond, Spec, Window
+from millpond import BadConfig, Field, HostPond, Pond, Spec, Window, prioritized
 from millpond.cli.main import find_commands, main
 from millpond.cli.plan import parse_count, parse_field, parse_obs
 from millpond.replay.plan import Machine, make_plan
@@ -65,7 +65,7 @@ def array_bytes(obj, seen=None) -> int:
     return 0
 
 
-def ring(kind, spec, layout, stack, envs, capacity):
+def ring(kind, spec, layout, stack, envs, capacity, sampler):
     """The real ring of a layout; its spec has the env's own stacks where the layout needs them."""
     if layout == "shared":
         stacked = {
@@ -75,29 +75,52 @@ def ring(kind, spec, layout, stack, envs, capacity):
         }
         spec = Spec(stacked, spec.action, spec.extras)
     window = Window(stack=1 if layout == "shared" else stack)
-    return kind(spec, capacity, envs, window, layout=layout)
+    return kind(spec, capacity, envs, window, sampler, layout)
 
 
+@pytest.mark.parametrize("sampler", [None, prioritized()], ids=["uniform", "prioritized"])
 @pytest.mark.parametrize("layout", ["stream", "per_env", "shared"])
 @pytest.mark.parametrize("name", SPECS)
-def test_device_bytes_are_the_ponds_own(name, layout):
+def test_device_bytes_are_the_ponds_own(name, layout, sampler):
     spec, stack, envs, capacity = SPECS[name], 3, 4, 4 * 100
-    pond = ring(Pond, spec, layout, stack, envs, capacity)
-    leaves = jax.tree.leaves(jax.eval_shape(pond.init))
-    held = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-    heads = held - row(make_plan(spec, stack, envs, capacity), layout, "device").total_bytes
-    assert 0 <= heads <= 64 + 32 * envs
+    pond = ring(Pond, spec, layout, stack, envs, capacity, sampler)
+    state = pond.init()
+    assert pond.nbytes == sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    plan = make_plan(spec, stack, envs, capacity, prioritized=sampler is not None)
+    planned = row(plan, layout, "device")
+    assert planned.tree_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(state.priorities))
+    assert planned.total_bytes == planned.row_bytes * capacity + planned.tree_bytes
+    assert 0 <= pond.nbytes - planned.total_bytes <= 64 + 32 * envs  # heads and counts
 
 
+@pytest.mark.parametrize("sampler", [None, prioritized()], ids=["uniform", "prioritized"])
 @pytest.mark.parametrize("layout", ["stream", "per_env", "shared"])
 @pytest.mark.parametrize("name", SPECS)
-def test_host_bytes_are_the_host_ponds_own(name, layout):
+def test_host_bytes_are_the_host_ponds_own(name, layout, sampler):
     spec, stack, envs, capacity = SPECS[name], 3, 4, 4 * 1000
-    pond = ring(HostPond, spec, layout, stack, envs, capacity)
-    planned = row(make_plan(spec, stack, envs, capacity), layout, "host")
+    pond = ring(HostPond, spec, layout, stack, envs, capacity, sampler)
+    tree = array_bytes(pond._ranks.tree) if sampler else 0
+    assert pond.nbytes == array_bytes(pond._ring) + tree
+    plan = make_plan(spec, stack, envs, capacity, prioritized=sampler is not None)
+    planned = row(plan, layout, "host")
+    assert planned.tree_bytes == tree
     heads = array_bytes(pond) - planned.total_bytes
     # One row of zeros for padding and a table of verdicts: less than a byte per row.
     assert 0 <= heads <= 2000 + planned.row_bytes < capacity
+
+
+def test_what_fits_counts_the_tree():
+    spec = Spec(Field("float32", (4,)), Field("int32"))
+    memory = Machine("a GPU", device_bytes=10**6, ram_bytes=10**6, disk_bytes=10**6)
+    plan = make_plan(spec, num_envs=4, capacity=4000, machine=memory, prioritized=True)
+    for place, kind in (("device", Pond), ("host", HostPond)):
+        fit = row(plan, "stream", place).rows_fit
+        assert fit < row(plan, "stream", "lake").rows_fit
+        exact = make_plan(spec, num_envs=4, capacity=fit, machine=memory, prioritized=True)
+        more = make_plan(spec, num_envs=4, capacity=fit + 4, machine=memory, prioritized=True)
+        assert (row(exact, "stream", place).fits, row(more, "stream", place).fits) == (True, False)
+        held = kind(spec, fit, 4, sampler=prioritized()).nbytes
+        assert held == pytest.approx(10**6, rel=0.01)
 
 
 def test_atari_by_hand():
@@ -219,12 +242,14 @@ def test_json_is_all_there_is_on_stdout():
     call += ["--obs", "image=84x84:uint8", "--obs", "pose=7:float32", "--action", "8:float32"]
     done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=True)
     plain = json.loads(done.stdout)
-    keys = "spec stack n_step num_envs capacity rows nearest starts machine layouts counting"
-    assert list(plain) == keys.split()
+    keys = "spec stack n_step num_envs capacity prioritized rows nearest starts machine layouts"
+    assert list(plain) == [*keys.split(), "counting"]
     assert (plain["capacity"], plain["rows"], plain["nearest"]) == (1001, 1000, [1000, 1002])
     assert set(plain["machine"]) == {"device", "device_bytes", "ram_bytes", "disk_bytes"}
-    keys = "layout placement encoding row_bytes total_bytes saving estimate memory_bytes fits "
-    assert all(" ".join(r) == keys + "rows_fit problem note" for r in plain["layouts"])
+    keys = (
+        "layout placement encoding row_bytes tree_bytes total_bytes saving estimate memory_bytes "
+    )
+    assert all(" ".join(r) == keys + "fits rows_fit problem note" for r in plain["layouts"])
     keys = "rings capacity rows row_bytes total_bytes printed_bytes printed_row_bytes"
     assert all(" ".join(line) == keys for line in plain["counting"])
     spec = Spec.from_json(plain["spec"])

@@ -287,7 +287,7 @@ def test_sums_do_not_drift_in_a_million_updates():
 
     keys = jax.random.split(jax.random.key(0), 1 << 15)  # x 32 draws: a million updates
     state, _ = jax.jit(lambda state: jax.lax.scan(turn, state, keys))(state)
-    tree, shape = np.asarray(state.priorities.tree), pond._tree
+    tree, shape = np.asarray(state.priorities.tree), pond._ranks.tree
     levels = [tree[a : a + n] for a, n in zip(shape.starts, shape.sizes, strict=True)]
     for below, above in zip(levels[:-1], levels[1:], strict=True):
         family = below.reshape(-1, 16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import ours_device, ours_host
+from . import workload as work
 from .stopwatch import Card
 
 
@@ -17,6 +18,12 @@ def main() -> None:
         ours_host.vector(card, *checked, bounded=True)
     with card.section("single_add", "single_sample"):
         ours_host.single(card)
+    for envs in work.SMALL_ENVS:
+        with card.section(f"small_{envs}_add"):
+            ours_host.small(card, envs)
+    ranked = (f"ranked_{how}add" for how in ("", "uneven_", "per_env_", "masked_"))
+    with card.section(*ranked):
+        ours_host.lockstep(card)
     with card.section("pixels_sample", "pixels_bytes"):
         ours_host.pixels(card)
     with card.section("prioritised_host"):
@@ -32,7 +39,7 @@ def main() -> None:
     for key in ("vector_add", "vector_sample", "scan_add_first", "scan_sample_first"):
         card.rows["stream" + key.removeprefix("vector").removeprefix("scan")] = card.rows[key]
     for layout in ("shared", "per_env"):
-        keys = [f"{layout}_{work}" for work in ("add", "sample", "add_first", "sample_first")]
+        keys = [f"{layout}_{what}" for what in ("add", "sample", "add_first", "sample_first")]
         with card.section(*keys[:2]):
             ours_host.vector(card, *keys[:2], layout=layout)
         with card.section(*keys[2:]):

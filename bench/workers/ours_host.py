@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from millpond import Field, Flag, HostPond, Rows, Spec, Window, prioritized
+from millpond import Field, Flag, HostPond, Rows, Spec, Window, border_row, prioritized
 
 from . import workload as work
 from .ours_rows import spec, stream, timeline
@@ -56,6 +56,51 @@ def single(card: Card) -> None:
     card.put("single_add.with env axis", cpu_us(lambda: pond.add(row)))
     card.put("single_add.bounds checked", cpu_us(lambda: checked.add(plain)))
     card.put("single_sample", cpu_us(lambda: pond.sample(work.SINGLE_BATCH, out=batch)))
+
+
+def small(card: Card, envs: int) -> None:
+    """One step of a small vector, all checks on, bounds of the action among them."""
+    one = work.steps(envs)
+    for key, bounded, ends in (
+        (f"small_{envs}_add", True, 0.0),
+        (f"small_{envs}_add.no bounds", False, 0.0),
+        (f"small_{envs}_add.1% ends", True, 0.01),
+    ):
+        pond = HostPond(spec(bounded=bounded), work.SMALL_CAPACITY, envs, seed=1)
+        rows = stream(one, ends)
+        for _ in range(work.SMALL_CAPACITY // envs):
+            pond.add(next(rows))
+        card.put(key, cpu_us(lambda pond=pond, rows=rows: pond.add(next(rows))))
+    one = one._replace(reward=one.reward.astype(np.float64))  # what Gymnasium's vectors give
+    rows = stream(one)
+    pond = HostPond(spec(bounded=True), work.SMALL_CAPACITY, envs, seed=1)
+    card.put(f"small_{envs}_add.float64 rewards", cpu_us(lambda: pond.add(next(rows))))
+
+
+def lockstep(card: Card) -> None:
+    """Prioritised: all envs in step, one of them a row ahead, and some left out by a mask."""
+    one = work.steps(work.VECTOR_ENVS)
+    all_but_one = np.arange(work.VECTOR_ENVS) != 7
+    for key, layout in (
+        ("ranked_add", "stream"),
+        ("ranked_uneven_add", "stream"),
+        ("ranked_per_env_add", "per_env"),
+        ("ranked_masked_add", "per_env"),
+    ):
+        pond = HostPond(
+            spec(), work.VECTOR_CAPACITY, work.VECTOR_ENVS, layout=layout, sampler=prioritized()
+        )
+        rows = stream(one)
+        for _ in range(work.VECTOR_CAPACITY // work.VECTOR_ENVS):
+            pond.add(next(rows))
+        more: dict[str, Any] = {}
+        if key == "ranked_uneven_add":
+            pond.cut(7)
+            pond.add(border_row(spec(), one.obs[7]), env=7)
+            pond.cut(7)
+        elif key == "ranked_masked_add":
+            more = {"mask": all_but_one}
+        card.put(key, cpu_us(lambda pond=pond, rows=rows, more=more: pond.add(next(rows), **more)))
 
 
 def pixels(card: Card) -> None:

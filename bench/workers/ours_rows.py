@@ -36,14 +36,16 @@ def timeline(time: int, envs: int, ends: float) -> tuple[np.ndarray, np.ndarray,
 
 
 def stream(one: Steps, ends: float = 0.0, time: int = 244) -> Iterator[Rows]:
-    """Rows [env] without end; the first ones are FIRST. Only the flags differ from step to step."""
+    """Rows [env] without end; the first ones are FIRST. They differ in their flags, and border rows
+    have no reward."""
     envs = len(one.reward)
     if not ends:
         time = 2
     terminated, truncated, flags = timeline(time, envs, ends)
 
     def rows(t: int, marks: np.ndarray) -> Rows:
-        return Rows(one.obs, one.action, one.reward, terminated[t], truncated[t], marks)
+        reward = one.reward * ((marks & Flag.BORDER) == 0)
+        return Rows(one.obs, one.action, reward, terminated[t], truncated[t], marks)
 
     yield rows(time - 1, np.full(envs, Flag.FIRST, np.uint8))
     yield from cycle([rows(t, flags[t]) for t in range(time)])

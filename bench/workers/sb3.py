@@ -14,7 +14,7 @@ BOX = gymnasium.spaces.Box
 CANNOT = "SB3 has no prioritised replay"
 
 
-def flat(card: Card, name: str, capacity: int, envs: int, batch: int) -> None:
+def flat(card: Card, name: str, capacity: int, envs: int, batch: int = 0) -> None:
     """Whole transitions; the faster way drops timeouts, the default reads one dict per env."""
     one = work.steps(envs)
     infos = [{} for _ in range(envs)]
@@ -36,7 +36,8 @@ def flat(card: Card, name: str, capacity: int, envs: int, batch: int) -> None:
             add()
         ways[way] = cpu_us(add)
     card.best(f"{name}_add", ways)
-    card.put(f"{name}_sample", cpu_us(lambda: buffer.sample(batch)))
+    if batch:
+        card.put(f"{name}_sample", cpu_us(lambda: buffer.sample(batch)))
 
 
 def pixels(card: Card) -> None:
@@ -79,6 +80,9 @@ def main() -> None:
         flat(card, "vector", work.VECTOR_CAPACITY, work.VECTOR_ENVS, work.VECTOR_BATCH)
     with card.section("single_add", "single_sample"):
         flat(card, "single", work.SINGLE_CAPACITY, 1, work.SINGLE_BATCH)
+    for envs in work.SMALL_ENVS:
+        with card.section(f"small_{envs}_add"):
+            flat(card, f"small_{envs}", work.SMALL_CAPACITY, envs)
     with card.section("pixels_sample", "pixels_bytes"):
         pixels(card)
     card.skip(CANNOT, "prioritised_host")

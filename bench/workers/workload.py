@@ -10,6 +10,7 @@ OBS, ACTION = 28, 8  # float32 values; with next_obs, reward and done a transiti
 
 VECTOR_ENVS, VECTOR_CAPACITY, VECTOR_BATCH = 2048, 2048 * 244, 4096
 SINGLE_CAPACITY, SINGLE_BATCH = 100_000, 256
+SMALL_ENVS, SMALL_CAPACITY = (1, 8, 64), 64 * 1563  # vectors as on one machine
 
 FRAME = (84, 84)
 PIXEL_ENVS, PIXEL_CAPACITY, PIXEL_BATCH = 8, 40_000, 512

@@ -34,9 +34,11 @@ class HostRandom:
 
     def stratum(self, stratum: np.ndarray, length: Any) -> np.ndarray:
         """int64[batch] in [0, length), each in its own one of `batch` equal parts of that span."""
-        part = (stratum + self.generator.random(len(stratum))) / len(stratum)
-        place = (part * length).astype(np.int64)
-        return np.clip(place, 0, np.maximum(length, 1) - 1)
+        part = self.generator.random(len(stratum))
+        part += stratum
+        part *= length / len(stratum)
+        most = np.maximum(length, 1) - 1 if np.ndim(length) else max(length, 1) - 1
+        return np.minimum(part.astype(np.int64), most)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """float64 in [0, 1)."""

@@ -133,6 +133,8 @@ class Recent:
         (stream,) = random.integers(shape, eligible.streams)
         count = _count_of(eligible, stream)
         decay = np.log(2.0) / (self.half_life * eligible.interleaved)
+        if random.real is np.float64:  # fine enough for any ring
+            return Candidates(stream, count - 1 - _decaying(random, shape, decay, count, 1))
         # A block of rows first, then a row within it: one uniform float32 has 2^23 values, too few
         # to tell the rows of a large ring apart.
         block = _decaying(random, shape, decay, count, _BLOCK)
@@ -180,6 +182,11 @@ class Prioritized:
         least = xp.where(drawn, mass, np.float32(np.inf)).min()
         ratio = xp.maximum(mass / least, 1).astype(np.float32)
         return ratio ** -self.beta_at(samples, xp) * drawn
+
+    def weigh(self, mass: np.ndarray, samples: int, out: np.ndarray) -> None:
+        """Host: the same into float32[batch], of masses that were all drawn."""
+        np.divide(mass, mass.min(), out=out, casting="same_kind")
+        np.power(out, -self.beta_at(samples, np), out=out)
 
 
 class Proposer(Protocol):

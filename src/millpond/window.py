@@ -87,7 +87,7 @@ class Window:
         """
         first = (size == length) * (self.stack - 1)
         count = size - self.n_step - first
-        return first, count.clip(0)
+        return first, count * (count > 0)
 
     def judge(self, flags: Array, xp: Any) -> Verdict:
         """Judge starts by the flags bytes of rows i - before ... i + n_step - 1 (first axis)."""

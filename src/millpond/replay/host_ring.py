@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadState
-from ..rows import CUT
+from ..rows import BORDER, CUT, ENDED, FIRST
 from ..spec import Spec
 from ..window import Window
 from .host_store import HostStore
 from .layouts import Layout
 from .snapshot import Snapshot, newest_flags
+
+# The only flags that may follow a flags byte; after a cut several may: 255, which no row has.
+_FOLLOWS = bytes(
+    255 if byte & CUT else BORDER if byte & ENDED else FIRST if byte & BORDER else 0
+    for byte in range(256)
+)
 
 
 class HostRing:
@@ -26,42 +32,80 @@ class HostRing:
         self.stores = {path: HostStore(field, layout) for path, field in columns.items()}
         self.flags = np.full(layout.lead, CUT, np.uint8)  # CUT where nothing was written yet
         self.flat_flags = self.flags.reshape(-1)
-        self.last = np.full(self.streams, CUT, np.uint8)
-        self.added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
-        self._lockstep: bool | None = True  # None: not known
+        self._last = np.full(self.streams, CUT, np.uint8)
+        self._due: bytes | None = None  # what `due` said, if nothing was written since
+        self._noted = True  # whether `_last` knows of the newest step
+        self.flag_grid = self.flags.T if layout.own_heads else self.flags  # [length, streams]
+        self._added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
+        self._each = 0  # rows added to every stream, while they are in lockstep; else -1
+        self._uneven = False  # known not to be in lockstep
         self._spans: dict[Any, tuple[Any, Any]] = {}  # by rows added, what old_enough said last
-        # For one row at a time: columns as [capacity, *field.shape], and whether they lie by env.
-        self._single = [
-            (store.ring.reshape(-1, *store.field.shape), layout.own_heads or store.turned)
-            for path in ("obs", "action", "reward")
-            if (store := self.stores.get(path)) and not store.field.binary
-        ]
+
+    @property
+    def last(self) -> np.ndarray:
+        """uint8[streams]: the flags of every stream's newest row; CUT where there is none."""
+        if not self._noted:
+            self._last[:] = self.flag_grid[(self._each - 1) % self.length]
+            self._noted = True
+        return self._last
+
+    @property
+    def due(self) -> bytes:
+        """The flags that the next row of every stream must have; after a cut, ones it cannot."""
+        if self._due is None:
+            self._due = self.last.tobytes().translate(_FOLLOWS)
+        return self._due
 
     @property
     def lockstep(self) -> bool:
         """Whether every stream has received the same number of rows."""
-        if self._lockstep is None:
-            self._lockstep = bool(np.all(self.added == self.added[0]))
-        return self._lockstep
+        return self.each >= 0
+
+    @property
+    def each(self) -> int:
+        """Rows ever added to each stream if they are in lockstep, else -1."""
+        if self._each < 0 and not self._uneven:
+            self._uneven = bool(np.any(self._added != self._added[0]))
+            self._each = -1 if self._uneven else int(self._added[0])
+        return self._each
+
+    @property
+    def added(self) -> np.ndarray:
+        """int64[streams]: rows ever added per stream; not to be changed by others."""
+        if self._each >= 0:  # one number is kept while it says all
+            self._added.fill(self._each)
+        return self._added
+
+    def _advance(self, stream: Any, number: Any) -> None:
+        """Count rows that were added to some streams."""
+        self.added[stream] += number
+        self._each, self._uneven, self._due = -1, False, None
 
     def write_block(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> None:
         """Write [time, stream] rows of all streams in lockstep: at most two stretches a column."""
         time = len(flags)
         kept = min(time, self.length)
         skip = time - kept
-        start = (int(self.added[0]) + skip) % self.length
+        start = (self.each + skip) % self.length
         upper = min(kept, self.length - start)
         for path, store in self.stores.items():
             rows = store.encode(values[path][skip:] if skip else values[path])
             store.grid[start : start + upper] = rows[:upper]
             if upper < kept:
                 store.grid[: kept - upper] = rows[upper:]
-        grid = self.flags.T if self.layout.own_heads else self.flags
-        grid[start : start + upper] = flags[skip : skip + upper]
+        self.flag_grid[start : start + upper] = flags[skip : skip + upper]
         if upper < kept:
-            grid[: kept - upper] = flags[skip + upper :]
+            self.flag_grid[: kept - upper] = flags[skip + upper :]
         self.last[:] = flags[-1]
-        self.added += time
+        self._each, self._due = self._each + time, None
+
+    def stepped(self, flags: Any, due: bytes | None) -> None:
+        """One row of every stream was written at the common head: note its flags.
+
+        `due`: the flags of the next rows, where the caller knows them already.
+        """
+        self.flag_grid[self._each % self.length] = flags
+        self._each, self._due, self._noted = self._each + 1, due, False
 
     def write_rows(
         self,
@@ -71,6 +115,9 @@ class HostRing:
         keep: np.ndarray | None,
     ) -> None:
         """Write [time, stream] rows of one stream, or the kept ones, each at its own head."""
+        if len(flags) == 1:
+            self._write_step(values, flags[0], env, keep)
+            return
         stream = np.arange(self.streams) if env is None else np.array([env])
         keep = np.ones(flags.shape, bool) if keep is None else keep
         rank = np.cumsum(keep, axis=0) - 1
@@ -78,34 +125,46 @@ class HostRing:
         fits = keep & (rank >= number - self.length)  # of more than fit, the newest
         position = (self.added[stream] + rank) % self.length
         slots = self.layout.slot(stream, position)[fits]
+        which = np.flatnonzero(fits)
         for path, store in self.stores.items():
-            store.put(slots, store.encode(values[path])[fits])
+            rows = store.encode(values[path])
+            store.put(slots, rows.reshape(-1, rows.shape[-1]).take(which, axis=0))
         self.flat_flags[slots] = flags[fits]
         newest = keep & (rank == number - 1)
         last = np.where(newest, flags, 0).max(axis=0)
         self.last[stream] = np.where(number > 0, last, self.last[stream])
-        self.added[stream] += number
-        self._lockstep = None
+        self._advance(stream, number)
 
-    def write_one(self, env: int, obs: Any, action: Any, reward: Any, flags: int) -> None:
-        """Write one row of one stream, whose spec has no other columns."""
-        added = self.added.item(env)
-        position = added % self.length
-        by_env = env * self.length + position
-        by_time = position * self.streams + env
-        (obs_rows, obs_by_env), (actions, action_by_env), (rewards, reward_by_env) = self._single
-        obs_rows[by_env if obs_by_env else by_time] = obs
-        actions[by_env if action_by_env else by_time] = action
-        slot = by_env if reward_by_env else by_time
-        rewards[slot] = reward
-        self.flat_flags[slot] = flags
+    def _write_step(
+        self,
+        values: Mapping[str, np.ndarray],
+        flags: np.ndarray,
+        env: int | None,
+        keep: np.ndarray | None,
+    ) -> None:
+        """`write_rows` for one row per stream at most."""
+        stream = np.arange(self.streams) if env is None else np.array([env])
+        kept = None if keep is None else keep[0].nonzero()[0]
+        if kept is not None:
+            stream, flags = stream[kept], flags[kept]
+        slots = self.layout.slot(stream, self.added[stream] % self.length)
+        for path, store in self.stores.items():
+            rows = store.encode(values[path])[0]
+            store.put(slots, rows if kept is None else rows.take(kept, axis=0))
+        self.flat_flags[slots] = flags
+        self.last[stream] = flags
+        self._advance(stream, 1)
+
+    def stepped_one(self, env: int, position: int, flags: int) -> None:
+        """One row of one stream was written at its head: note its flags."""
+        self.flag_grid[position, env] = flags
         self.last[env] = flags
-        self.added[env] = added + 1
-        self._lockstep = True if self.streams == 1 else None
+        self._advance(env, 1)
 
     def cut(self, streams: np.ndarray) -> None:
         """Mark the newest row of these streams as CUT."""
         self.last[streams] |= CUT
+        self._due = None
         self.flat_flags[self.newest()[streams]] |= CUT
 
     def newest(self) -> np.ndarray:
@@ -118,7 +177,7 @@ class HostRing:
         Per stream; one number each when all streams are in lockstep.
         """
         if added is None:
-            added = self.added[0] if self.lockstep else self.added
+            added = np.int64(self.each) if self.lockstep else self.added
         if np.ndim(added):
             return self._span(window, added)
         if added not in self._spans:  # asked several times between two adds: keep the last two
@@ -141,14 +200,15 @@ class HostRing:
 
     def ids(self, stream: np.ndarray, position: np.ndarray) -> np.ndarray:
         """The 64-bit ids of the rows now at these places."""
-        added: Any = int(self.added[0]) if self.lockstep else self.added[stream]
+        added: Any = self.each if self.lockstep else self.added[stream]
         row = added - added % self.length + position
         return row - self.length * (row >= added)
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.flags.nbytes + sum(store.nbytes for store in self.stores.values())
+        heads = self.flags.nbytes + self._last.nbytes + self._added.nbytes
+        return heads + sum(store.nbytes for store in self.stores.values())
 
     def check(self) -> None:
         """Raise BadState if the books do not agree."""
@@ -163,6 +223,7 @@ class HostRing:
         for path, store in self.stores.items():
             store.restore(saved.columns[path])
         self.flags[...] = saved.flags
-        self.added[:] = saved.added
-        self.last[:] = newest_flags(self.layout, saved)
-        self._lockstep = None
+        self._added[:] = saved.added
+        self._each, self._uneven = -1, False
+        self._due, self._noted = None, True
+        self._last[:] = newest_flags(self.layout, saved)

@@ -25,10 +25,18 @@ class HostStore:
             (layout.capacity + 1, width), np.uint8 if field.binary else field.dtype
         )
         self.ring = self.data[:-1]
+        # The same with one item per row, whatever its width: such items are moved whole.
+        self._item = np.dtype((np.void, width * self.data.itemsize))
+        self._items = self.data.view(self._item).reshape(-1)
         turned = self.turned or layout.own_heads
         outer = (layout.streams, layout.length) if turned else (layout.length, layout.streams)
         grid = self.ring.reshape(*outer, width)
         self.grid = grid.swapaxes(0, 1) if turned else grid  # a view [length, streams, width]
+
+    @property
+    def values_grid(self) -> np.ndarray:
+        """A view [length, streams, *field.shape] of a column that is not packed."""
+        return self.grid.reshape(*self.grid.shape[:2], *self.field.shape)
 
     @property
     def nbytes(self) -> int:
@@ -44,7 +52,9 @@ class HostStore:
 
     def put(self, slots: np.ndarray, rows: np.ndarray) -> None:
         """Write encoded rows[n, width] at slots[n], none of them twice."""
-        self.data[self._turn(slots) if self.turned else slots] = rows
+        rows = np.ascontiguousarray(rows, self.data.dtype).view(self._item)
+        # Five times faster than to index rows of numbers.
+        self._items.put(self._turn(slots) if self.turned else slots, rows, mode="clip")
 
     def take_around(self, slots: np.ndarray, out: np.ndarray) -> None:
         """Rows at slots, which go on around the ring's end, into out[n, *field.shape]."""

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadConfig
+from ..samplers import Prioritized
 from ..spec import Field, Spec
 from ..window import Window
 from .columns import Column
+from .priorities import device_tree_bytes, host_tree_bytes
 
 _DEVICE_ROWS = 2**31 - 1  # a device ring counts positions in 32 bits
 _IMAGE = 1024  # bytes; a uint8 field of two or more axes and at least this wide is an image
@@ -79,6 +81,7 @@ class PlanRow:
     placement: str  # device, host, lake; any for the reference
     encoding: str  # words (32-bit), bytes, raw, zstd and by how much images shrink
     row_bytes: int | None
+    tree_bytes: int  # the priority tree's share of total_bytes
     total_bytes: int | None
     saving: float | None  # times smaller than two_stacks
     estimate: bool
@@ -117,6 +120,7 @@ class Plan:
     n_step: int
     num_envs: int
     capacity: int  # as asked for
+    prioritized: bool
     rows: int  # as planned: the capacity, or the nearest one below that divides among the envs
     nearest: tuple[int, ...]  # capacities next to the one asked for that do divide
     starts: int  # rows of a full stream ring that may be sampled, if no episode ended in it
@@ -127,8 +131,8 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values: the fields of this class by name, and theirs; bytes are exact.
 
-        Keys: spec, stack, n_step, num_envs, capacity, rows, nearest, starts, machine (a
-        `Machine`), layouts (a list of `PlanRow`), counting (a list of `CountRow`).
+        Keys: spec, stack, n_step, num_envs, capacity, prioritized, rows, nearest, starts, machine
+        (a `Machine`), layouts (a list of `PlanRow`), counting (a list of `CountRow`).
         """
         plain = asdict(self) | {"spec": self.spec.to_json()}
         return plain | {name: list(plain[name]) for name in ("nearest", "layouts", "counting")}
@@ -141,8 +145,11 @@ def make_plan(
     capacity: int = 1_000_000,
     n_step: int = 1,
     machine: Machine | None = None,
+    prioritized: bool = False,
 ) -> Plan:
     """Plan `capacity` rows; where they do not divide among the envs, the nearest number below.
+
+    With `prioritized`, totals of rings in memory count the tree of sampler `prioritized()` too.
 
     `make_plan(spec, stack=4, num_envs=2048, capacity=10**6, machine=Machine.detect())`.
     """
@@ -164,17 +171,18 @@ def make_plan(
         n_step=n_step,
         num_envs=num_envs,
         capacity=capacity,
+        prioritized=prioritized,
         rows=rows,
         nearest=(rows, rows + num_envs) if over else (capacity,),
         starts=int(window.eligible(np.int64(length), length)[1]) * num_envs,
         machine=machine,
-        layouts=tuple(_layouts(spec, window, num_envs, rows, machine)),
+        layouts=tuple(_layouts(spec, window, num_envs, rows, machine, prioritized)),
         counting=tuple(_counting(spec.row_bytes, num_envs)),
     )
 
 
 def _layouts(
-    spec: Spec, window: Window, num_envs: int, rows: int, machine: Machine
+    spec: Spec, window: Window, num_envs: int, rows: int, machine: Machine, prioritized: bool
 ) -> Iterator[PlanRow]:
     reference = 1 + sum(
         field.size * field.dtype.itemsize * (2 * window.stack if path.startswith("obs") else 1)
@@ -186,9 +194,10 @@ def _layouts(
     ) -> PlanRow:
         layout, placement, encoding = name
         memory = None if placement == "any" else machine.memory(placement)
+        tree = _tree_bytes(placement, rows) if prioritized and row_bytes is not None else 0
         fit = None
         if memory is not None and row_bytes is not None and not problem:
-            fit = memory // row_bytes
+            fit = _most_rows(memory, row_bytes, placement if prioritized else "")
             fit = min(fit, _DEVICE_ROWS) if placement == "device" else fit
             fit -= 0 if layout == "shared" or placement == "lake" else fit % num_envs
         return PlanRow(
@@ -196,7 +205,8 @@ def _layouts(
             placement=placement,
             encoding=encoding,
             row_bytes=row_bytes,
-            total_bytes=None if row_bytes is None else row_bytes * rows,
+            tree_bytes=tree,
+            total_bytes=None if row_bytes is None else row_bytes * rows + tree,
             saving=None if row_bytes is None else round(reference / row_bytes, 2),
             estimate=placement == "lake",
             memory_bytes=memory,
@@ -232,6 +242,23 @@ def _row_bytes(spec: Spec, layout: str, placement: str, stack: int) -> int:
         one = Column(path, field).nbytes if placement == "device" else field.nbytes
         total += one * (2 if twice else 1)
     return total
+
+
+def _tree_bytes(placement: str, rows: int) -> int:
+    """What priorities cost: rings in memory keep a tree of them, others none."""
+    if placement == "device":
+        return device_tree_bytes(rows, Prioritized.fan)
+    return host_tree_bytes(rows) if placement == "host" else 0
+
+
+def _most_rows(memory: int, row_bytes: int, tree: str) -> int:
+    """The largest number of rows that fit with the tree of placement `tree`, if it has one."""
+    fit, over = 0, memory // row_bytes + 1
+    while over - fit > 1:
+        middle = (fit + over) // 2
+        small = middle * row_bytes + _tree_bytes(tree, middle) <= memory
+        fit, over = (middle, over) if small else (fit, middle)
+    return fit
 
 
 def _remarks(spec: Spec, layout: str, placement: str, window: Window, rows: int) -> tuple[str, str]:

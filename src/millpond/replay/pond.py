@@ -14,9 +14,6 @@ from ..errors import BadConfig, BadState, FaultsFound
 from ..intake import KNOWN_FLAGS, Intake, pack_values
 from ..rows import (
     CUT,
-    LIFE_LOST,
-    TERMINATED,
-    TRUNCATED,
     Array,
     Batch,
     Draw,
@@ -26,14 +23,14 @@ from ..rows import (
 )
 from ..samplers import Eligible, Prioritized, Sampler, uniform
 from ..spec import Spec
-from ..window import Verdict, Window
+from ..window import Window
 from . import snapshot
-from .bits import KeyRandom, after, around, minus, mix, plus, settle, together
+from .bits import KeyRandom, after, around, settle, together
+from .device_batches import DeviceBatches
+from .device_ranks import DeviceRanks
 from .device_ring import DeviceRing, PondState
 from .layouts import LayoutName, make_layout, which_envs
-from .priorities import LARGEST, DeviceTree, Priorities, one_per_draw
-
-_ONE_SAMPLE = np.array([0, 1, 0], np.uint32)
+from .priorities import LARGEST
 
 
 class Pond:
@@ -67,8 +64,10 @@ class Pond:
         self.length, self.streams = self.layout.length, self.layout.streams
         self._intake = Intake(spec, self.layout.whole)
         self._ring = DeviceRing(spec, self.layout)
-        fan = self.sampler.fan if isinstance(self.sampler, Prioritized) else None
-        self._tree = DeviceTree(capacity, fan) if fan else None
+        self._batches = DeviceBatches(spec, self.window, self._ring)
+        self._ranks = None
+        if isinstance(self.sampler, Prioritized):
+            self._ranks = DeviceRanks(self.sampler, self._batches)
 
     @functools.cached_property
     def packed(self) -> Pond:
@@ -83,7 +82,13 @@ class Pond:
 
     def init(self) -> PondState:
         """An empty ring."""
-        return self._ring.init(self._tree and Priorities.new(self._tree.init()))
+        return self._ring.init(self._ranks and self._ranks.init())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a state holds: the ring, its cursors and, if it is prioritised, its tree."""
+        leaves = jax.tree.leaves(jax.eval_shape(self.init))
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     @property
     def axes(self) -> Any:
@@ -145,10 +150,10 @@ class Pond:
         flags = jnp.where(bad, np.uint8(CUT), np.uint8(0)) | pack_values(values)
         bad = bad if keep is None else bad & keep
         encoded = self._ring.encode(values)
-        step_by_step = self.layout.own_heads or (self._tree and not self.layout.whole)
+        step_by_step = self.layout.own_heads or (self._ranks and not self.layout.whole)
         if not step_by_step:
             written = self._ring.append(state, encoded, flags, bad)
-            return self._rank_whole(written, state.head, flags) if self._tree else written
+            return self._ranks.whole(written, state.head, flags) if self._ranks else written
         keep = jnp.ones(flags.shape, bool) if keep is None else jnp.asarray(keep)
         if flags.shape[0] == 1:
             one = jax.tree.map(lambda leaf: leaf[0], (encoded, flags, bad, keep))
@@ -174,9 +179,9 @@ class Pond:
         """One step of the streams in keep[stream], and the masses of the starts it makes valid."""
         ring, old = self._ring, state.priorities
         judged = None
-        if self._tree:
+        if self._ranks:
             last = ring.join(state, flags[None], bad[None])[0][0]
-            judged = self._newly_valid(state, last, keep)
+            judged = self._ranks.newly_valid(state, last, keep)
             # The judgement read the flags ring: finish it before the ring is written.
             state = state._replace(zero=after(judged[1], state.zero))
         if self.layout.own_heads:
@@ -184,53 +189,9 @@ class Pond:
         else:
             block = {path: new[None] for path, new in encoded.items()}
             state = ring.append(state, block, flags[None], bad[None])
-        return self._give_mass(state, *judged[:2], old, judged[2]) if judged else state
-
-    def _rank_whole(self, state: PondState, head: Array, flags: Array) -> PondState:
-        """Whole transitions just written at `head` are starts at once, if valid."""
-        kept = min(len(flags), self.length)
-        start = head + (len(flags) - kept)
-        slots = (start + np.arange(kept, dtype=np.int32)) % self.length
-        valid = self.window.judge(flags[None, -kept:, 0], jnp).valid
-        return self._give_mass(state, slots, valid, state.priorities)
-
-    def _newly_valid(
-        self, state: PondState, last: Array, keep: Array
-    ) -> tuple[Array, Array, Array]:
-        """Before one step is written: slots that become old enough to start, which of them are
-        valid, and slots that grow too old. A slot >= capacity means none."""
-        window, stream = self.window, np.arange(self.streams)
-        size = jnp.minimum(state.size + keep, self.length)
-        _, count = self.layout.eligible(window, size)
-        reach = np.arange(-window.n_step - window.before, 0)[:, None]
-        flags = self._ring.flags_at(state, stream, (state.head + reach) % self.length)
-        flags = jnp.concatenate([flags[:-1], last[None]])
-        start = self.layout.slot(stream, (state.head - window.n_step) % self.length)
-        slots = jnp.where(keep & (count > 0), start, self.capacity)
-        old = np.arange(-1, window.before)[:, None]  # counted from the oldest row afterwards
-        retired = self.layout.slot(stream, (state.head + keep + old) % self.length)
-        retired = jnp.where(size == self.length, retired, self.capacity)
-        return slots, window.judge(flags, jnp).valid, retired.reshape(-1)
-
-    def _give_mass(
-        self,
-        state: PondState,
-        slots: Array,
-        valid: Array,
-        old: Priorities | None,
-        retired: Array | None = None,
-    ) -> PondState:
-        """Valid new starts get the highest mass seen, retired ones none."""
-        assert self._tree
-        assert old
-        mass = mix(jnp.where(valid, old.highest, 0), state.zero)
-        if retired is not None:
-            slots = jnp.concatenate([slots, retired])
-            mass = jnp.concatenate([mass, jnp.zeros(retired.shape, np.float32)])
-        # A step of all envs fills slots side by side, unless every env has its own head.
-        run = 1 if self.layout.own_heads else self.streams
-        tree = self._tree.assign(old.tree, slots, mass, run)
-        return state._replace(priorities=old._replace(tree=tree))
+        if self._ranks and judged:
+            return self._ranks.give(state, *judged[:2], old, judged[2])
+        return state
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
         """Declare continuity lost after the newest row of `envs`: an index, bool[env], or all."""
@@ -250,8 +211,8 @@ class Pond:
 
         Where no valid start was found `batch.mask` is false.
         """
-        if self._tree:
-            return self._sample_ranked(state, key, batch_size)
+        if self._ranks:
+            return self._ranks.sample(state, key, batch_size)
         assert not isinstance(self.sampler, Prioritized)
         first, count = self.layout.eligible(self.window, state.size)
         tries = self.sampler.tries
@@ -262,7 +223,7 @@ class Pond:
         oldest = state.head - state.size + first
         begin = oldest[drawn.stream] if self.layout.own_heads else oldest
         position = around(begin + drawn.age, self.length)
-        flags = self._flags(state, drawn.stream, position)
+        flags = self._batches.flags(state, drawn.stream, position)
         enough = (count > 0)[drawn.stream] if self.layout.own_heads else count > 0
         valid = self.window.judge(flags, jnp).valid & enough
         # The first valid candidate; where there is none, the last one, masked. Little is chosen
@@ -280,65 +241,26 @@ class Pond:
         stream, position, flags = together((*self.layout.place(slots), flags))
         verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
         mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
-        batch = self._assemble(state, stream, position, verdict, mask)
+        batch = self._batches.fill(state, stream, position, verdict, mask)
         return state._replace(zero=after(batch, state.zero)), batch
-
-    def _sample_ranked(
-        self, state: PondState, key: Array, batch_size: int
-    ) -> tuple[PondState, Batch]:
-        assert self._tree
-        assert state.priorities
-        assert isinstance(self.sampler, Prioritized)
-        slots, mass, total = self._tree.draw(state.priorities.tree, key, batch_size, state.zero)
-        stream, position = self.layout.place(slots)
-        verdict = self._judge(state, stream, position)
-        chance = mass / jnp.maximum(total, jnp.finfo(np.float32).tiny)
-        batch = self._assemble(state, stream, position, verdict, mass > 0)
-        weight = self.sampler.weights(mass, state.priorities.samples, jnp)
-        batch = batch._replace(weight=weight, draw=batch.draw._replace(probability=chance))
-        ranked = state.priorities._replace(notes=state.priorities.notes + _ONE_SAMPLE)
-        return state._replace(zero=after(batch, state.zero), priorities=ranked), batch
 
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
         """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored.
 
         A priority that is negative, no number or above 1e25 changes nothing and is counted.
         """
-        ranked = state.priorities
-        if not (self._tree and ranked and isinstance(self.sampler, Prioritized)):
+        if not (self._ranks and state.priorities):
             raise BadConfig("Pond: update_priorities needs sampler=prioritized()")
-        priorities = one_per_draw(draw, jnp.asarray(priorities))
-        good = (priorities >= 0) & (priorities <= LARGEST)
-        head, base = state.head, state.base
-        size = state.size
-        if self.layout.own_heads:
-            head, base, size = head[draw.stream], base[draw.stream], size[draw.stream]
-        first, count = self.layout.eligible(self.window, size)
-        # How many rows ago: (base + head) - id. Its high word is 0 for every row still here.
-        newest = plus(jnp.broadcast_to(base, draw.row.shape), head.astype(np.uint32))
-        ago = minus(newest, draw.row[..., 1])
-        ago = ago.at[..., 0].add(-draw.row[..., 0])
-        age = size - ago[..., 1].astype(np.int32)
-        here = (ago[..., 0] == 0) & (ago[..., 1] <= size.astype(np.uint32))
-        here = here & (age >= first) & (age < first + count)
-        position = (head - size + age) % self.length
-        here = here & self._judge(state, draw.stream, position).valid
-        slot = self.layout.slot(draw.stream, position)
-        mass = jnp.where(good, priorities, 0).astype(np.float32) ** np.float32(self.sampler.alpha)
-        slot = jnp.where(here & good, slot, self.capacity)
-        highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max())
-        tree = self._tree.largest(ranked.tree, slot, mass)
-        refused = ranked.refused + (~good).sum(dtype=np.uint32)
-        return state._replace(priorities=Priorities.new(tree, highest, ranked.samples, refused))
+        return self._ranks.update(state, draw, priorities)
 
     def take(self, state: PondState, stream: Array, position: Array) -> Batch:
         """The transitions that start at ring positions[batch] of streams[batch], or masked."""
-        verdict = self._judge(state, stream, position)
+        verdict = self._batches.judge(state, stream, position)
         first, count = self.layout.eligible(self.window, state.size)
         age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
         inside = (age >= first[..., None]) & (age < (first + count)[..., None])
         inside = inside[stream, position] if self.layout.own_heads else inside[position]
-        return self._assemble(state, stream, position, verdict, verdict.valid & inside)
+        return self._batches.fill(state, stream, position, verdict, verdict.valid & inside)
 
     def read(self, state: PondState, stream: Array, position: Array) -> Rows:
         """The rows at ring positions of streams, any shape, as they were added. Pure."""
@@ -353,69 +275,6 @@ class Pond:
         base = np.atleast_2d(np.asarray(state.base)).astype(np.int64)
         added = (base[:, 0] << 32) + base[:, 1] + np.asarray(state.head)
         return np.broadcast_to(added, self.streams).copy()
-
-    def _judge(self, state: PondState, stream: Array, position: Array) -> Verdict:
-        return self.window.judge(self._flags(state, stream, position), jnp)
-
-    def _flags(self, state: PondState, stream: Array, position: Array) -> Array:
-        """The flags bytes [rows, ...] of all rows that decide about starts."""
-        window = self.window
-        if window.before + window.n_step == 1:
-            return self._ring.flags_at(state, stream, position)[None]
-        reach = np.arange(-window.before, window.n_step).reshape(-1, *(1,) * stream.ndim)
-        return self._ring.flags_at(state, stream, around(position + reach, self.length))
-
-    def _assemble(
-        self,
-        state: PondState,
-        stream: Array,
-        position: Array,
-        verdict: Verdict,
-        mask: Array,
-    ) -> Batch:
-        window = self.window
-        stream, position, verdict, mask = settle((stream, position, verdict, mask), state.zero)
-
-        def at(path: str, where: Array, stream: Array = stream, padded: Any = None) -> Array:
-            return self._ring.take(state, path, stream, around(where, self.length), padded)
-
-        def stack(start: Array, depth: Array, prefix: str = "") -> Any:
-            if window.stack == 1:  # nothing to pad
-                columns = {path: at(prefix + path, start)[:, None] for path in self._intake.obs}
-                return self.spec.obs_tree(columns)
-            back, padded = window.lookback(depth, jnp)
-            columns = {
-                path: at(prefix + path, start[:, None] - back, stream[:, None], padded)
-                for path in self._intake.obs
-            }
-            return self.spec.obs_tree(columns)
-
-        ahead = np.arange(window.n_step)[:, None]
-        reward, discount = window.returns(at("reward", position + ahead), verdict, jnp)
-        if self.layout.whole:
-            next_obs = stack(position, verdict.depth, "next_")
-        else:
-            next_obs = stack(position + verdict.steps, verdict.depth + verdict.steps)
-        extras = {
-            name: (verdict.first & LIFE_LOST) != 0
-            if name == "life_lost"
-            else at(f"extras/{name}", position)
-            for name in self.spec.extras
-        }
-        return Batch(
-            obs=stack(position, verdict.depth),
-            action=at("action", position),
-            reward=reward,
-            next_obs=next_obs,
-            discount=discount,
-            terminated=(verdict.last & TERMINATED) != 0,
-            truncated=(verdict.last & TRUNCATED) != 0,
-            steps=verdict.steps,
-            mask=mask,
-            weight=jnp.ones_like(reward),
-            draw=Draw(stream, self._ring.ids(state, stream, position)),
-            extras=extras,
-        )
 
     def check(self, state: PondState) -> None:
         """Host: raise FaultsFound if bad values were ignored inside jit since `init`."""
@@ -451,12 +310,7 @@ class Pond:
             np.asarray(state.flags),
             self.added(state),
             faults=np.asarray(state.faults),
-            priorities=ranked
-            and (
-                np.asarray(ranked.tree)[: self.capacity],
-                float(ranked.highest),
-                int(ranked.samples),
-            ),
+            priorities=self._ranks and ranked and self._ranks.pack(ranked),
         )
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> PondState:
@@ -470,11 +324,7 @@ class Pond:
             )
         head = heads % self.length
         lap, size = heads - head, np.minimum(heads, self.length)
-        ranked = None
-        if self._tree:
-            mass, highest, samples = saved.priorities
-            tree = self._tree.rebuild(jnp.asarray(mass, np.float32))
-            ranked = Priorities.new(tree, highest, samples)
+        ranked = self._ranks and self._ranks.unpack(saved.priorities)
         return PondState(
             columns={
                 p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)

@@ -69,6 +69,23 @@ def level_sizes(capacity: int, fan: int) -> list[int]:
     return sizes
 
 
+def device_tree_bytes(capacity: int, fan: int) -> int:
+    """Bytes of a device tree and its notes."""
+    return 4 * (sum(level_sizes(capacity, fan)) + 3)
+
+
+def host_tree_bytes(capacity: int) -> int:
+    """Bytes of a host tree."""
+    return 8 * sum(_host_sizes(capacity))
+
+
+def _host_sizes(capacity: int) -> tuple[int, int, int]:
+    """Leaves, sums of them and sums of those sums: whole families each."""
+    fan = HostTree.fan
+    top = -(-capacity // fan**2)
+    return top * fan**2, top * fan, top
+
+
 def descend(family: Array, chance: Array, xp: Any) -> tuple[Array, Array]:
     """Pick a child of each family[batch, fan] by chance in [0, 1): its place and its mass.
 
@@ -183,9 +200,8 @@ class HostTree:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        families = -(-capacity // self.fan**2) * self.fan
-        self.leaves = np.zeros(families * self.fan)
-        self._middle, self._top = np.zeros(families), np.zeros(families // self.fan)
+        sizes = _host_sizes(capacity)
+        self.leaves, self._middle, self._top = (np.zeros(size) for size in sizes)
         self._levels = (
             (self._middle.reshape(-1, self.fan), self._top),
             (self.leaves.reshape(-1, self.fan), self._middle),
@@ -193,14 +209,31 @@ class HostTree:
 
     def assign(self, slots: np.ndarray, mass: np.ndarray) -> None:
         """Give slots[n] their mass[n]; of a slot that repeats, the largest counts."""
-        self.leaves[slots] = 0
+        self.leaves.put(slots, 0)
         np.maximum.at(self.leaves, slots, mass)
+        self._sum_up(slots)
+
+    def assign_each(self, slots: np.ndarray, mass: np.ndarray) -> None:
+        """As `assign`, where no slot comes twice."""
+        self.leaves.put(slots, mass)
+        self._sum_up(slots)
+
+    def _sum_up(self, slots: np.ndarray) -> None:
+        """Sum up the families of these slots and all above them."""
         nodes = slots // self.fan
         other = nodes[1:] != nodes[:-1]  # new rows lie side by side: sum up a family once
         nodes = np.concatenate([nodes[:1], nodes[1:][other]])
         for family, above in reversed(self._levels):
-            above[nodes] = _sums(family.take(nodes, axis=0, mode="clip"))
+            above.put(nodes, _sums(family.take(nodes, axis=0, mode="clip")))
             nodes = nodes // self.fan
+
+    def assign_run(self, start: int, mass: np.ndarray) -> None:
+        """Give the slots start, start + 1, ... their mass[n]: a third of the time of `assign`."""
+        stop = start + len(mass)
+        self.leaves[start:stop] = mass
+        for family, above in reversed(self._levels):
+            start, stop = start // self.fan, -(-stop // self.fan)
+            above[start:stop] = _sums(family[start:stop])
 
     @property
     def nbytes(self) -> int:
@@ -222,16 +255,19 @@ class HostTree:
         """slots[batch] in proportion to their masses, the masses, and the sum of all."""
         reached = self._top.cumsum()
         total = float(reached[-1])
-        chance = np.minimum(rng.random(batch) * total, np.nextafter(total, 0))
+        chances = iter(rng.random((1 + len(self._levels), batch)))
+        chance = np.minimum(next(chances) * total, np.nextafter(total, 0))
+        chance.sort()  # in order they are found faster, and memory is walked through
         node = reached.searchsorted(chance, "right")
-        for family, _ in self._levels:
+        for (family, _), chance in zip(self._levels, chances, strict=True):
             reached = family.take(node, axis=0, mode="clip").T.copy()
             for before, here in pairwise(reached):  # four times faster than cumsum along short rows
                 here += before
             ends = reached[-1]
-            chance = np.minimum(rng.random(batch) * ends, np.nextafter(ends, 0))
+            chance = np.minimum(chance * ends, np.nextafter(ends, 0))
             passed = (reached <= chance).view(np.int8)  # counted as bytes, 16 at a time
             node = node * self.fan + passed.sum(0, dtype=np.int8)
+        node = rng.permutation(node)  # or a batch would come sorted by slot
         return node, self.leaves.take(node, mode="clip"), total
 
 

@@ -1,0 +1,143 @@
+"""`HostStarts`: which rows of a host ring may start a transition, and drawing from them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import NotEnoughData
+from ..host_random import HostRandom
+from ..rows import Draw
+from ..samplers import Eligible, Recent, Stratified, Uniform, uniform
+from ..window import Verdict, Window
+from .host_ring import HostRing
+
+_ROUNDS = 64  # redraws before the valid starts are counted out
+_BYTES = np.arange(128, dtype=np.uint8)
+_ZERO, _ONE = np.int32(0), np.int32(1)
+
+
+class HostStarts:
+    """Judges the starts of one ring; whoever calls holds the ring's lock."""
+
+    def __init__(self, window: Window, ring: HostRing, num_envs: int) -> None:
+        self.window, self.ring, self.layout = window, ring, ring.layout
+        self._interleaved = num_envs if self.layout.whole else 1
+        self._known = np.zeros(1, np.int64), np.full(1, -1)  # stream and id of a valid start
+        self.reach = np.arange(-window.before, window.n_step)
+        # Where one flags byte decides about a start, all 128 verdicts are known beforehand.
+        single = len(self.reach) == 1
+        self.verdicts = window.judge(_BYTES[None], np) if single else None
+        self._around = single and not self.layout.own_heads
+
+    def slots(self, stream: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Slots of rows by id, within the ring: int64[...]."""
+        return self.layout.slot(stream, row % self.layout.length)
+
+    def here(self, stream: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Which row ids are stored and old enough to start."""
+        low, high = self.ring.old_enough(self.window)
+        if self.ring.lockstep:
+            return (row >= low) & (row < high)
+        return (row >= low[stream]) & (row < high[stream])
+
+    def judge(self, slots: np.ndarray) -> Verdict:
+        """What the flags around these slots say."""
+        ring = self.ring
+        if self.verdicts:
+            flags = ring.flat_flags.take(slots, mode="wrap")
+            valid = self.verdicts.valid.take(flags, mode="clip")
+            return Verdict(valid, _ZERO, _ONE, flags, flags)
+        reach = self.reach.reshape(-1, *(1,) * slots.ndim)
+        return self.window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="wrap"), np)
+
+    def any_valid(self) -> bool:
+        """Whether there is a valid start."""
+        low, high = self.ring.old_enough(self.window)
+        if not np.any(high > low):
+            return False
+        # A start once found stays valid until it is overwritten.
+        if not self.here(*self._known).all():
+            slots = self.valid_slots()
+            if not len(slots):
+                return False
+            stream, position = self.layout.place(slots[-1:])
+            self._known = stream, self.ring.ids(stream, position)
+        return True
+
+    def forget(self) -> None:
+        """The ring has become another one."""
+        self._known = np.zeros(1, np.int64), np.full(1, -1)
+
+    def valid_slots(self) -> np.ndarray:
+        """Every valid start's slot, the oldest first: where almost nothing is valid."""
+        low, high = self.ring.old_enough(self.window)
+        ids = low + np.arange(self.layout.length)[:, None]
+        slots = self.slots(np.arange(self.layout.streams), ids)
+        slots = slots[np.broadcast_to(ids < high, slots.shape)]
+        return slots[self.judge(slots).valid]
+
+    def draw(
+        self, sampler: Uniform | Stratified | Recent, random: HostRandom, into: Draw
+    ) -> tuple[np.ndarray, Verdict]:
+        """Slots of valid starts and what their flags say; fills `into`, whose size counts."""
+        ring, stream, row, batch_size = self.ring, into.stream, into.row, len(into.row)
+        low, high = ring.old_enough(self.window)
+        count = high - low
+        if not (count if ring.lockstep else count.any()):
+            raise self.too_few(batch_size)
+        eligible = Eligible(count, self.layout.streams, self._interleaved)
+        # A start that is not valid is redrawn: once in its stratum, if it has one, then anywhere.
+        bound = isinstance(sampler, Stratified)
+        tries = min(2, sampler.tries) if bound else 1
+        drawn = sampler.propose(random, tries, batch_size, eligible)
+        stream[:] = drawn.stream[0]
+        np.add(low if ring.lockstep else low[stream], drawn.age[0], out=row)
+        if self._around and ring.lockstep:  # a remainder less: takes go around the ring's end
+            slots = self.layout.slot(stream, row - (low - low % self.layout.length))
+        else:
+            slots = self.slots(stream, row)
+        verdict = self._judge_old(slots, stream, eligible)
+        if verdict.valid.all():
+            return slots, verdict
+        for round_ in range(1, _ROUNDS):
+            bad = np.flatnonzero(~verdict.valid)
+            if not len(bad):
+                return slots, verdict
+            if round_ < tries:
+                stream[bad], age = drawn.stream[round_, bad], drawn.age[round_, bad]
+            else:
+                other = uniform() if bound else sampler
+                again = other.propose(random, 1, len(bad), eligible)
+                stream[bad], age = again.stream[0], again.age[0]
+            row[bad] = (low if ring.lockstep else low[stream[bad]]) + age
+            fresh = self.slots(stream[bad], row[bad])
+            slots[bad] = fresh
+            judged = self._judge_old(fresh, stream[bad], eligible)
+            for field, new in zip(verdict, judged, strict=True):
+                if field.ndim:
+                    field[bad] = new
+        bad = np.flatnonzero(~verdict.valid)
+        left = self.valid_slots()
+        if not len(left):
+            raise self.too_few(batch_size)
+        stream[bad], position = self.layout.place(random.generator.choice(left, len(bad)))
+        row[bad] = ring.ids(stream[bad], position)
+        slots = self.slots(stream, row)
+        return slots, self.judge(slots)
+
+    def _judge_old(self, slots: np.ndarray, stream: np.ndarray, eligible: Eligible) -> Verdict:
+        """As `judge`; a stream in which nothing is old enough yet has no valid start."""
+        verdict = self.judge(slots)
+        if self.ring.lockstep:
+            return verdict
+        return verdict._replace(valid=verdict.valid & (eligible.count > 0)[stream])
+
+    def too_few(self, batch_size: int) -> NotEnoughData:
+        """The error where nothing can be drawn."""
+        need = 1 if self.layout.whole else self.window.n_step + 1
+        stored = int(np.minimum(self.ring.added, self.layout.length).sum())
+        return NotEnoughData(
+            f"HostPond: {batch_size} transitions asked for, none of the {stored} stored rows is "
+            f"a valid start (a start needs {need} rows of one env without a cut); "
+            "add more rows first, and wait for can_sample()"
+        )
