@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tiny_runs import Arms, crash_at, files_of, settings
 
+from millpond import recent
 from millpond.errors import BadState, RunFailed, RunRefused
 from millpond.train import Run, find_runs, train
 from millpond.train.checkpoint import about_file, hash_of, load_tree, save_tree, write_whole
@@ -63,14 +64,14 @@ def test_open_refuses_what_is_no_run(tmp_path):
         Run.open(tmp_path / "gone")
     run = Run.create(tmp_path / "run", PLAIN)
     config(run.path, millpond_run=7)
-    with pytest.raises(RunRefused, match=r"a run of version 7, this millpond reads version 1; use"):
+    with pytest.raises(RunRefused, match=r"a run of version 7, this millpond reads version 2; use"):
         Run.open(run.path)
     config(run.path, millpond_run=1, settings={"env": "treasurehunt-small", "stepz": 3})
     with pytest.raises(RunRefused, match=r"no setting 'stepz'; did you mean 'steps'\?"):
         Run.open(run.path)
     for damaged in ([], 3, {}, {"env": 3}, {"env": "no such"}, {"env": "staghunt", "world": 1}):
         config(run.path, settings=damaged)
-        with pytest.raises(RunRefused, match=r"config.json does not hold settings of this version"):
+        with pytest.raises(RunRefused, match=r"config.json cannot be used"):
             Run.open(run.path)
     for damaged in (b"", b"{", b"[]", b"{}", b"\xff\xfe", b"null"):
         (run.path / "config.json").write_bytes(damaged)
@@ -127,11 +128,27 @@ def test_runs_are_found_by_name(tmp_path):
     assert list(find_runs(tmp_path)) == []
     for name in ("b", "deep/er/a", "c"):
         Run.create(tmp_path / name, PLAIN)
-    config(tmp_path / "c", millpond_run=2)
+    config(tmp_path / "c", millpond_run=3)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text("{}")
     found = [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)]
     assert found == ["b", "deep/er/a"]
+
+
+def test_a_run_of_version_0_1_is_read_and_not_resumed(tmp_path):
+    """As 0.1 wrote it: both agents' tables, the sampler among DQN's, `fused` for one process."""
+    run = Run.create(tmp_path / "run", settings(replay="host"))
+    plain = json.loads((run.path / "config.json").read_text())["settings"]
+    sampling = {"sampler": "recent", "half_life": 77.0, "alpha": 0.6}
+    for name in ("sampler", "sampling"):
+        del plain[name]
+    plain |= {"mode": "fused", "dqn": plain["dqn"] | sampling, "pqn": {"rollout": 8}}
+    config = {"millpond_run": 1, "settings": plain}
+    (run.path / "config.json").write_text(json.dumps(config))
+    old = Run.open(run.path)
+    assert (old.settings.sampling, old.settings.way) == (recent(77.0), "sequential")
+    with pytest.raises(RunRefused, match=r"begun by millpond 0.1, .* finish it with 0.1, or start"):
+        train(old)
 
 
 # --- trees of arrays ---------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections import deque
 from dataclasses import replace
@@ -17,6 +18,7 @@ from hypothesis import settings as bounded
 from hypothesis import strategies as st
 from tiny_runs import WORLD, crash_at, dqn, settings
 
+from millpond import prioritized
 from millpond.cli.main import main
 from millpond.cluster import crew as crew_module
 from millpond.cluster.crew import ClusterCrew, Member, Seen
@@ -364,7 +366,7 @@ def test_a_shard_may_be_dealt_nothing(tmp_path, of, sampler):
 
 
 def test_priorities_find_their_shard_and_their_row(tmp_path):
-    of = dqn(BASE, sampler="prioritized", alpha=1.0)
+    of = dataclasses.replace(BASE, sampler="prioritized", sampling=prioritized(1.0, beta=1.0))
     shard = make_shard(of, tmp_path)
     for number in range(4):
         for actor in range(2):

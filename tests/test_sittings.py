@@ -28,7 +28,7 @@ def first_seen(loop) -> np.ndarray:
     return np.array(loop.envs.obs if hasattr(loop, "envs") else loop.crew.actors[0].vector.obs)
 
 
-@pytest.mark.parametrize("mode", ["fused", "sequential"])
+@pytest.mark.parametrize("mode", ["auto", "sequential"])
 def test_envs_that_cannot_be_saved_begin_otherwise_in_every_sitting(tmp_path, mode):
     of = replace(POLE, mode=mode)
     seen, tree = [], None

@@ -258,9 +258,11 @@ def test_help_lists_the_envs_and_their_settings(capsys, here):
     assert call(capsys, "train")[:2] == (2, out)
     code, out, _ = call(capsys, "train", "treasurehunt", "--help")
     assert code == 0
-    for option in ("--world.size", "--world.spawn", "--dqn.n-step", "--pqn.rollout", "--steps"):
+    for option in ("--world.size", "--world.spawn", "--dqn.n-step", "--sampling.tries", "--steps"):
         assert option in out
     assert "--world.hares" not in out
+    assert "--pqn" not in out
+    assert "--pqn.rollout" in call(capsys, "train", "treasurehunt", "--agent", "pqn", "--help")[1]
     assert not list(here.iterdir())
 
 
@@ -289,7 +291,7 @@ def test_help_lists_the_envs_and_their_settings(capsys, here):
         (["staghunt", "--world.hars", "5"], "Perhaps you meant: --world.hares"),
         (["staghunt", "--steps", "five"], "Error parsing --steps: invalid literal"),
         (["staghunt", "--envs", "0"], "envs must be at least 1, got 0"),
-        (["staghunt", "--agent", "ppo"], "invalid choice 'ppo'"),
+        (["staghunt", "--agent", "ppo"], "train: there is no agent 'ppo'; known are dqn, pqn"),
         (["staghunt", "--preset", "minatr"], "no preset 'minatr'; did you mean 'minatar'?"),
         (["staghunt", "--preset", "a.toml"], "a.toml cannot be read: No such file or directory"),
         (["staghunt", "--track", "wandb"], "pip install 'millpond[trackers]'"),

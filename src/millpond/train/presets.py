@@ -7,8 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ..agents import find_agent
 from ..config import nearest
 from ..errors import BadConfig
+from ..samplers import make_sampler
 from .settings import Settings, settings_from
 
 _FOLDER = files("millpond") / "presets"
@@ -42,6 +44,7 @@ def settings_for(
     """
     given = {"agent": agent, "sampler": sampler}
     chosen = {name: value for name, value in given.items() if value is not None}
+    find_agent(agent or "dqn"), make_sampler(sampler or "uniform")  # what they refuse, first
     name = preset_for(env)
     if file and file.suffix != ".toml" and not file.exists():
         name, file = str(file), None

@@ -49,12 +49,12 @@ class Run:
     def create(path: Path, settings: Settings) -> Run:
         """A new run in a folder that is empty or does not exist yet."""
         refuse_used(path)
-        run = Run(path, settings)
+        run = Run(path, settings, VERSION, settings.parts())
         config = {
             "millpond_run": VERSION,
             "settings": settings.to_json(),
             "learns": dataclasses.asdict(settings.learns),
-            "parts": settings.parts(),
+            "parts": run.parts,
         }
         write_whole(path / "config.json", json.dumps(config, indent=2).encode() + b"\n")
         return run
