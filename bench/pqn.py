@@ -22,7 +22,7 @@ import optax
 import pgx
 from pgx.experimental.wrappers import auto_reset
 
-from millpond.train.device_loop import DeviceLoop
+from millpond.engine.device_loop import DeviceLoop
 from millpond.train.presets import settings_for
 
 ENVS, TURNS, PARTS, EPOCHS, GAMMA, LAM = 128, 32, 32, 2, 0.99, 0.65

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from millpond.cli.train import parse_train
-from millpond.train.limiter import Limiter
+from millpond.engine.limiter import Limiter
+from millpond.engine.settings import Settings
 from millpond.train.presets import settings_for
-from millpond.train.settings import Settings
 
 ATARI = (
     "--agent dqn --replay host --network.width 128 --dqn.capacity 16000 --dqn.min-fill 640 "

@@ -29,13 +29,13 @@ import numpy as np
 from millpond.cli.train import parse_train
 from millpond.cluster.ray import connected, import_ray
 from millpond.cluster.team import RayTeam, members
+from millpond.engine.chunk_dedup import ChunkId
+from millpond.engine.provenance import EXTRAS, traced_spec
+from millpond.engine.settings import Settings
+from millpond.engine.shard import Shard, actors_of
+from millpond.engine.shard_store import Chunk
 from millpond.rows import FIRST, Rows
-from millpond.train.ledger import ChunkId
 from millpond.train.presets import settings_for
-from millpond.train.provenance import EXTRAS, traced_spec
-from millpond.train.settings import Settings
-from millpond.train.shard import Shard, actors_of
-from millpond.train.shard_store import Chunk
 
 OPTIONS = "--dqn.batch 64 --dqn.updates 1 --dqn.update-every 2 --crew.store-mb 256"
 WARM, CYCLES = 100, 1500

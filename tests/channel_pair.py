@@ -6,7 +6,7 @@ import sys
 
 from channel_world import PATIENCE, SPAWN, WIDE, send_wide
 
-from millpond.process import Channel
+from millpond.transport import Channel
 
 
 def main() -> None:

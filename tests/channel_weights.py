@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from millpond.process import Weights
+from millpond.transport import Weights
 
 
 def tree_of(number: int) -> dict:
@@ -36,7 +36,7 @@ def die_inside(weights: Weights, version: int) -> None:
     """Publish up to `version`, and be killed with half of the next one written."""
     import signal
 
-    from millpond.process import weights as module
+    from millpond.transport import weights as module
 
     publish_until(weights, version)
     module._digest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)

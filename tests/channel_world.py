@@ -11,9 +11,9 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from millpond import Field, Flag, Rows, Spec
-from millpond.process import Channel, Memory, Weights, slots
-from millpond.process.memory import pass_on
 from millpond.spec import walk
+from millpond.transport import Channel, Memory, Weights, slots
+from millpond.transport.memory import pass_on
 
 SPAWN = get_context("spawn")
 PATIENCE = 60.0  # seconds after which a test gives up; a correct one never comes near

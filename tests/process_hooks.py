@@ -8,8 +8,8 @@ import threading
 
 import numpy as np
 
-from millpond.process.memory import PAGE
 from millpond.rows import Rows
+from millpond.transport.memory import PAGE
 
 
 def _at_cycle(worker, number: int, act) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from tiny_runs import WORLD, settings
 
+from millpond.engine.crew import CrewLoop
+from millpond.engine.settings import CrewSettings
 from millpond.metrics import read_metrics
 from millpond.process import free
 from millpond.train import Run
-from millpond.train.crew import CrewLoop
-from millpond.train.settings import CrewSettings
 
 CREW = replace(
     settings(mode="processes", actors=2, steps=640, world=replace(WORLD, agents=1)),

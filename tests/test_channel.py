@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from millpond import Field, HostPond, Rows, Spec
 from millpond.errors import BadConfig, ChannelBroken, ChannelClosed, ChannelFull, SpecMismatch
-from millpond.process import Channel, bell
+from millpond.transport import Channel, bell
 
 
 def ends(spec=PLAIN, envs=2, time=3, slots=4, **alive):

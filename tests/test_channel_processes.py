@@ -25,7 +25,7 @@ from channel_world import (
 )
 
 from millpond.errors import ChannelClosed
-from millpond.process import Channel
+from millpond.transport import Channel
 
 ENVS, TIME = 3, 4
 

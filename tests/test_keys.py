@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from millpond import BadConfig, Field, HostPond, Lake, Pond, Rows, Spec, SpecMismatch, Window
-from millpond.process import Channel
+from millpond.transport import Channel
 
 FIELDS = {
     "walker/joints": Field("float32", (3,)),

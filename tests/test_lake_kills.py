@@ -19,7 +19,7 @@ from millpond.lake import Lake
 CAPACITY = 6 * SLOTS
 
 
-class Ledger:
+class ChunkDedup:
     """What the lives said, and what may therefore be in the Lake."""
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Ledger:
         self.committed, self.appended = held.stop, held.stop.copy()
 
 
-def kill_often(folder: Path, kills: int, seed: int) -> Ledger:
+def kill_often(folder: Path, kills: int, seed: int) -> ChunkDedup:
     """So many lives of one Lake, each killed at a moment that is drawn."""
     path = folder / "lake"
     Lake.create(path, SPEC, CAPACITY, segment_rows=SLOTS).writer("g", STREAMS).close()
-    chance, ledger, zygote = random.Random(seed), Ledger(), Zygote()
+    chance, ledger, zygote = random.Random(seed), ChunkDedup(), Zygote()
     try:
         for life in range(kills):
             pid = zygote.begin("live", chance.randrange(2**32), path)
@@ -82,7 +82,7 @@ def kill_often(folder: Path, kills: int, seed: int) -> Ledger:
     return ledger
 
 
-def report(ledger: Ledger, kills: int) -> str:
+def report(ledger: ChunkDedup, kills: int) -> str:
     return (
         f"{kills} kills: {kills - ledger.opened} during recovery, {ledger.commits} commits "
         f"acknowledged, {int(ledger.committed.sum())} rows, {int(ledger.first.sum())} evicted, "

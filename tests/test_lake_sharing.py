@@ -18,7 +18,7 @@ from millpond import BadConfig, Field, LakeLocked, LakeRefused, Spec, Window
 from millpond.lake import Lake, groups
 from millpond.lake.journal import unpack
 from millpond.lake.lock import take_lock
-from millpond.process.channel import Channel
+from millpond.transport.channel import Channel
 
 PATIENCE = 60.0
 SPAWN = multiprocessing.get_context("spawn")

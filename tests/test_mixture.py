@@ -22,6 +22,7 @@ from millpond import BadConfig, LakeRefused, RowsGone
 from millpond.agents import PQNSettings
 from millpond.compare import Arm
 from millpond.compare.results import of_run, together
+from millpond.engine.checkpoint import hash_of, load_tree
 from millpond.errors import Diverged, Paused, RunRefused
 from millpond.lake import Lake
 from millpond.lake.files import Files
@@ -32,7 +33,6 @@ from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
 from millpond.rows import BORDER
 from millpond.schedule import Schedule
-from millpond.train.checkpoint import hash_of, load_tree
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from mix_runs import PLAIN, crash_where, files_of, mixture
 from millpond import Field, Spec
 from millpond.agents import DQN, DQNSettings, Network
 from millpond.cli.main import main
+from millpond.engine.episode_stats import no_sums
 from millpond.metrics import read_metrics
 from millpond.mixture import MixRun, mix
 from millpond.mixture.best import Best
@@ -22,7 +23,6 @@ from millpond.mixture.programs import Programs
 from millpond.mixture.reset import passes, stand_ins
 from millpond.mixture.settings import BigSettings
 from millpond.rows import BORDER
-from millpond.train.tally import no_sums
 
 
 @pytest.fixture(scope="module")

@@ -31,14 +31,14 @@ from process_runs import (
 from tiny_runs import WORLD, Crash, dqn
 
 from millpond.cli.train import told_identical
+from millpond.engine.row_audit import LAG_EDGES
+from millpond.engine.settings import CrewSettings
 from millpond.errors import RunFailed
 from millpond.metrics import read_metrics
-from millpond.process.twin import compare
 from millpond.train import Run, checkpoint, train
+from millpond.train.check_lockstep import compare
 from millpond.train.loop import open_loop
 from millpond.train.session import resume_point
-from millpond.train.settings import CrewSettings
-from millpond.train.witness import LAG_EDGES
 
 __all__ = ["hooks", "nothing_left_behind"]  # fixtures for every test here
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tiny_runs import Arms, HostArms, settings
 
+from millpond.engine.make_agent import make_agent
 from millpond.train import Referee, Scores
 from millpond.train.film import play
-from millpond.train.making import make_agent
 
 ARMS = Arms(pay=(0.25, 1.0, -0.5), agents=2, turns=3)
 OF = settings("arms", ARMS, members=2, stack=1)

@@ -12,9 +12,9 @@ from process_runs import ALONE, CREW, hooks, kill_actor, nothing_left_behind, wi
 from tiny_runs import WORLD
 
 from millpond.process import free, lockstep
-from millpond.process.board import WAITING
-from millpond.process.memory import PLACES
+from millpond.process.heartbeat import WAITING
 from millpond.process.supervisor import Supervisor
+from millpond.transport.memory import PLACES
 
 __all__ = ["hooks", "nothing_left_behind"]
 

@@ -18,14 +18,14 @@ from safetensors.numpy import load_file
 from tiny_runs import WORLD, crash_at, dqn, files_of, settings
 
 from millpond import Lake
+from millpond.engine.checkpoint import about_file, hash_of, load_tree, save_tree
+from millpond.engine.device_loop import DeviceLoop
 from millpond.envs import spec_of
 from millpond.envs.hosted import HostedVector
 from millpond.errors import LearnerLost, RunFailed
 from millpond.metrics import read_metrics
 from millpond.rows import BORDER, CUT, ENDED, FIRST
 from millpond.train import Run, train
-from millpond.train.checkpoint import about_file, hash_of, load_tree, save_tree
-from millpond.train.device_loop import DeviceLoop
 from millpond.train.loop import open_loop
 from millpond.train.session import resume_point
 

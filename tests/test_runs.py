@@ -16,9 +16,9 @@ import pytest
 from tiny_runs import Arms, crash_at, files_of, settings
 
 from millpond import recent
+from millpond.engine.checkpoint import about_file, hash_of, load_tree, save_tree, write_whole
 from millpond.errors import BadState, RunFailed, RunRefused
 from millpond.train import Run, find_runs, train
-from millpond.train.checkpoint import about_file, hash_of, load_tree, save_tree, write_whole
 
 PLAIN = settings()
 ARMS = settings("arms", Arms(), agent="pqn", stack=1)

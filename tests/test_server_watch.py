@@ -13,8 +13,8 @@ from process_runs import CREW
 from millpond.cluster import crew as crew_module
 from millpond.cluster.crew import ClusterCrew, Member
 from millpond.cluster.watch import Failed, Gone, Server, ServerWatch
+from millpond.engine.stopping import ask_to_stop, stop_asked
 from millpond.errors import RunFailed
-from millpond.train.stopping import ask_to_stop, stop_asked
 
 TIMES = replace(CREW.crew, hang_s=60.0, start_s=300.0, failures=3)
 

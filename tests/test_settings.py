@@ -14,13 +14,13 @@ from tiny_runs import WORLD, settings
 
 from millpond.agents import DQNSettings, PQNSettings
 from millpond.config import from_plain, nearest, to_plain
+from millpond.engine.settings import CrewSettings, tiny
 from millpond.envs import make_env
 from millpond.envs.gym import GymEnv
 from millpond.errors import BadConfig
 from millpond.samplers import prioritized, recent, stratified, uniform
 from millpond.train import Settings
 from millpond.train.presets import preset_for, preset_names, preset_text, settings_for
-from millpond.train.settings import CrewSettings, tiny
 
 ENVS = {
     "minatar/breakout": "minatar",

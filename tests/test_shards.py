@@ -27,15 +27,15 @@ from millpond.cluster.outbox import Outbox
 from millpond.cluster.ray import import_ray
 from millpond.cluster.transport import Lost
 from millpond.doctor.actor_checks import lag_bound
+from millpond.engine.chunk_dedup import ChunkDedup, ChunkId
+from millpond.engine.provenance import EXTRAS, traced_spec
+from millpond.engine.shard import Shard, actors_of, narrow
+from millpond.engine.shard_sampling import assemble, deal, importance
+from millpond.engine.shard_store import Chunk
 from millpond.errors import BadConfig, ChannelClosed
 from millpond.metrics import read_metrics
 from millpond.rows import FIRST, Rows, host_batch
 from millpond.train import Run, Settings, train
-from millpond.train.deal import assemble, deal, importance
-from millpond.train.ledger import ChunkId, Ledger
-from millpond.train.provenance import EXTRAS, traced_spec
-from millpond.train.shard import Shard, actors_of, narrow
-from millpond.train.shard_store import Chunk
 
 BASE = settings(mode="sequential", actors=2, replay_shards=1, world=replace(WORLD, agents=1))
 LAKE = dqn(replace(BASE, replay="lake"), capacity=32_768)
@@ -73,7 +73,7 @@ def make_shard(of: Settings, path: Path, session: str = "one") -> Shard:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 5)), max_size=60))
 def test_a_ledger_takes_every_chunk_once_and_in_order(deliveries):
-    ledger, taken = Ledger(), []
+    ledger, taken = ChunkDedup(), []
     for delivery in deliveries:
         id_ = ChunkId(*delivery)
         if ledger.judge(id_, oldest=0) == "new":
@@ -90,7 +90,7 @@ def test_a_ledger_takes_every_chunk_once_and_in_order(deliveries):
 
 
 def test_a_new_ledger_begins_with_the_oldest_chunk_that_is_held():
-    ledger = Ledger()
+    ledger = ChunkDedup()
     assert ledger.judge(ChunkId(0, 0, 8), oldest=7) == "gap"
     assert ledger.judge(ChunkId(0, 0, 7), oldest=7) == "new"
     ledger.took(ChunkId(0, 0, 7))

@@ -11,11 +11,11 @@ import pytest
 from process_runs import ALONE, hooks, kill_actor, nothing_left_behind
 from tiny_runs import dqn, settings
 
+from millpond.engine.actor import make_actor
+from millpond.engine.learner import Learner
 from millpond.envs.gym import GymEnv
 from millpond.process import lockstep
 from millpond.schedule import constant
-from millpond.train.actor import make_actor
-from millpond.train.learner import Learner
 from millpond.train.loop import open_loop
 
 __all__ = ["hooks", "nothing_left_behind"]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from mix_runs import mixture
 
-from millpond.cluster.spread import Parts, SpreadAgents, Worker
 from millpond.cluster.transport import Lost
+from millpond.engine.checkpoint import hash_of
 from millpond.errors import BadConfig, RunFailed
-from millpond.train.checkpoint import hash_of
+from millpond.mixture.spread import Parts, SpreadAgents, Worker
 
 SETTINGS = mixture(members=1)  # two agents
 

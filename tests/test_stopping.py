@@ -12,12 +12,12 @@ import gnu_timeout
 import pytest
 from process_runs import ALONE, events, hooks, living, lost, nothing_left_behind
 
+from millpond.engine.stopping import SIGNALS, stop_asked
 from millpond.process.signals import SIGNALS as FOR_WORKERS
 from millpond.train import Run, train
 from millpond.train import stopping as module
 from millpond.train.loop import open_loop
 from millpond.train.session import resume_point
-from millpond.train.stopping import SIGNALS, stop_asked
 
 __all__ = ["hooks", "nothing_left_behind"]
 

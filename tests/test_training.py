@@ -16,16 +16,16 @@ from tiny_runs import Arms, HostArms, settings
 from millpond.agents import DQNSettings, PQNSettings
 from millpond.agents.optimizer import Optimizer
 from millpond.cli._train_text import train_and_show
+from millpond.engine.checkpoint import about_file
+from millpond.engine.device_loop import DeviceLoop
+from millpond.engine.episode_stats import count, new_stats, no_sums
+from millpond.engine.population import Population
 from millpond.errors import Diverged
 from millpond.metrics import read_metrics
 from millpond.rows import BORDER, FIRST, Rows
 from millpond.schedule import constant
 from millpond.train import Run, train
-from millpond.train.checkpoint import about_file
-from millpond.train.device_loop import DeviceLoop
-from millpond.train.population import Population
 from millpond.train.session import summary
-from millpond.train.tally import count, new_tally, no_sums
 
 # --- who is who --------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ def test_steps_and_episodes_are_counted_as_by_hand(seed, at_once):
     """Turn by turn or many at once."""
     rng = np.random.default_rng(seed)
     policies, envs = 2, 3
-    tally, sums = new_tally(policies, envs), no_sums(policies)
+    tally, sums = new_stats(policies, envs), no_sums(policies)
     steps, episodes, returns, lengths, nonzero = ([0] * policies for _ in range(5))
     running = {(p, e): [] for p in range(policies) for e in range(envs)}
     flags = np.full((policies, envs), FIRST, np.uint8)
@@ -114,7 +114,7 @@ def test_counting_is_the_same_inside_jit():
     rows = Rows(None, None, np.float32([[[1, 2, 0]], [[0, 4, 8]]]), no, ended, flags)
 
     def counted(rows, xp):
-        return count(new_tally(1, 3), no_sums(1), rows, xp)
+        return count(new_stats(1, 3), no_sums(1), rows, xp)
 
     plain = counted(rows, np)
     inside = jax.jit(lambda rows: counted(rows, jnp))(rows)

@@ -22,9 +22,9 @@ from tiny_runs import settings
 from watch_world import grow, page_over, write_mixture, write_train
 
 from millpond.cli.main import main
+from millpond.engine.events import Events
 from millpond.errors import BadConfig, RunRefused
 from millpond.train import Run, train
-from millpond.train.events import Events
 from millpond.view import run_report
 from millpond.view.address import check_door, listen
 from millpond.view.card import pace_of, phase_of

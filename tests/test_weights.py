@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import BadConfig, ChannelClosed, SpecMismatch, WeightsBroken
-from millpond.process import Weights
-from millpond.process.weights import _SLOTS_AT
+from millpond.transport import Weights
+from millpond.transport.weights import _SLOTS_AT
 
 SLOT_HEAD = 64
 

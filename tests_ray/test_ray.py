@@ -24,15 +24,15 @@ from tiny_runs import WORLD, dqn, settings
 
 from millpond.cluster.crew import ClusterCrew
 from millpond.cluster.team import open_loop
+from millpond.engine.settings import CrewSettings
 from millpond.errors import BadConfig, RunFailed
 from millpond.lake import Lake
 from millpond.metrics import read_metrics
 from millpond.mixture import MixRun, mix
 from millpond.mixture.programs import Programs
-from millpond.process.twin import compare
 from millpond.train import Run, train
+from millpond.train.check_lockstep import compare
 from millpond.train.session import resume_point
-from millpond.train.settings import CrewSettings
 
 BASE = replace(
     settings(mode="ray", actors=2, replay_shards=2, world=replace(WORLD, agents=1)),
@@ -384,7 +384,7 @@ def test_starting_ray_leaves_signals_to_the_run(number):
     code = f"""
 import os, signal
 from millpond.cluster.ray import connected
-from millpond.train.stopping import stop_asked
+from millpond.engine.stopping import stop_asked
 with stop_asked() as asked, connected("", 1, "a test", 100) as ray:
     os.killpg(0, {int(number)})
     where = ray.remote(lambda: os.getpid())

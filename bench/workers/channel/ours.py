@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from millpond import Field, HostPond, Rows, Spec
-from millpond.process import Channel
+from millpond.transport import Channel
 
 from ..stopwatch import Card
 from . import task

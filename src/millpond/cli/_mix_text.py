@@ -6,10 +6,10 @@ from typing import Any
 
 from rich.console import Console
 
+from ..engine.checkpoint import about_file
 from ..errors import Diverged, Paused
 from ..metrics import read_metrics
 from ..mixture import MixRun, mix
-from ..train.checkpoint import about_file
 from ..view import save_curve, terminal_curve
 from ..view.run_report import read_runs, save_run_report
 

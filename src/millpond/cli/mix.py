@@ -12,9 +12,9 @@ Every setting is an option; the env's preset gives those of network, PQN and DQN
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
+from ..cluster.ray import import_ray
 from ..envs import spec_of
 from ..metrics import import_tracker
 from ..mixture import MixRun, mix_for, tiny_mix, with_frames
@@ -49,7 +49,7 @@ def main(args: Sequence[str]) -> int:
     settings = parse_settings(base, rest, f"millpond mix {base.env}", hidden=["frames"])
     spec_of(settings.world)  # what is not installed is told before there is a folder
     if settings.mode == "ray":
-        import_module("millpond.cluster.ray").import_ray()
+        import_ray()
     if settings.track:
         import_tracker(settings.track)
     folder = known.run or free_folder(settings.env, "mix", settings.seed)

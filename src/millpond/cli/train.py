@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
+from ..cluster.ray import import_ray
+from ..engine.host_replay import open_source
+from ..engine.settings import tiny
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
 from ..metrics import import_tracker, read_metrics
-from ..process.twin import Comparison, compare_with_twin
 from ..train import Run, Settings
-from ..train.host_replay import open_source
+from ..train.check_lockstep import Comparison, compare_with_twin
 from ..train.presets import settings_for
-from ..train.settings import tiny
 from ._options import Parser, free_folder, given, parse_settings
 from ._train_text import train_and_show
 from ._watching import watching
@@ -68,7 +68,7 @@ def main(args: Sequence[str]) -> int:
     # What is not installed or cannot be learned from is told before there is a folder.
     spec_of(settings.world)
     if settings.mode == "ray":
-        import_module("millpond.cluster.ray").import_ray()
+        import_ray()
     if settings.from_lake:
         open_source(settings)
     if settings.track:

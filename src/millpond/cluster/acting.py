@@ -10,16 +10,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..engine.actor import make_actor
+from ..engine.chunk_dedup import ChunkId
+from ..engine.settings import Settings
+from ..engine.shard_store import Chunk
+from ..engine.trace import digest
 from ..errors import ChannelClosed
 from ..rows import Rows
-from ..train.actor import make_actor
-from ..train.ledger import ChunkId
-from ..train.settings import Settings
-from ..train.shard_store import Chunk
-from ..train.trace import digest
+from .fair_lock import FairLock, Stopwatch
 from .outbox import Outbox
 from .transport import Lost, Sink, Weights
-from .turnstile import Stopwatch, Turnstile
 
 _SLICE_S = 0.2  # how long one wait may take before it is looked around
 
@@ -46,7 +46,7 @@ class ActorPart:
         self.params: list[Any] = [None] * len(settings.groups)
         self.versions = np.full(len(settings.groups), -1, np.int64)
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
-        self.watch, self._door = Stopwatch(), Turnstile()
+        self.watch, self._door = Stopwatch(), FairLock()
         self.first = True  # until the first cycle here, which is compiled before it is acted
         self._hold = False
         self._idle = threading.Condition()

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..engine.crew import SHARES
+from ..engine.episode_stats import Sums
+from ..engine.events import Events
+from ..engine.learner import Progress
+from ..engine.settings import Settings
+from ..engine.stopping import stop_if_asked
+from ..engine.trace import Trace
 from ..errors import LearnerLost, RunFailed
-from ..train.crew import SHARES
-from ..train.events import Events
-from ..train.learner import Progress
-from ..train.settings import Settings
-from ..train.stopping import stop_if_asked
-from ..train.tally import Sums
-from ..train.trace import Trace
 from .transport import CALL_S
 from .watch import Failed, Gone, Server, ServerWatch
 

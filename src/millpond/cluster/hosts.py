@@ -1,4 +1,4 @@
-"""What runs in Ray's processes: a run's shards, weights, actors, learners; a mixture's agents."""
+"""What runs in Ray's processes: a run's shards, weights, actors and learners."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from ..mixture.settings import MixSettings
+from ..engine.chunk_dedup import Judgement
+from ..engine.settings import Settings
+from ..engine.shard import Collected, Shard, Stood
+from ..engine.shard_store import Chunk
+from ..engine.sharded import shard_folder
+from ..engine.trace import digest
 from ..rows import Batch, Draw
-from ..train.ledger import Judgement
-from ..train.settings import Settings
-from ..train.shard import Collected, Shard, Stood
-from ..train.shard_store import Chunk
-from ..train.sharded import shard_folder
-from ..train.trace import digest
 from .acting import ActorPart
 from .learning import LearnerPart
 from .links import RaySink, RaySource, RayWeights
 from .ray import import_ray
-from .spread import Worker
 
 _ORDER_S = 1.0  # how long a chunk waits for the one before it
 
@@ -263,20 +261,3 @@ def _beat(part: ActorPart | LearnerPart) -> dict[str, Any]:
 def _own(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Copies: what comes from Ray is read-only and pins shared memory."""
     return {name: np.array(array) for name, array in arrays.items()}
-
-
-class AgentHost:
-    """A `Worker` of a mixture."""
-
-    def __init__(self, settings: dict[str, Any], policy: int) -> None:
-        self.worker = Worker(MixSettings.from_json(settings), policy)
-
-    def round(
-        self, leaves: list[np.ndarray], updates: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """So many updates from a state; it and the sums afterwards."""
-        return self.worker.round(leaves, updates)
-
-    def pid(self) -> int:
-        """Its process."""
-        return os.getpid()

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from ..engine.checkpoint import named_leaves
+from ..engine.learner import Learner
+from ..engine.settings import Settings
+from ..engine.sharded import apart, together
 from ..errors import ChannelClosed
 from ..rows import Batch, Draw, Rows
-from ..train.checkpoint import named_leaves
-from ..train.learner import Learner
-from ..train.settings import Settings
-from ..train.sharded import apart, together
+from .fair_lock import FairLock, Stopwatch
 from .packs import Packs
 from .transport import Lost, Source, Weights
-from .turnstile import Stopwatch, Turnstile
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
 _AGAIN_S = 0.2  # a shard that was lost is asked again after so long
@@ -86,7 +86,7 @@ class LearnerPart:
         self.learner = self._stack.enter_context(
             Learner.opened(settings, self.policies, folder, self.shards)
         )
-        self.watch, self._door = Stopwatch(), Turnstile()
+        self.watch, self._door = Stopwatch(), FairLock()
         self._moved = threading.Condition()
         self.goal, self.published = 0, 0
         self.first = True  # until the first update here, which is compiled before it is taken

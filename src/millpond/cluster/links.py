@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.chunk_dedup import Judgement
+from ..engine.shard import Collected
+from ..engine.shard_store import Chunk
+from ..engine.trace import digest
 from ..errors import WeightsBroken
 from ..rows import Batch, Draw
-from ..train.ledger import Judgement
-from ..train.shard import Collected
-from ..train.shard_store import Chunk
-from ..train.trace import digest
 from .ray import import_ray, result_of
 from .transport import CALL_S, Lost, Published
 

@@ -10,8 +10,8 @@ import time
 from collections import deque
 from typing import Any
 
+from ..engine.shard_store import Chunk
 from ..errors import ChannelClosed
-from ..train.shard_store import Chunk
 from .transport import Lost, Sink
 
 _AGAIN_S = 0.2  # a shard that was lost is asked again after so long

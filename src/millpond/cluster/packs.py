@@ -10,12 +10,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from ..engine.limiter import Limiter
+from ..engine.settings import Settings
+from ..engine.shard import Collected, actors_of
+from ..engine.sharded import draw_together
 from ..errors import ChannelClosed
 from ..rows import Batch, Rows
-from ..train.limiter import Limiter
-from ..train.settings import Settings
-from ..train.shard import Collected, actors_of
-from ..train.sharded import draw_together
 from .transport import Lost, Source
 
 _SLICE_S = 0.5  # how long a shard is asked before it is asked again

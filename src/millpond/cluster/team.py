@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..train.crew import CrewLoop
-from ..train.environment import child_environment
-from ..train.settings import Settings
+from ..engine.crew import CrewLoop
+from ..engine.environment import child_environment
+from ..engine.settings import Settings
 from .crew import ClusterCrew
 from .hosts import ActorHost, LearnerHost, ShardHost, WeightsHost
 from .ray import beside_us, connected, import_ray, passed_on, why_of

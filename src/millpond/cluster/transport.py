@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..engine.chunk_dedup import Judgement
+from ..engine.shard import Collected
+from ..engine.shard_store import Chunk
 from ..rows import Batch, Draw
-from ..train.ledger import Judgement
-from ..train.shard import Collected
-from ..train.shard_store import Chunk
 
 CALL_S = 120.0  # a call that takes longer is lost
 

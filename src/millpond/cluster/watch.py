@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..engine.settings import CrewSettings
 from ..errors import RunFailed
-from ..train.settings import CrewSettings
 
 
 class Gone(Exception):

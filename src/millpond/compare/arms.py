@@ -17,11 +17,11 @@ from typing import Any, get_args
 
 from ..agents import agent_names
 from ..config import from_plain, nearest
+from ..engine.settings import Mode
 from ..errors import BadConfig
 from ..mixture import MixSettings, mix_for, with_frames
 from ..train import Settings
 from ..train.presets import settings_for
-from ..train.settings import Mode
 
 _KINDS = {
     "single": "one PQN agent with all frames",

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..engine.checkpoint import write_whole
 from ..errors import RunRefused
 from ..mixture import MixRun, MixSettings, mix
 from ..train import Run, train
-from ..train.checkpoint import write_whole
 from ..train.session import Told
 from . import results
 from .arms import Arm

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..engine.events import Events
 from ..metrics import read_metrics
 from ..train import Run, Settings
-from ..train.events import Events
 
 Line = dict[str, Any]
 KINDS = ("train", "health", "eval", "diverged")

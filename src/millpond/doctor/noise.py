@@ -21,13 +21,13 @@ from safetensors import SafetensorError, safe_open
 
 from ..agents import Replayed
 from ..agents.optimizer import Optimizer
+from ..engine.learner import Learner
+from ..engine.make_agent import make_agent
+from ..engine.pond_updates import PondUpdates
+from ..engine.provenance import traced_spec
 from ..errors import BadState
 from ..replay import Pond
 from ..train import Run, Settings
-from ..train.learner import Learner
-from ..train.making import make_agent
-from ..train.pond_updates import PondUpdates
-from ..train.provenance import traced_spec
 
 _BATCHES = 32
 _LARGEST = 1 << 30  # bytes of a resume state that are worth loading for it

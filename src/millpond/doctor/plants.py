@@ -13,13 +13,13 @@ from typing import Any
 
 from ..agents import DQNSettings, Network
 from ..agents.optimizer import Optimizer
+from ..engine.crew import CrewLoop
+from ..engine.sequential import LocalCrew
+from ..engine.settings import CrewSettings
 from ..envs.treasurehunt import Treasurehunt
 from ..process import free
 from ..schedule import constant
 from ..train import Settings
-from ..train.crew import CrewLoop
-from ..train.sequential import LocalCrew
-from ..train.settings import CrewSettings
 from . import sabotage
 
 Opener = Callable[[Settings, Path], AbstractContextManager[Any]]

@@ -22,16 +22,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, AgentState, Learned, Now
+from ..engine.actor import Acting, Params
+from ..engine.limiter import Limiter
+from ..engine.sequential import LocalCrew
 from ..process.actor_worker import ActorWorker
-from ..process.channel import Channel
 from ..process.learner_worker import LearnerWorker
-from ..process.memory import PAGE, Memory
 from ..process.part import Part
-from ..process.slots import SlotMemory
 from ..rows import Array, Batch, Rows
-from ..train.actor import Acting, Params
-from ..train.limiter import Limiter
-from ..train.sequential import LocalCrew
+from ..transport.channel import Channel
+from ..transport.memory import PAGE, Memory
+from ..transport.slots import SlotMemory
 from ..window import Verdict, Window
 
 _WHEN = 20  # the cycle, push or publication at which it happens

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..engine.events import Events
 from ..train import Run
-from ..train.events import Events
 from .chance import known_chance
 from .evidence import KINDS, Evidence
 from .examine import examine

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Now, Rollout
+from ..engine.episode_stats import EpisodeStats, new_stats
+from ..engine.keys import Role, key_of
+from ..engine.make_agent import make_agent
+from ..engine.player import Player
+from ..engine.population import Population
+from ..engine.settings import Settings
+from ..engine.stage import Fate, Stage
 from ..envs import Env, EnvState, spec_of
 from ..rows import Array, Rows
 from ..schedule import Schedule
-from ..train.keys import Role, key_of
-from ..train.making import make_agent
-from ..train.player import Player
-from ..train.population import Population
-from ..train.settings import Settings
-from ..train.stage import Fate, Stage
-from ..train.tally import Tally, new_tally
 from ..window import History, Stacker
 
 
@@ -28,7 +28,7 @@ class ActingState(NamedTuple):
 
     envs: EnvState | None  # None: on the host
     history: History
-    tally: Tally
+    tally: EpisodeStats
     turn: Array  # uint32: turns since the run began
     origin: Array  # uint32[policies]: own steps at the latest restart
     restarts: Array  # int32
@@ -67,7 +67,7 @@ class Acting:
         policies = self.population.policies
         in_jax = isinstance(self.settings.world, Env)
         envs = self.stage.envs.reset(self.key(Role.RESET, 0)) if in_jax else None
-        tally = new_tally(policies, self.settings.envs)
+        tally = new_stats(policies, self.settings.envs)
         never = np.zeros(policies, np.uint32)
         state = ActingState(envs, self.player.init(), tally, np.uint32(0), never, np.int32(0))
         return jax.tree.map(jnp.asarray, state)

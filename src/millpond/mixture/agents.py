@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jax
 
 from ..agents import AgentState, Rollout
+from ..engine.episode_stats import Sums, count, learned, no_sums, numbers_of
+from ..engine.keys import Role
 from ..replay import Pond
 from ..rows import Array, Rows
-from ..train.keys import Role
-from ..train.tally import Sums, count, learned, no_sums, numbers_of
 from .acting import Acting, ActingState
 from .settings import MixSettings
 

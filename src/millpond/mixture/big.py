@@ -11,11 +11,11 @@ import numpy as np
 
 from ..agents import AgentState, Now
 from ..agents.q_agent import unrolled
+from ..engine.episode_stats import count, no_sums, numbers_of
+from ..engine.keys import Role
 from ..replay import Pond, PondState
 from ..rows import Array, Batch, Rows
 from ..schedule import constant
-from ..train.keys import Role
-from ..train.tally import count, no_sums, numbers_of
 from .acting import Acting, ActingState
 from .settings import MixSettings
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Rollout
+from ..engine.episode_stats import Sums
+from ..engine.keys import Role
 from ..envs import HostEnv, HostVector
 from ..rows import Array, Rows
-from ..train.keys import Role
-from ..train.tally import Sums
 from .agents import Agents, AgentsState, newest
 from .settings import MixSettings
 

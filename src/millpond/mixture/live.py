@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..engine.episode_stats import Sums
 from ..rows import Array, Rows
-from ..train.tally import Sums
 from .agents import Agents, AgentsState
 from .big import BigAgent, BigState
 from .settings import MixSettings

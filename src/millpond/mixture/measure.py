@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..engine.keys import Role, key_of
 from ..replay import Pond, PondState
 from ..rows import CUT, Array, Batch
-from ..train.keys import Role, key_of
 from .settings import MixSettings
 
 _STATES = 256  # drawn from every Pond

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..engine.checkpoint import load_tree
+from ..engine.make_agent import make_agent
 from ..train import Run
-from ..train.checkpoint import load_tree
-from ..train.making import make_agent
 from .run import MixRun, is_mixture
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..agents import Rollouts
 from ..config import with_known
+from ..engine.settings import Settings
 from ..train.presets import settings_for
-from ..train.settings import Settings
 from .settings import MixSettings
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +34,9 @@ class MixState(NamedTuple):
 def make_agents(settings: MixSettings) -> Agents:
     """All agents here, in one program or turn by turn, or each elsewhere."""
     if settings.mode == "ray":
-        return import_module("millpond.cluster.workers").spread(settings)
+        from .ray_workers import spread  # Ray is not needed by every mixture
+
+        return spread(settings)
     return HostAgents(settings) if settings.hosted else Agents(settings)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..engine.checkpoint import write_whole
 from ..errors import BadConfig, RunRefused
-from ..train.checkpoint import write_whole
 from ..train.old_runs import from_version_1
 from ..train.run import Run, refuse_used
 from .settings import MixSettings

@@ -16,12 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..engine.checkpoint import hash_of
+from ..engine.stopping import stop_asked
 from ..errors import LakeFull, Paused
 from ..lake.files import Files
 from ..replay import PondState
-from ..train.checkpoint import hash_of
 from ..train.session import Told, not_finite
-from ..train.stopping import stop_asked
 from .best import Best
 from .filling import Filling
 from .position import Position

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from ..agents import Network, Replayed, Rollouts, find_agent
 from ..config import from_plain, to_plain, with_known
+from ..engine.settings import Settings
 from ..envs import Env, make_env
 from ..errors import BadConfig
 from ..plugins import short_name
 from ..samplers import Prioritized, make_sampler
 from ..schedule import Schedule, constant
-from ..train.settings import Settings
 
 Init = Literal["scratch", "previous", "shrink_perturb", "best_agent"]
 

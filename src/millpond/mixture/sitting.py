@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..engine.checkpoint import load_tree, save_tree
+from ..engine.episode_stats import Sums
 from ..errors import Diverged
 from ..lake import Lake
 from ..lake.files import Files
 from ..metrics import Metrics, make_sink
-from ..train.checkpoint import load_tree, save_tree
 from ..train.session import Told, cut_file, not_finite, summary
-from ..train.tally import Sums
 from .filling import Filling
 from .position import Position
 from .pour import open_lakes

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.actor import make_actor
+from ..engine.provenance import traced_spec
+from ..engine.trace import digest
 from ..errors import ChannelFull
 from ..rows import Rows
-from ..train.actor import make_actor
-from ..train.provenance import traced_spec
-from ..train.trace import digest
+from ..transport.channel import Channel
+from ..transport.weights import Weights
 from .blocks import to_block
-from .board import STARTING, WAITING, WORKING
-from .channel import Channel
+from .heartbeat import STARTING, WAITING, WORKING
 from .part import SLICE_S, Part, params_template
-from .weights import Weights
 from .wire import Message, Wire
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax
 
+from ..engine.sequential import rows_of
 from ..rows import Rows
-from ..train.sequential import rows_of
 
 
 def to_block(rows: Rows, policies: range) -> Rows:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..train.crew import SHARES
-from ..train.learner import Progress
-from ..train.tally import Sums
+from ..engine.crew import SHARES
+from ..engine.episode_stats import Sums
+from ..engine.learner import Progress
 from .supervisor import Supervisor
 
 

@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
-from ..train.crew import CrewLoop
-from ..train.settings import Settings
+from ..engine.crew import CrewLoop
+from ..engine.settings import Settings
 from .crew import ProcessCrew
 from .supervisor import Supervisor
 

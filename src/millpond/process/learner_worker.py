@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..engine.checkpoint import named_leaves
+from ..engine.learner import Learner
+from ..engine.provenance import traced_spec
+from ..engine.sequential import join
 from ..errors import ChannelBroken, ChannelClosed
 from ..rows import Rows
-from ..train.checkpoint import named_leaves
-from ..train.learner import Learner
-from ..train.provenance import traced_spec
-from ..train.sequential import join
+from ..transport.channel import Channel
+from ..transport.channel_reader import ChannelReader
+from ..transport.weights import Weights
 from .blocks import from_block
-from .board import STARTING, WAITING, WORKING
-from .channel import Channel
-from .channel_reader import ChannelReader
+from .heartbeat import STARTING, WAITING, WORKING
 from .part import SLICE_S, NotYet, Part, params_template
-from .weights import Weights
 from .wire import Message, Wire
 
 

@@ -11,9 +11,9 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..train.crew import CrewLoop
-from ..train.settings import Settings
-from ..train.trace import Trace
+from ..engine.crew import CrewLoop
+from ..engine.settings import Settings
+from ..engine.trace import Trace
 from .crew import ProcessCrew
 from .supervisor import Supervisor
 

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..train.making import make_agent
-from ..train.settings import Settings
-from .board import STARTING, WAITING, WORKING, Board
+from ..engine.make_agent import make_agent
+from ..engine.settings import Settings
+from .heartbeat import STARTING, WAITING, WORKING, Heartbeats
 from .signals import Stopped, heard
 from .wire import Message, Wire
 
@@ -33,7 +33,7 @@ class Part(abc.ABC):
         self.index, self.incarnation = int(values["index"]), int(values["incarnation"])
         self.cycle = self.goal = int(values["cycle"])
         self._fds = list(begin.fds)
-        board = Board.attach(values["board"], self.take_fds(1))
+        board = Heartbeats.attach(values["board"], self.take_fds(1))
         self.pencil = board.mine(int(values["line"]))
         self.pencil.now(STARTING, "working")
         self._tell = self._busy = False

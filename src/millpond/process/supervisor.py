@@ -18,18 +18,18 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.environment import child_environment
+from ..engine.events import Events
+from ..engine.provenance import traced_spec
+from ..engine.settings import Settings
+from ..engine.stopping import ask_to_stop, stop_if_asked
 from ..errors import BadConfig, ChannelBroken, ChannelClosed, LearnerLost, RunFailed, SpecMismatch
-from ..train.environment import child_environment
-from ..train.events import Events
-from ..train.provenance import traced_spec
-from ..train.settings import Settings
-from ..train.stopping import ask_to_stop, stop_if_asked
-from .board import STARTING, Board
-from .channel import Channel
+from ..transport.channel import Channel
+from ..transport.memory import Canary
+from ..transport.weights import Weights
 from .child import Child
-from .memory import Canary
+from .heartbeat import STARTING, Heartbeats
 from .part import params_template
-from .weights import Weights
 from .wire import Message, wait_for
 
 _TICK_S = 0.5  # how often hangs are looked for
@@ -68,7 +68,7 @@ class Supervisor:
         # The cycle at which each channel begins, [actor][learner]; where all run to, if known.
         self._begun = [[0] * len(self.groups) for _ in range(actors)]
         self.goal = 0
-        self.board = Board.create(actors + len(self.groups))
+        self.board = Heartbeats.create(actors + len(self.groups))
         self.children: dict[tuple[str, int], Child] = {}
         self.replies: list[tuple[Child, Message]] = []
         self.restarts = 0

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..engine.keys import Role, key_of
+from ..engine.make_agent import make_agent
+from ..engine.player import Player
+from ..engine.population import Population
+from ..engine.settings import Settings
 from ..envs import Counting, Env, HostEnv, VectorEnv, spec_of
 from ..rows import Array
 from ..window import Stacker
-from .keys import Role, key_of
-from .making import make_agent
-from .player import Player
-from .population import Population
-from .settings import Settings
 
 # Evaluation must not share random numbers with training, whatever the run's seed.
 EVALUATION_SEED = 1_000_003

@@ -13,15 +13,15 @@ import jax
 import numpy as np
 from PIL import Image
 
+from ..engine.make_agent import make_agent
+from ..engine.player import Player
+from ..engine.population import Population
+from ..engine.settings import Settings
 from ..envs import Env, HostVector, spec_of
 from ..envs.hosted import HostedVector
 from ..errors import BadConfig, RunFailed
 from ..window import Stacker
 from .evaluate import EVALUATION_SEED
-from .making import make_agent
-from .player import Player
-from .population import Population
-from .settings import Settings
 
 
 def film(settings: Settings, params: Any, path: Path, turns: int = 1000, fps: int = 12) -> int:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from .crew import CrewLoop
-from .device_loop import DeviceLoop
-from .sequential import LocalCrew
-from .settings import Settings
-from .tally import Sums
+from ..cluster import team
+from ..engine.crew import CrewLoop
+from ..engine.device_loop import DeviceLoop
+from ..engine.episode_stats import Sums
+from ..engine.sequential import LocalCrew
+from ..engine.settings import Settings
+from ..process import free, lockstep
 
 
 class Loop(Protocol):
@@ -62,14 +63,6 @@ class Loop(Protocol):
         ...
 
 
-# Modes that live above this package: found by name, so that nothing here depends on them.
-_ELSEWHERE = {
-    "lockstep": "millpond.process.lockstep",
-    "processes": "millpond.process.free",
-    "ray": "millpond.cluster.team",
-}
-
-
 @contextlib.contextmanager
 def open_loop(settings: Settings, folder: Path) -> Generator[Loop]:
     """The loop that the settings ask for; whatever it opens is closed at the end."""
@@ -79,5 +72,6 @@ def open_loop(settings: Settings, folder: Path) -> Generator[Loop]:
         with LocalCrew.opened(settings, folder) as crew:
             yield CrewLoop(settings, crew)
     else:
-        with import_module(_ELSEWHERE[settings.way]).open_loop(settings, folder) as loop:
+        opener = {"lockstep": lockstep, "processes": free, "ray": team}[settings.way].open_loop
+        with opener(settings, folder) as loop:
             yield loop

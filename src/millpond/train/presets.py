@@ -9,9 +9,9 @@ from typing import Any
 
 from ..agents import find_agent
 from ..config import nearest
+from ..engine.settings import Settings, settings_from
 from ..errors import BadConfig
 from ..samplers import make_sampler
-from .settings import Settings, settings_from
 
 _FOLDER = files("millpond") / "presets"
 
@@ -44,7 +44,9 @@ def settings_for(
     """
     given = {"agent": agent, "sampler": sampler}
     chosen = {name: value for name, value in given.items() if value is not None}
-    find_agent(agent or "dqn"), make_sampler(sampler or "uniform")  # what they refuse, first
+    for check, value in ((find_agent, agent), (make_sampler, sampler)):
+        if value is not None:  # what they refuse is no fault of a preset
+            check(value)
     name = preset_for(env)
     if file and file.suffix != ".toml" and not file.exists():
         name, file = str(file), None

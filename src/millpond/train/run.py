@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..engine.checkpoint import write_whole
+from ..engine.settings import Settings
 from ..errors import BadConfig, Diverged, MillpondError, RunRefused
-from .checkpoint import write_whole
 from .old_runs import from_version_1, with_auto_mode
-from .settings import Settings
 
 VERSION = 2
 _INSTANT_S = 0.5

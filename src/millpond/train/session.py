@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..engine.checkpoint import about_file, hash_of, load_tree, save_tree
+from ..engine.episode_stats import Sums
+from ..engine.settings import Settings
+from ..engine.stopping import stop_asked, stop_if_asked
 from ..errors import Diverged, LearnerLost, MillpondError, RunFailed
 from ..metrics import Metrics, make_sink, read_metrics
 from ..rows import Array
-from .checkpoint import about_file, hash_of, load_tree, save_tree
 from .evaluate import Referee
 from .loop import Loop, open_loop
 from .run import Run
-from .settings import Settings
-from .stopping import stop_asked, stop_if_asked
-from .tally import Sums
 
 # told(line): a progress display, or nothing.
 Told = Callable[[dict[str, Any]], None]

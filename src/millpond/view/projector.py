@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..train.environment import child_environment
+from ..engine.environment import child_environment
 
 _AGAIN_S = 60.0  # a run is filmed at most so often
 _LIMIT_S = 600.0  # a film that takes longer is given up

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..train.witness import LAG_EDGES
+from ..engine.row_audit import LAG_EDGES
 from .history import History
 from .traces import (
     BLUE,

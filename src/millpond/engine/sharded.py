@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from ..rows import Batch, Draw, Rows
-from .deal import assemble, deal, importance
+from .chunk_dedup import ChunkId
 from .host_updates import HostUpdates
-from .ledger import ChunkId
 from .settings import Settings
 from .shard import Shard
+from .shard_sampling import assemble, deal, importance
 from .shard_store import Chunk
 
 _DEAL = 104_729  # keeps the chance of dealing apart from that of drawing

@@ -12,10 +12,10 @@ import numpy as np
 from ..agents import AgentState, Rollout
 from ..rows import Array, Rows
 from ..window import History, Stacker
+from .episode_stats import numbers_of
 from .keys import Role, key_of
 from .provenance import stack_hash, traced_spec
 from .settings import Settings
-from .tally import numbers_of
 from .updates import Lesson
 
 

@@ -1,4 +1,4 @@
-"""`Witness`: sees every row a learner takes and every draw it trains on, and keeps the evidence.
+"""`RowAudit`: sees every row a learner takes and every draw it trains on, and keeps the evidence.
 
 What it finds is judged elsewhere (`millpond doctor`); here it is only counted, in plain NumPy and
 apart from the code that is watched.
@@ -30,7 +30,7 @@ _COUNTED = (
 _CHECKED = 16  # returns recomputed per report
 
 
-class Witness:
+class RowAudit:
     """Evidence of one learner: `took(rows)`, `learned(lesson)`, then `report()` of each policy."""
 
     def __init__(self, settings: Settings, policies: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from ..lake import Lake, Writer
 from ..replay import HostPond
 from ..rows import Batch, Draw, Rows, host_batch
 from ..spec import Spec
-from .ledger import ChunkId
+from .chunk_dedup import ChunkId
 from .settings import Settings
 
 

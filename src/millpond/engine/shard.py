@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from ..rows import Batch, Draw, Rows
-from .ledger import Judgement, Ledger
+from .chunk_dedup import ChunkDedup, Judgement
 from .provenance import traced_spec
 from .settings import Settings
 from .shard_store import Chunk, LakeStore, PondStore
@@ -64,7 +64,7 @@ class Shard:
         self.actors = actors_of(settings, index)
         self.turns = settings.learns.turns
         spec = traced_spec(settings.world)
-        self.ledger, self._stood = Ledger(), dict[int, Stood]()
+        self.ledger, self._stood = ChunkDedup(), dict[int, Stood]()
         if settings.replay == "lake":
             folder.mkdir(parents=True, exist_ok=True)
             self.store = LakeStore(settings, spec, self.actors, policies, folder, session)
@@ -83,7 +83,7 @@ class Shard:
             known[actor] = (incarnation, number + bool(note["whole"]))
             if note["whole"]:
                 self._stood[actor] = Stood(note["stop"], np.array(note["steps"], np.uint32))
-        self.ledger = Ledger(known)
+        self.ledger = ChunkDedup(known)
 
     def append(self, chunk: Chunk) -> Judgement:
         """Store a copy of a chunk, once."""
@@ -178,7 +178,7 @@ class Shard:
 
     def began(self, cycle: int) -> None:
         """All go on from `cycle`; what was on its way before is forgotten."""
-        self._taken, self.ledger, self._stood = cycle, Ledger(), {}
+        self._taken, self.ledger, self._stood = cycle, ChunkDedup(), {}
         self._pending = {actor: [] for actor in self.actors}
 
     def stats(self) -> dict[str, Any]:

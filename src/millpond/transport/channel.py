@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from ..errors import BadConfig, ChannelBroken, SpecMismatch
 from ..spec import Spec
-from .bell import Bell
 from .channel_reader import ChannelReader
 from .channel_writer import ChannelWriter
+from .eventfd import EventFd
 from .header import HEADER_BYTES, READER, WRITER, Header
 from .memory import PAGE, Canary, Memory
 from .slots import Slots
@@ -53,10 +53,10 @@ class Channel:
     rows = reader.pop(timeout=1.0)
     """
 
-    def __init__(self, layout: tuple[Spec, int, int, int], memory: Memory, *bells: Bell) -> None:
+    def __init__(self, layout: tuple[Spec, int, int, int], memory: Memory, *bells: EventFd) -> None:
         self.spec, self.num_envs, self.time, self.slots = layout
         self._memory: Memory = memory
-        self._bells: tuple[Bell, ...] = bells
+        self._bells: tuple[EventFd, ...] = bells
         self._layout = Slots(*layout)
 
     @staticmethod
@@ -65,7 +65,7 @@ class Channel:
         layout = Slots(spec, num_envs, time, slots)
         memory = Memory.create(HEADER_BYTES + layout.nbytes)
         Header(memory).describe(layout)
-        return Channel((spec, num_envs, time, slots), memory, Bell(), Bell())
+        return Channel((spec, num_envs, time, slots), memory, EventFd(), EventFd())
 
     def writer(self, spec: Spec, alive: Alive | None = None) -> ChannelWriter:
         """The end that pushes; one process alone may have it. `alive`: whether a reader lives."""
@@ -127,7 +127,7 @@ class Channel:
         """The channel that another process shared; its descriptors are ours from now on."""
         layout = (Spec.from_json(plain["spec"]), *plain["layout"])
         memory, *bells = fds
-        return Channel(layout, Memory.attach(plain["memory"], [memory]), *map(Bell, bells))
+        return Channel(layout, Memory.attach(plain["memory"], [memory]), *map(EventFd, bells))
 
     def close(self) -> None:
         """Let go of the memory here; ends that were made keep theirs."""

@@ -1,4 +1,4 @@
-"""`Tally`: steps, episodes and returns counted as rows go by, and what a round adds up to."""
+"""`EpisodeStats`: steps, episodes and returns counted as rows go by, and a round's sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..agents import Learned, Rollout
 from ..rows import BORDER, Array, Rows
 
 
-class Tally(NamedTuple):
+class EpisodeStats(NamedTuple):
     """Per stream: the running episode. Per policy: steps since the run began."""
 
     reward: Array  # float32[policies, envs]
@@ -31,9 +31,9 @@ class Sums(NamedTuple):
     found: Array  # float32[policies, reports]: sums over updates of what the agent reports
 
 
-def new_tally(policies: int, envs: int) -> Tally:
+def new_stats(policies: int, envs: int) -> EpisodeStats:
     """Nothing has happened yet."""
-    return Tally(
+    return EpisodeStats(
         np.zeros((policies, envs), np.float32),
         np.zeros((policies, envs), np.int32),
         np.zeros(policies, np.uint32),
@@ -47,7 +47,9 @@ def no_sums(policies: int, reports: int = 0) -> Sums:
     return Sums(whole, whole, real, whole, whole, whole, found)
 
 
-def count(tally: Tally, sums: Sums, rows: Rows | Rollout, xp: Any = jnp) -> tuple[Tally, Sums]:
+def count(
+    tally: EpisodeStats, sums: Sums, rows: Rows | Rollout, xp: Any = jnp
+) -> tuple[EpisodeStats, Sums]:
     """Take rows [time, policies, envs]. Border rows count as nothing.
 
     Up to the last end among these rows every reward belongs to an episode that has ended, behind it
@@ -76,7 +78,7 @@ def count(tally: Tally, sums: Sums, rows: Rows | Rollout, xp: Any = jnp) -> tupl
         length=sums.length + length,
         nonzero=sums.nonzero + total(rows.reward != 0, np.int32),
     )
-    return Tally(rest, turns, tally.steps + taken.astype(np.uint32)), sums
+    return EpisodeStats(rest, turns, tally.steps + taken.astype(np.uint32)), sums
 
 
 def steps_of(flags: Array) -> Array:

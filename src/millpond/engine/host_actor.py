@@ -12,9 +12,9 @@ from ..envs import HostEnv, HostVector
 from ..rows import Array, Rows
 from ..window import History
 from .actor import Acting, Params, actor_key, all_policies
+from .episode_stats import Sums, count, new_stats, no_sums
 from .keys import Role
 from .settings import Settings
-from .tally import Sums, count, new_tally, no_sums
 
 
 class HostActor:
@@ -34,7 +34,7 @@ class HostActor:
         self.turn = cycle * acting.turns  # since the run began
         self.vector = self._begin_envs()
         self.history = acting.player.init()
-        self.tally = new_tally(settings.policies, acting.envs_here)
+        self.tally = new_stats(settings.policies, acting.envs_here)
         if steps is not None:
             self.tally = self.tally._replace(steps=np.asarray(steps, np.uint32))
         self.sums = no_sums(settings.policies)

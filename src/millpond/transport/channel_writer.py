@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import BadConfig, ChannelClosed, ChannelFull, SpecMismatch
 from ..intake import Intake, pack_values
 from ..rows import Rows
-from .bell import Bell
+from .eventfd import EventFd
 from .header import Header
 from .memory import fence
 from .slots import SlotMemory
@@ -26,7 +26,7 @@ class ChannelWriter:
         self,
         header: Header,
         slots: SlotMemory,
-        bells: Sequence[Bell],
+        bells: Sequence[EventFd],
         alive: Callable[[], bool] | None,
     ) -> None:
         self.canary = header.canary

@@ -14,13 +14,13 @@ from ..replay import Pond
 from ..rows import Array, Rows
 from ..window import History, Stacker
 from .device_update import DeviceUpdate
+from .episode_stats import EpisodeStats, Sums, count, learned, new_stats, no_sums, numbers_of
 from .keys import Role, key_of
-from .making import make_agent
+from .make_agent import make_agent
 from .player import Player
 from .population import Population
 from .settings import Settings
 from .stage import Fate, Stage
-from .tally import Sums, Tally, count, learned, new_tally, no_sums, numbers_of
 
 
 class LoopState(NamedTuple):
@@ -30,7 +30,7 @@ class LoopState(NamedTuple):
     history: History
     agent: AgentState  # [policies]
     replay: Any  # PondState [policies], or None
-    tally: Tally
+    tally: EpisodeStats
     turn: Array  # uint32: turns since the run began
     evidence: Any  # the batch of the first update that was not finite
 
@@ -117,7 +117,7 @@ class DeviceLoop:
         agent = jax.vmap(self.agent.init)(keys)
         envs = self.stage.envs.reset(key_of(seed, Role.RESET))
         replay = self.pond and self.pond.init_many(policies)
-        tally = new_tally(policies, self.settings.envs)
+        tally = new_stats(policies, self.settings.envs)
         history = self.stage.player.init()
         state = LoopState(envs, history, agent, replay, tally, jnp.uint32(0), None)
         blank = jax.eval_shape(self._first_evidence, state)

@@ -15,14 +15,14 @@ from ..envs import Env, EnvState, HostEnv
 from ..rows import Array, Rows
 from ..window import History, Stacker
 from .checkpoint import named_leaves
+from .episode_stats import EpisodeStats, Sums, count, new_stats, no_sums
 from .keys import Role, key_of
-from .making import make_agent
+from .make_agent import make_agent
 from .player import Move, Player
 from .population import Population
 from .provenance import stack_hash, traced_spec
 from .settings import Settings
 from .stage import Fate, Stage
-from .tally import Sums, Tally, count, new_tally, no_sums
 
 Params = tuple[Any, ...]  # of every learner one tree, [its policies]
 
@@ -126,7 +126,7 @@ class ActorState(NamedTuple):
 
     envs: EnvState
     history: History
-    tally: Tally
+    tally: EpisodeStats
     sums: Sums
     turn: Array  # uint32, since the run began
 
@@ -200,7 +200,7 @@ class _Program(Acting):
         state = ActorState(
             self.stage.envs.reset(key),
             self.player.init(),
-            new_tally(policies, self.envs_here),
+            new_stats(policies, self.envs_here),
             no_sums(policies),
             turn,
         )

@@ -1,4 +1,4 @@
-"""`Ledger`: which chunks of rows have been taken, so that none is taken twice or out of order."""
+"""`ChunkDedup`: which chunks of rows were taken: none is taken twice or out of order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ChunkId(NamedTuple):
     number: int
 
 
-class Ledger:
+class ChunkDedup:
     """`ledger.judge(id, oldest) == "new"` once for every chunk: then store it and `took(id)`.
 
     An actor sends a chunk again when it does not know whether it arrived. `oldest` is the number

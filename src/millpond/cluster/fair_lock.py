@@ -1,4 +1,4 @@
-"""`Turnstile`: one thread works in steps, others get a word in between two of them."""
+"""`FairLock`: one thread works in steps, others get a word in between two of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Generator
 
-from ..train.crew import SHARES
+from ..engine.crew import SHARES
 
 
-class Turnstile:
+class FairLock:
     """`with turnstile.step():` around each step, `with turnstile.between():` for everybody else.
 
     A lock alone is not fair: whoever works would take it again before anyone else could.

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import BadConfig, ChannelBroken, ChannelClosed
 from ..rows import Rows
-from .bell import Bell
+from .eventfd import EventFd
 from .header import Header
 from .memory import fence
 from .slots import Head, SlotMemory
@@ -26,7 +26,7 @@ class ChannelReader:
         self,
         header: Header,
         slots: SlotMemory,
-        bells: Sequence[Bell],
+        bells: Sequence[EventFd],
         alive: Callable[[], bool] | None,
     ) -> None:
         self.canary = header.canary

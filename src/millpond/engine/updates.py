@@ -15,8 +15,8 @@ import numpy as np
 
 from ..agents import AgentState, Learned
 from ..rows import Array, Batch, Rows
+from .episode_stats import numbers_of
 from .provenance import stack_hash
-from .tally import numbers_of
 
 LEAST = np.float32(1e-6)  # is added to every priority, so that no row is lost for ever
 

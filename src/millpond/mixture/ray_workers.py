@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 
-from ..mixture.settings import MixSettings
-from ..train.environment import child_environment
-from .hosts import AgentHost
-from .ray import connected, import_ray, passed_on, result_of
-from .spread import SpreadAgents
+from ..cluster.ray import connected, import_ray, passed_on, result_of
+from ..engine.environment import child_environment
+from .settings import MixSettings
+from .spread import SpreadAgents, Worker
 
 _ROUND_S = 3600.0  # a round of an agent that takes longer is lost
 _STORE_MB = 1024  # shared memory of a local Ray: all states and Ponds of a mixture pass by
+
+
+class AgentHost:
+    """A `Worker` of a mixture."""
+
+    def __init__(self, settings: dict[str, Any], policy: int) -> None:
+        self.worker = Worker(MixSettings.from_json(settings), policy)
+
+    def round(
+        self, leaves: list[np.ndarray], updates: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """So many updates from a state; it and the sums afterwards."""
+        return self.worker.round(leaves, updates)
+
+    def pid(self) -> int:
+        """Its process."""
+        return os.getpid()
 
 
 class RayWorkers:

@@ -18,15 +18,15 @@ from .host_replay import open_replay
 from .host_updates import HostUpdates
 from .keys import Role, key_of
 from .limiter import Limiter
-from .making import make_agent
+from .make_agent import make_agent
 from .pond_updates import PondUpdates
 from .provenance import traced_spec
 from .rollout_updates import RolloutUpdates
+from .row_audit import RowAudit
 from .settings import Settings
 from .sharded import LocalShards, Shards, ShardUpdates
 from .trace import digest
 from .updates import Updates
-from .witness import Witness
 
 
 class Progress(NamedTuple):
@@ -51,7 +51,7 @@ class Learner:
         self.settings, self.policies, self.agent = settings, policies, agent
         self.learning = learning
         self.limiter = Limiter.of(settings)
-        self.witness = Witness(settings, policies)
+        self.witness = RowAudit(settings, policies)
         self.cycles = 0
         self.batch: Any = None  # of the first update that was not finite
         keys = jax.random.split(key_of(settings.seed, Role.PARAMETERS), settings.policies)

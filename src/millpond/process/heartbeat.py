@@ -1,4 +1,4 @@
-"""`Board`: a few numbers per process in shared memory, so that the parent sees who gets on.
+"""`Heartbeats`: a few numbers per process in shared memory, so that the parent sees who gets on.
 
 Every process writes its own line alone; the parent only reads.
 """
@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..train.crew import SHARES
-from .memory import PAGE, Memory
+from ..engine.crew import SHARES
+from ..transport.memory import PAGE, Memory
 
 STARTING, WORKING, WAITING = range(3)
 _WORDS = 8  # one cache line per process
@@ -27,17 +27,17 @@ class Line(NamedTuple):
     spent_ns: tuple[int, int, int]  # working, waiting, moving data
 
 
-class Board:
-    """`Board.create(processes)` in the parent; `board.mine(i)` in a process."""
+class Heartbeats:
+    """`Heartbeats.create(processes)` in the parent; `board.mine(i)` in a process."""
 
     def __init__(self, memory: Memory, number: int) -> None:
         self._memory, self.number = memory, number
         self._words = memory.words()
 
     @staticmethod
-    def create(number: int) -> Board:
+    def create(number: int) -> Heartbeats:
         """A line for each of `number` processes."""
-        return Board(Memory.create(number * _WORDS * 8), number)
+        return Heartbeats(Memory.create(number * _WORDS * 8), number)
 
     def share(self) -> tuple[dict[str, Any], list[int]]:
         """What another process needs to attach."""
@@ -45,9 +45,9 @@ class Board:
         return {"number": self.number, "memory": plain}, fds
 
     @staticmethod
-    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Board:
+    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Heartbeats:
         """The board that the parent shared."""
-        return Board(Memory.attach(plain["memory"], fds), int(plain["number"]))
+        return Heartbeats(Memory.attach(plain["memory"], fds), int(plain["number"]))
 
     def line(self, process: int) -> Line:
         """How a process stands."""

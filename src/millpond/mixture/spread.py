@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..cluster.transport import Lost
+from ..engine.episode_stats import Sums, no_sums
 from ..errors import RunFailed
-from ..mixture.agents import Agents, AgentsState
-from ..mixture.settings import MixSettings
-from ..train.tally import Sums, no_sums
-from .transport import Lost
+from .agents import Agents, AgentsState
+from .settings import MixSettings
 
 _TRIES = 5  # of one agent's round, each by a new worker
 

@@ -1,7 +1,7 @@
 """The sequential twin of a lockstep run: the same cycles in one process, compared hash by hash.
 
-`python -m millpond.process.twin RUN` writes `twin/trace.jsonl` into the run's folder. It is a
-process of its own because it must have the environment that the run's processes had.
+`python -m millpond.train.check_lockstep RUN` writes `twin/trace.jsonl` into the run's folder. It
+is a process of its own because it must have the environment that the run's processes had.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from ..engine.environment import child_environment
+from ..engine.sequential import LocalCrew
+from ..engine.trace import Trace, read_trace
 from ..errors import RunFailed
-from ..train.environment import child_environment
-from ..train.run import Run
-from ..train.sequential import LocalCrew
-from ..train.trace import Trace, read_trace
+from .run import Run
 
 
 class Comparison(NamedTuple):
@@ -38,7 +38,7 @@ class Comparison(NamedTuple):
 def compare_with_twin(run: Run, timeout: float = 3600.0) -> Comparison:
     """Run the twin of a finished lockstep run and compare the two."""
     environment = child_environment(run.settings.crew.threads, False, run.path / "compiled")
-    command = [sys.executable, "-m", "millpond.process.twin", str(run.path)]
+    command = [sys.executable, "-m", "millpond.train.check_lockstep", str(run.path)]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
     )

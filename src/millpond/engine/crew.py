@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from .episode_stats import Sums, no_sums
 from .learner import Progress
 from .settings import Settings
-from .tally import Sums, no_sums
 
 SHARES = ("working", "waiting", "moving")  # what an actor or a learner spends its time on
 

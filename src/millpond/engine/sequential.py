@@ -12,9 +12,9 @@ import numpy as np
 
 from ..rows import Rows
 from .actor import Actor, make_actor
+from .episode_stats import Sums
 from .learner import Learner, Progress
 from .settings import Settings
-from .tally import Sums
 from .trace import Trace, digest
 
 

@@ -1,4 +1,4 @@
-"""`Bell`: wakes the other process; every wait ends at a deadline or when the other end is dead."""
+"""`EventFd`: wakes the other process; a wait ends at a deadline or when the other end dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .memory import fence, pass_on, received
 SLICE_S = 0.05  # how long a wait trusts the other end to be alive, and a bell to be heard
 
 
-class Bell:
+class EventFd:
     """An event that one process rings and another waits for: `bell.ring()`."""
 
     def __init__(self, fd: int | None = None) -> None:
@@ -26,7 +26,7 @@ class Bell:
 
     @property
     def fd(self) -> int:
-        """Its descriptor, to be sent to another process and made a `Bell(fd)` there."""
+        """Its descriptor, to be sent to another process and made a `EventFd(fd)` there."""
         return self._fd
 
     def ring(self) -> None:
@@ -69,9 +69,9 @@ class Bell:
             self._open = False
             os.close(self._fd)
 
-    def __reduce__(self) -> tuple[Callable[..., Bell], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., EventFd], tuple[Any, ...]]:
         return _attach, (pass_on(self._fd),)
 
 
-def _attach(fd: Any) -> Bell:
-    return Bell(received(fd))
+def _attach(fd: Any) -> EventFd:
+    return EventFd(received(fd))

@@ -15,7 +15,7 @@ from ..replay import Pond
 from ..rows import Array, Batch, Draw, Rows
 from .device_update import DeviceUpdate
 from .keys import Role, key_of
-from .making import make_agent
+from .make_agent import make_agent
 from .provenance import traced_spec
 from .settings import Settings
 from .updates import Lesson, lesson_of

@@ -1,0 +1,1 @@
+"""The engine: env -> rows -> replay -> agent, in one program or as actors and learners."""

@@ -1,0 +1,19 @@
+"""Between processes: `Channel` carries rows one way, `Weights` carries parameters the other."""
+
+from .channel import Channel, Counters
+from .channel_reader import ChannelReader
+from .channel_writer import ChannelWriter
+from .memory import Canary, Memory
+from .weights import Weights, WeightsReader, WeightsWriter
+
+__all__ = [
+    "Canary",
+    "Channel",
+    "ChannelReader",
+    "ChannelWriter",
+    "Counters",
+    "Memory",
+    "Weights",
+    "WeightsReader",
+    "WeightsWriter",
+]
