@@ -107,6 +107,11 @@ class HostRing:
         self.flag_grid[self._each % self.length] = flags
         self._each, self._due, self._noted = self._each + 1, due, False
 
+    def stepped_alone(self, flags: int, due: bytes) -> None:
+        """`stepped` for the only stream there is."""
+        self.flat_flags[self._each % self.length] = flags
+        self._each, self._due, self._noted = self._each + 1, due, False
+
     def write_rows(
         self,
         values: Mapping[str, np.ndarray],

@@ -34,6 +34,9 @@ class ShortWay:
         self._ring, self._streams, self._length = ring, ring.streams, ring.length
         self._obs, self._action = obs.values_grid, action.values_grid
         self._reward = reward.values_grid
+        # Of one stream without its axis: a number is written four times as fast.
+        grids = (self._obs, self._action, self._reward)
+        self._only_obs, self._only_action, self._only_reward = (grid[:, 0] for grid in grids)
         self._lead, self._none = (ring.streams,), bytes(ring.streams)
         rules = _Rules(obs.field), _Rules(action.field)
         self._rewards = _Rules(reward.field, finite=True)
@@ -107,8 +110,8 @@ class ShortWay:
             return False
         if alone:
             at = ring.each % self._length
-            self._obs[at], self._action[at], self._reward[at] = obs, action, reward
-            ring.stepped(byte, _DUE[byte])
+            self._only_obs[at], self._only_action[at], self._only_reward[at] = obs, action, reward
+            ring.stepped_alone(byte, _DUE[byte])
         else:
             at = ring.added.item(env) % self._length, env
             self._obs[at], self._action[at], self._reward[at] = obs, action, reward
