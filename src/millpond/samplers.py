@@ -102,18 +102,30 @@ class Stratified:
         _at_least_one("stratified", self.tries)
 
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
-        # Both in random order, or a batch would come sorted by stream or by time.
-        of_streams, of_time = random.permutation(batch), random.permutation(batch)
+        strata = self.strata(random, batch)
         streams: list[Array] = []
         ages: list[Array] = []
         for _ in range(min(tries, 2)):
-            streams.append(random.stratum(of_streams, eligible.streams))
-            ages.append(random.stratum(of_time, _count_of(eligible, streams[-1])))
+            stream, age = self.within(random, strata, eligible)
+            streams.append(stream)
+            ages.append(age)
         if tries > 2:
             others = _evenly(random, (tries - 2, batch), eligible)
             streams.extend(others[0])
             ages.extend(others[1])
         return Candidates(random.xp.stack(streams), random.xp.stack(ages))
+
+    def strata(self, random: Random, batch: int) -> tuple[Array, Array]:
+        """Which part of the streams, and which part of time, each sample of a batch comes from."""
+        # Both in random order, or a batch would come sorted by stream or by time.
+        return random.permutation(batch), random.permutation(batch)
+
+    def within(
+        self, random: Random, strata: tuple[Array, Array], eligible: Eligible
+    ) -> tuple[Array, Array]:
+        """Stream and age of one candidate from each pair of strata."""
+        stream = random.stratum(strata[0], eligible.streams)
+        return stream, random.stratum(strata[1], _count_of(eligible, stream))
 
 
 @dataclass(frozen=True)

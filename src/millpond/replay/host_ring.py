@@ -15,8 +15,8 @@ from .host_store import HostStore
 from .layouts import Layout
 from .snapshot import Snapshot, newest_flags
 
-# The only flags that may follow a flags byte; after a cut several may: 255, which no row has.
-_FOLLOWS = bytes(
+# What FIRST and BORDER must be after a flags byte; after a cut they may be any: 255, as no row has.
+FOLLOWS = bytes(
     255 if byte & CUT else BORDER if byte & ENDED else FIRST if byte & BORDER else 0
     for byte in range(256)
 )
@@ -53,7 +53,7 @@ class HostRing:
     def due(self) -> bytes:
         """The flags that the next row of every stream must have; after a cut, ones it cannot."""
         if self._due is None:
-            self._due = self.last.tobytes().translate(_FOLLOWS)
+            self._due = self.last.tobytes().translate(FOLLOWS)
         return self._due
 
     @property
@@ -105,6 +105,11 @@ class HostRing:
         `due`: the flags of the next rows, where the caller knows them already.
         """
         self.flag_grid[self._each % self.length] = flags
+        self._each, self._due, self._noted = self._each + 1, due, False
+
+    def stepped_alone(self, flags: int, due: bytes) -> None:
+        """`stepped` for the only stream there is."""
+        self.flat_flags[self._each % self.length] = flags
         self._each, self._due, self._noted = self._each + 1, due, False
 
     def write_rows(

@@ -86,12 +86,14 @@ class HostStarts:
         if not (count if ring.lockstep else count.any()):
             raise self.too_few(batch_size)
         eligible = Eligible(count, self.layout.streams, self._interleaved)
-        # A start that is not valid is redrawn: once in its stratum, if it has one, then anywhere.
-        bound = isinstance(sampler, Stratified)
-        tries = min(2, sampler.tries) if bound else 1
-        drawn = sampler.propose(random, tries, batch_size, eligible)
-        stream[:] = drawn.stream[0]
-        np.add(low if ring.lockstep else low[stream], drawn.age[0], out=row)
+        strata = None
+        if isinstance(sampler, Stratified):
+            strata = sampler.strata(random, batch_size)
+            stream[:], age = sampler.within(random, strata, eligible)
+        else:
+            drawn = sampler.propose(random, 1, batch_size, eligible)
+            stream[:], age = drawn.stream[0], drawn.age[0]
+        np.add(low if ring.lockstep else low[stream], age, out=row)
         if self._around and ring.lockstep:  # a remainder less: takes go around the ring's end
             slots = self.layout.slot(stream, row - (low - low % self.layout.length))
         else:
@@ -103,10 +105,12 @@ class HostStarts:
             bad = np.flatnonzero(~verdict.valid)
             if not len(bad):
                 return slots, verdict
-            if round_ < tries:
-                stream[bad], age = drawn.stream[round_, bad], drawn.age[round_, bad]
+            # Redrawn once in its stratum, if it has one, then anywhere.
+            if round_ == 1 and strata and isinstance(sampler, Stratified) and sampler.tries > 1:
+                again, ages = sampler.within(random, strata, eligible)
+                stream[bad], age = again[bad], ages[bad]
             else:
-                other = uniform() if bound else sampler
+                other = uniform() if strata else sampler
                 again = other.propose(random, 1, len(bad), eligible)
                 stream[bad], age = again.stream[0], again.age[0]
             row[bad] = (low if ring.lockstep else low[stream[bad]]) + age
