@@ -36,10 +36,12 @@ LEAVES = {"replay", "lake", "agents", "envs"}
 LAYERS = [
     BASE,
     LEAVES,
-    {"flow"},
-    {"train"},
-    {"process", "mixture"},
+    {"flow", "transport"},
+    {"engine"},
+    {"process"},
     {"cluster"},
+    {"train"},
+    {"mixture"},
     {"compare"},
     {"doctor"},
     {"view"},
@@ -62,6 +64,9 @@ def imports(path: Path) -> set[str]:
             base = package[: len(package) - node.level + 1] if node.level else []
             stem = ".".join([*base, *([node.module] if node.module else [])])
             found |= {f"{stem}.{name.name}" for name in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # A module that is named in a string, as for import_module, is imported too.
+            found |= set(re.findall(r"^millpond(?:\.\w+)+$", node.value))
     return {name.split(".")[1] for name in found if name.startswith("millpond.")}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ..errors import NotEnoughData
 from ..host_random import HostRandom
 from ..rows import Draw
-from ..samplers import Eligible, Recent, Stratified, Uniform, uniform
+from ..samplers import Eligible, Proposer, Stratified, uniform
 from ..window import Verdict, Window
 from .host_ring import HostRing
 
@@ -76,9 +76,7 @@ class HostStarts:
         slots = slots[np.broadcast_to(ids < high, slots.shape)]
         return slots[self.judge(slots).valid]
 
-    def draw(
-        self, sampler: Uniform | Stratified | Recent, random: HostRandom, into: Draw
-    ) -> tuple[np.ndarray, Verdict]:
+    def draw(self, sampler: Proposer, random: HostRandom, into: Draw) -> tuple[np.ndarray, Verdict]:
         """Slots of valid starts and what their flags say; fills `into`, whose size counts."""
         ring, stream, row, batch_size = self.ring, into.stream, into.row, len(into.row)
         low, high = ring.old_enough(self.window)
