@@ -12,8 +12,8 @@ import numpy as np
 
 from millpond import Field, Flag, Rows, Spec
 from millpond.spec import walk
-from millpond.transport import Channel, Memory, Weights, slots
-from millpond.transport.memory import pass_on
+from millpond.transport import Channel, Weights, slots
+from millpond.transport.memory import Memory, pass_on
 
 SPAWN = get_context("spawn")
 PATIENCE = 60.0  # seconds after which a test gives up; a correct one never comes near

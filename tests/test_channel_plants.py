@@ -19,9 +19,9 @@ from channel_world import (
 
 from millpond import Field, Spec
 from millpond.errors import BadConfig, ChannelBroken, SpecMismatch
-from millpond.transport import Canary, Channel, Memory, Weights
+from millpond.transport import Channel, Weights
 from millpond.transport.header import HEADER_BYTES
-from millpond.transport.memory import PAGE
+from millpond.transport.memory import PAGE, Canary, Memory
 
 BASE = PAGE + HEADER_BYTES
 HEAD = 48  # bytes of a slot's head that mean something

@@ -1,5 +1,7 @@
 """millpond: experience replay that flows from device memory to disk, and can prove it."""
 
+from importlib.metadata import PackageNotFoundError, version
+
 from .errors import (
     BadConfig,
     BadState,
@@ -28,6 +30,11 @@ from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
 from .samplers import prioritized, recent, stratified, uniform
 from .spec import Field, Spec
 from .window import History, Stacker, Window
+
+try:
+    __version__ = version("millpond")
+except PackageNotFoundError:  # used from a source tree that is not installed
+    __version__ = "unknown"
 
 __all__ = [
     "BadConfig",

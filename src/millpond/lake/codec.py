@@ -7,7 +7,9 @@ object per frame would cost more than the decoding.
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib
 import itertools
 import os
 import threading
@@ -17,15 +19,30 @@ from typing import Any
 
 import numpy as np
 import zstandard as _zstandard
-from zstandard import backend_cffi
 
 from .files import as_bytes
 from .journal import digest
 
 zstandard: Any = _zstandard  # its stubs know no arrays
-_backend: Any = backend_cffi
-_zstd, _ffi = _backend.lib, _backend.ffi  # zstd's own functions, called without the interpreter
-_NOWHERE = _ffi.cast("char *", 0)
+
+
+def _native() -> tuple[Any, Any]:
+    """zstd's own functions, called without the interpreter, and what calls them.
+
+    They are private to zstandard's cffi backend; where they are not there, (None, None), and
+    decoding goes by the public API, more slowly.
+    """
+    try:
+        backend: Any = importlib.import_module("zstandard.backend_cffi")
+        lib, ffi = backend.lib, backend.ffi
+        for name in ("ZSTD_createDDict", "ZSTD_decompress_usingDDict", "ZSTD_createDCtx"):
+            getattr(lib, name)
+    except (ImportError, AttributeError):
+        return None, None
+    return lib, ffi
+
+
+_zstd, _ffi = _native()
 
 LEVEL = 3
 DICTIONARY = 64 * 1024
@@ -132,13 +149,33 @@ class Codec:
             for begin, end in zip(begins, ends, strict=True):
                 together[at : at + end - begin] = bytes_[begin:end]
                 at += end - begin
-        made = _zstd.ZSTD_decompress_usingDDict(
-            _context(), _NOWHERE + out.ctypes.data, out.nbytes, _NOWHERE + source, size, self._known
-        )
+        if _zstd is None:
+            made = self._decode_slowly(source, size, out)
+        else:
+            nowhere = _ffi.cast("char *", 0)
+            made = _zstd.ZSTD_decompress_usingDDict(
+                _context(),
+                nowhere + out.ctypes.data,
+                out.nbytes,
+                nowhere + source,
+                size,
+                self._known,
+            )
         if made != out.nbytes:
             raise zstandard.ZstdError(
                 f"{len(out)} frames in {size} bytes do not decode to {self.width} bytes each"
             )
+
+    def _decode_slowly(self, source: int, size: int, out: np.ndarray) -> int:
+        """The same by the public API: bytes made, or -1 if there are more than `out` holds."""
+        known = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
+        frames = bytes((ctypes.c_char * size).from_address(source))
+        decoder = zstandard.ZstdDecompressor(dict_data=known)
+        reader = decoder.stream_reader(frames, read_across_frames=True)
+        room, made = as_bytes(out), 0
+        while made < len(room) and (some := reader.readinto(room[made:])):
+            made += some
+        return -1 if reader.read(1) else made
 
 
 def stretches(

@@ -3,16 +3,13 @@
 from .channel import Channel, Counters
 from .channel_reader import ChannelReader
 from .channel_writer import ChannelWriter
-from .memory import Canary, Memory
 from .weights import Weights, WeightsReader, WeightsWriter
 
 __all__ = [
-    "Canary",
     "Channel",
     "ChannelReader",
     "ChannelWriter",
     "Counters",
-    "Memory",
     "Weights",
     "WeightsReader",
     "WeightsWriter",
