@@ -86,6 +86,7 @@ def blocks_of(page: Path) -> list[Block]:
 def run_page(page: Path, folder: Path, kinds: tuple[str, ...] = ("python", "bash")) -> None:
     """Run a page's blocks in `folder`; BlockFailed names the first that does not do as it says."""
     names: dict[str, Any] = {"__name__": "__main__"}
+    sys.path.insert(0, str(folder))  # a reader's Python looks into the current folder
     with contextlib.chdir(folder):
         for block in blocks_of(page):
             if block.kind not in kinds:
