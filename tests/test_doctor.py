@@ -230,7 +230,7 @@ CASES = [
         "as their priorities would have it",
     ),
     ("target-cadence", say(target_updates=1251), "red", "1,251 target updates in 1,250 updates"),
-    ("target-cadence", other_dqn(target_every=100), "red", "one every 100 was asked for"),
+    ("target-cadence", other_dqn(target_every=100), "red", "there should be 12"),
     (
         "target-cadence",
         both(other_dqn(target_every=125), lambda e: _synced_every(e, 125)),

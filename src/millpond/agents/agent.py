@@ -110,7 +110,11 @@ class Rollout(NamedTuple):
 
 
 class AgentSettings(Protocol):
-    """A frozen dataclass; its fields are options of the command line, `--NAME.FIELD`."""
+    """A frozen dataclass; its fields are options of the command line, `--NAME.FIELD`.
+
+    One with a target network may also have `syncs(updates) -> int`: how often that has changed
+    after that many updates. Then the doctor checks it.
+    """
 
     def learns(self, stack: int) -> Replayed | Rollouts:
         """What the agent learns from, and how often, where a state is `stack` observations."""

@@ -76,6 +76,10 @@ class DQNSettings:
         """Epsilon, the learning rate and the exponent of importance weights."""
         return {"epsilon": self.epsilon, "rate": self.optimizer.rate, "beta": self.beta}
 
+    def syncs(self, updates: int) -> int:
+        """How often the target network has changed after that many updates."""
+        return updates // self.target_every if self.target_every else updates
+
     def tiny(self) -> DQNSettings:
         """Learns after a few rows."""
         rule = dataclasses.replace(self.optimizer, accumulate=1)

@@ -17,20 +17,19 @@ _SURE = 3.0  # standard errors
 
 def target_cadence(evidence: Evidence) -> Verdict:
     """Target updates must be exactly those that the settings ask for, at every line."""
-    name, every = "target-cadence", getattr(evidence.settings.learning, "target_every", None)
-    if every is None:
+    name, syncs = "target-cadence", getattr(evidence.settings.learning, "syncs", None)
+    if syncs is None:
         return unknown(name, f"{evidence.settings.section} has no target network with a cadence")
     counted = [(line["updates"], line["target_updates"]) for line in evidence.train]
     counted += [(p["updates"], p["target_updates"]) for line in evidence.learners for p in line]
     if not counted:
         return unknown(name, "no round has ended yet")
-    wrong = [(u, t) for u, t in counted if t != (u // every if every else u)]
-    rule = f"one every {every}" if every else "one after each"
+    wrong = [(u, t) for u, t in counted if t != syncs(u)]
     if wrong:
         updates, target = wrong[-1]
         return red(
             name,
-            f"{target:,} target updates in {updates:,} updates; {rule} was asked for",
+            f"{target:,} target updates in {updates:,} updates; there should be {syncs(updates):,}",
             "let the agent's own update alone change the target network",
             updates=updates,
             target_updates=target,

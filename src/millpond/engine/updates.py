@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -70,7 +71,9 @@ def lesson_of(found: Learned, batch: Batch, reports: tuple[str, ...]) -> Lesson:
     acted = batch.extras.get("stack_hash")  # a Lake from elsewhere does not know it
     strange = jnp.zeros((), np.int32)
     if acted is not None:
-        wrong = (stack_hash(batch.obs, 1) != acted) & batch.mask
+        # A sequence has one observation more than rows.
+        obs = batch.obs if batch.mask.ndim == 1 else jax.tree.map(lambda o: o[:, :-1], batch.obs)
+        wrong = (stack_hash(obs, batch.mask.ndim) != acted) & batch.mask
         strange = wrong.sum(dtype=np.int32)
     draw = batch.draw
     drawn = (draw.stream, draw.row, batch.reward, batch.discount, batch.mask)
