@@ -186,6 +186,8 @@ def test_settings_of_one_agent_do_not_bind_the_other():
     assert settings(agent="pqn", replay="lake", sampler="prioritized").way == "fused"
     with pytest.raises(BadConfig, match="agent dqn is set by DQNSettings, got PQNSettings"):
         settings(learning=learning)
+    with pytest.raises(BadConfig, match="sampler uniform is a Uniform, got Recent"):
+        settings(sampling=recent(9.0))
 
 
 def test_what_the_settings_mean():

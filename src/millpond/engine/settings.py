@@ -71,7 +71,7 @@ class Settings:
 
     env: str
     world: Any  # the env itself, which is its settings
-    agent: str = "dqn"  # a name that `millpond presets` lists, or package.module:Name
+    agent: str = "dqn"  # dqn, pqn, a name that a package registers, or package.module:Name
     learning: Any = None  # the agent's own settings; None: as they are by default
     steps: int = 200_000  # env steps of every policy
     envs: int = 128  # stepped side by side, per member
@@ -135,8 +135,14 @@ class Settings:
                 f"learning: agent {self.agent} is set by {kind.__name__}, got "
                 f"{type(self.learning).__name__}; give settings of that kind, or none"
             )
+        plain = make_sampler(self.sampler)
         if self.sampling is None:
-            object.__setattr__(self, "sampling", make_sampler(self.sampler))
+            object.__setattr__(self, "sampling", plain)
+        if type(self.sampling) is not type(plain):
+            raise BadConfig(
+                f"sampling: sampler {self.sampler} is a {type(plain).__name__}, got "
+                f"{type(self.sampling).__name__}; give one of that kind, or none"
+            )
 
     def _check_learning(self) -> None:
         """Refuse sizes that do not fit each other."""
