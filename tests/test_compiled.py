@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from millpond import Field, Pond, Rows, Spec, Window
+from millpond import Field, Pond, Rows, Spec, Window, prioritized
 
 SPEC = Spec(obs=Field("uint8", (16, 16)), action=Field("int32", (), 0, 5))
 ENVS, LENGTH, BATCH = 8, 512, 16
@@ -79,6 +79,29 @@ def test_no_ring_sized_copy_and_no_scatter(order, case, scanned):
         made = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = \w+\[([\d,]+)\]\S* (\w[\w\-]*)\(", line)
         if made and made[1] in shapes:
             assert made[2] not in ("copy", "scatter", "copy-start"), line
+
+
+@pytest.mark.parametrize("layout", ["stream", "shared"])
+def test_a_prioritised_cycle_copies_no_tree(layout):
+    spec = Spec(obs=Field("uint8", (2,)), action=Field("uint8"))
+    pond = Pond(spec, 2**17, ENVS, sampler=prioritized(), layout=layout)
+    more = (jnp.ones((ENVS, 2), jnp.uint8),) if layout == "shared" else ()
+    new = rows(ENVS)._replace(obs=jnp.ones((ENVS, 2), jnp.uint8), action=jnp.ones(ENVS, jnp.uint8))
+
+    def turn(state, key):
+        state = pond.add(state, new, *more)
+        state, batch = pond.sample(state, key, BATCH)
+        state = pond.update_priorities(state, batch.draw, batch.reward)
+        return state, (batch.obs, batch.weight)  # not all of it is used
+
+    def program(state, keys):
+        return jax.lax.scan(turn, state, keys)
+
+    state, keys = pond.init(), jax.random.split(jax.random.key(0), 3)
+    tree = state.priorities.tree.nbytes
+    compiled = jax.jit(program, donate_argnums=0).lower(state, keys).compile()
+    temporary = compiled.memory_analysis().temp_size_in_bytes
+    assert temporary < tree / 2, f"{temporary} B of scratch for a tree of {tree} B: it is copied"
 
 
 def test_the_test_would_see_a_copy():

@@ -120,7 +120,7 @@ def pixels(card: Card) -> None:
             Rows(
                 obs=noise,
                 action=np.zeros((block, work.PIXEL_ENVS), np.int32),
-                reward=np.ones((block, work.PIXEL_ENVS), np.float32),
+                reward=((flags[part] & Flag.BORDER) == 0).astype(np.float32),
                 terminated=terminated[part],
                 truncated=truncated[part],
                 flags=flags[part],

@@ -182,11 +182,12 @@ class DeviceTree:
         chances = jax.random.uniform(key, (len(self.sizes), batch))
         node = jnp.zeros(batch, np.int32)
         mass = jnp.zeros(batch, np.float32)
+        total = _sum(tree[None, self.starts[-1] :])[0]
         for start, chance in zip(reversed(self.starts), chances, strict=True):
             family = self._family(tree, start, node, mode="promise_in_bounds")
             child, mass = descend(family, chance, jnp)
-            node, mass = settle((node * self.fan + child, mass), zero)
-        total = _sum(tree[None, self.starts[-1] :])[0]
+            # The sum too: read later, when the tree has changed, it would cost a copy of the tree.
+            node, mass, total = settle((node * self.fan + child, mass, total), zero)
         return jnp.minimum(node, self.capacity - 1), mass, total
 
 
