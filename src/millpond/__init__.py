@@ -26,6 +26,7 @@ from .lake import Lake, Writer
 from .replay import HostPond, Pond, PondState
 from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
 from .samplers import prioritized, recent, stratified, uniform
+from .sequence import Sequence, SequenceBatch, sequence_priority
 from .spec import Field, Spec
 from .window import History, Stacker, Window
 
@@ -58,6 +59,8 @@ __all__ = [
     "RowsGone",
     "RunFailed",
     "RunRefused",
+    "Sequence",
+    "SequenceBatch",
     "Spec",
     "SpecMismatch",
     "Stacker",
@@ -68,6 +71,7 @@ __all__ = [
     "next_flags",
     "prioritized",
     "recent",
+    "sequence_priority",
     "stratified",
     "uniform",
 ]
