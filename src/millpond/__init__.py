@@ -24,6 +24,7 @@ from .errors import (
 )
 from .lake import Lake, Writer
 from .replay import HostPond, Pond, PondState
+from .returns import lambda_returns
 from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
 from .samplers import prioritized, recent, stratified, uniform
 from .sequence import Sequence, SequenceBatch, sequence_priority
@@ -68,6 +69,7 @@ __all__ = [
     "Window",
     "Writer",
     "border_row",
+    "lambda_returns",
     "next_flags",
     "prioritized",
     "recent",

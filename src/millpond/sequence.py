@@ -87,8 +87,8 @@ class Sequence:
     `end="cross"`: rows go on into the next episode, and `first` marks where it begins.
     `end="stop"`: what comes after the episode's end is masked, so an episode shorter than `length`
     gives all its rows. `burn_in` rows of the same episode come before the start, masked where there
-    are none. `every`: only rows whose id is a multiple of it are starts; with "stop", the rows of an
-    episode before its first multiple are then in no sequence. `stack`, `gamma`, `life_loss_ends`,
+    are none. `every`: only rows whose id is a multiple of it are starts; with "stop", an episode's
+    rows before its first multiple are then in no sequence. `stack`, `gamma`, `life_loss_ends`,
     `pad` and `reward_clip` are those of `Window`, for every row by itself.
     `Sequence(length=64, burn_in=16, end="stop")`.
     """
