@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from oracle import ListModel, SharedModel, encode, frame_of
+from sequence_oracle import SequenceModel
 
 from millpond import Field, HostPond, Pond, Rows, Spec, Window
 
@@ -235,6 +236,8 @@ SUBJECTS = {
 
 
 def model_of(window: Window, length: int, num_envs: int, layout: str = "stream"):
+    if hasattr(window, "burn_in"):  # a Sequence
+        return SequenceModel(num_envs, length, window)
     if layout == "shared":
         return SharedModel(length, window.gamma, window.life_loss_ends)
     return ListModel(

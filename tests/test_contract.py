@@ -23,8 +23,10 @@ from scenarios import (
     pick,
     to_rows,
 )
+from sequence_oracle import SequenceModel, check_sequences, started
 
-from millpond import NotEnoughData, Window, prioritized, recent, stratified
+from millpond import NotEnoughData, Sequence, Window, prioritized, recent, stratified
+from millpond.samplers import Prioritized
 
 WINDOWS = {
     "plain": Window(),
@@ -35,6 +37,15 @@ WINDOWS = {
     "stack2-n5-first": Window(stack=2, n_step=5, gamma=0.7, pad="first"),
     "stack3-n2-lives": Window(stack=3, n_step=2, gamma=0.97, life_loss_ends=True),
 }
+SEQUENCES = {
+    "cross": Sequence(4, gamma=0.9),
+    "cross-burn3-clip": Sequence(3, burn_in=3, reward_clip=5.0),
+    "cross-stack3-every2": Sequence(3, stack=3, every=2, life_loss_ends=True),
+    "stop": Sequence(6, end="stop"),
+    "stop-stack2-burn2-first": Sequence(4, stack=2, burn_in=2, end="stop", pad="first"),
+    "stop-stack3-every3-burn5": Sequence(1, stack=3, burn_in=5, every=3, end="stop"),
+}
+WINDOWS_AND_SEQUENCES = WINDOWS | SEQUENCES
 # Few shapes on a device, because each is compiled; any on the host.
 SHAPES = {
     "device": [(7, 3), (16, 1)],
@@ -51,6 +62,7 @@ EXCLUDED = {
     ("device-*", "add_one"): "a device adds whole vectors; one env of many is a mask in per_env",
     ("*-stream, *-shared", "masked"): "one head for all; only per_env adds to some envs",
     ("*-shared", "windows other than plain"): "whole transitions: stack and n_step are 1",
+    ("*-shared", "sequences"): "whole transitions in no order: nothing follows a row",
 }
 SAMPLERS = {
     "uniform": None,
@@ -85,6 +97,8 @@ def play(subject_class, window: Window, pattern, story, draws: int = DRAWS, samp
     chance = random.Random(seed)
     subject = subject_class(window, length, num_envs, seed=seed % 1000, sampler=sampler)
     model = model_of(window, length, num_envs, subject.layout)
+    if isinstance(model, SequenceModel):
+        model.aged = isinstance(sampler, Prioritized)
     streams = [Stream(env, pattern, chance) for env in range(num_envs)]
     whole = subject.layout == "shared"
 
@@ -116,6 +130,19 @@ def play(subject_class, window: Window, pattern, story, draws: int = DRAWS, samp
     compare(subject, model, draws)
 
 
+def held(batch, model) -> np.ndarray:
+    """bool[batch]: which entries are not masked."""
+    sequences = isinstance(model, SequenceModel)
+    return started(batch, model.window) if sequences else np.asarray(batch.mask)
+
+
+def check(batch, model, expected: dict, every_valid: bool) -> None:
+    if isinstance(model, SequenceModel):
+        check_sequences(batch, model.window, expected, every_valid)
+    else:
+        check_batch(batch, expected, every_valid)
+
+
 def compare(subject, model, draws: int) -> None:
     expected = model.transitions()
     stored = [
@@ -130,10 +157,10 @@ def compare(subject, model, draws: int) -> None:
         stream, row = (np.array(part, np.int64) for part in zip(*padded, strict=True))
         batch = subject.take(stream, row)
         valid = np.array([start in expected for start in padded])
-        np.testing.assert_array_equal(np.asarray(batch.mask), valid)
-        check_batch(batch, expected, every_valid=True)
+        np.testing.assert_array_equal(held(batch, model), valid)
+        check(batch, model, expected, every_valid=True)
     if expected:
-        check_batch(subject.sample(draws), expected, every_valid=draws >= 2048)
+        check(subject.sample(draws), model, expected, every_valid=draws >= 2048)
     elif subject.placement == "host":
         with pytest.raises(NotEnoughData):
             subject.sample(draws)
@@ -146,13 +173,14 @@ def cell(subject: str, number: int, window: str):
     the two layouts, in turn; with --full in both."""
     turn = {"device-stream": 0, "device-per_env": 1}.get(subject)
     other = turn is not None and number % 2 != turn and window != "plain"
+    other |= turn is not None and window in SEQUENCES and "stack" not in window
     return pytest.param(subject, window, marks=[pytest.mark.full] if other else [])
 
 
 CELLS = [
     cell(subject, number, window)
     for subject in SUBJECTS
-    for number, window in enumerate(WINDOWS)
+    for number, window in enumerate(WINDOWS_AND_SEQUENCES)
     if window == "plain" or not subject.endswith("shared")
     if window != "clipped" or subject == "host-stream"  # it has a short way of its own
 ]
@@ -167,7 +195,7 @@ def run_cell(subject: str, window: str, pattern: str, sampler: str, examples: in
         nonlocal ran
         ran += 1
         cls, drawing = SUBJECTS[subject], SAMPLERS[sampler]
-        play(cls, WINDOWS[window], PATTERNS[pattern], story, sampler=drawing)
+        play(cls, WINDOWS_AND_SEQUENCES[window], PATTERNS[pattern], story, sampler=drawing)
 
     run()
     return ran

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import ListModel, check_batch, decode
+from oracle import ListModel, decode
 from scenarios import PATTERNS, SPEC, Stream, pick
 from scenarios import to_rows as narrow_rows
-from test_contract import WINDOWS
+from sequence_oracle import SequenceModel
+from test_contract import WINDOWS, WINDOWS_AND_SEQUENCES, check
+from test_contract import held as not_masked
 
 from millpond import (
     BadConfig,
@@ -68,7 +70,9 @@ def stories(draw, kind: str):
     return *shape, draw(st.lists(st.one_of(ops), min_size=1, max_size=number)), draw(SEEDS)
 
 
-def model_of(window: Window, envs: int) -> ListModel:
+def model_of(window, envs: int) -> ListModel | SequenceModel:
+    if hasattr(window, "burn_in"):  # a Sequence
+        return SequenceModel(envs, 10**9, window)
     return ListModel(
         envs,
         10**9,
@@ -150,13 +154,14 @@ def compare(lake: Lake, model: ListModel, window: Window, sampler, chance: rando
     if starts:
         stream, row = (np.array(part, np.int64) for part in zip(*starts, strict=True))
         batch = lake.take(stream, row, window)
-        np.testing.assert_array_equal(batch.mask, [start in expected for start in starts])
-        check_batch(batch, expected, every_valid=len(starts) < 1500)
+        valid = [start in expected for start in starts]
+        np.testing.assert_array_equal(not_masked(batch, model), valid)
+        check(batch, model, expected, every_valid=len(starts) < 1500)
         check_pictures(lake, batch)
     rng = np.random.default_rng(chance.randrange(2**32))
     if expected:
         batch = lake.sample(rng, 512, window, sampler)
-        check_batch(batch, expected, every_valid=False)
+        check(batch, model, expected, every_valid=False)
         check_pictures(lake, batch)
     else:
         with pytest.raises(NotEnoughData):
@@ -166,6 +171,11 @@ def compare(lake: Lake, model: ListModel, window: Window, sampler, chance: rando
 
 def check_pictures(lake: Lake, batch) -> None:
     if "wide" not in lake.spec.obs:
+        return
+    if not hasattr(batch, "next_obs"):  # sequences
+        frames = decode(batch.obs)
+        wanted = np.array([picture(frame) for frame in frames.ravel()])
+        np.testing.assert_array_equal(batch.obs["wide"].reshape(wanted.shape), wanted)
         return
     for obs in (batch.obs, batch.next_obs):
         frames = decode(obs)[batch.mask]
@@ -198,14 +208,15 @@ def run_cell(folder, kind: str, window: str, pattern: str, sampler, examples: in
     def run(story):
         nonlocal ran
         ran += 1
-        play(folder / str(ran), kind, WINDOWS[window], PATTERNS[pattern], story, sampler=sampler)
+        how = WINDOWS_AND_SEQUENCES[window], PATTERNS[pattern]
+        play(folder / str(ran), kind, *how, story, sampler=sampler)
 
     run()
     return ran
 
 
 @pytest.mark.parametrize("pattern", ["long", "short", "length-1", "everything"])
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", WINDOWS_AND_SEQUENCES)
 @pytest.mark.parametrize("kind", SHAPES)
 def test_contract_of_lake(tmp_path, kind, window, pattern, record_property, request):
     examples = max(2, request.config.getoption("--examples") // 2)

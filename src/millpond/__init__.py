@@ -26,8 +26,10 @@ from .errors import (
 )
 from .lake import Lake, Writer
 from .replay import HostPond, Pond, PondState
+from .returns import lambda_returns
 from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
 from .samplers import prioritized, recent, stratified, uniform
+from .sequence import Sequence, SequenceBatch, sequence_priority
 from .spec import Field, Spec
 from .window import History, Stacker, Window
 
@@ -65,6 +67,8 @@ __all__ = [
     "RowsGone",
     "RunFailed",
     "RunRefused",
+    "Sequence",
+    "SequenceBatch",
     "Spec",
     "SpecMismatch",
     "Stacker",
@@ -72,9 +76,11 @@ __all__ = [
     "Window",
     "Writer",
     "border_row",
+    "lambda_returns",
     "next_flags",
     "prioritized",
     "recent",
+    "sequence_priority",
     "stratified",
     "uniform",
 ]

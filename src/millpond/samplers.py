@@ -53,12 +53,13 @@ class Eligible(NamedTuple):
     """Starts that are old enough: `count` per stream, one number when all streams are in lockstep.
 
     Ages count from a stream's oldest such start: 0 ... count - 1, the newest last. `interleaved`
-    is how many envs take turns within one stream: those of layout `shared`.
+    is how many of them there are for every row of an env: several envs take turns in the stream of
+    layout `shared`, and of a `Sequence` only one row in `every` is a start.
     """
 
     count: Array
     streams: int
-    interleaved: int = 1
+    interleaved: float = 1
 
 
 class Candidates(NamedTuple):

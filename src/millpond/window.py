@@ -75,6 +75,16 @@ class Window:
             )
 
     @property
+    def ranked(self) -> Window:
+        """The same for a ring with priorities: nothing differs there."""
+        return self
+
+    @property
+    def every(self) -> int:
+        """Every row may be a start."""
+        return 1
+
+    @property
     def before(self) -> int:
         """Rows before a start whose flags decide about it."""
         return self.stack - 1

@@ -18,7 +18,7 @@ from ..host_random import HostRandom
 from ..lake import Lake, Shuffle
 from ..rows import CONTEXT, CUT, Rows
 from ..samplers import Eligible, recent
-from ..window import Window
+from ..sequence import AnyWindow
 
 Choice = Literal["uniform", "recent", "balanced"]
 
@@ -38,7 +38,7 @@ class Runs:
     def __init__(
         self,
         lake: Lake,
-        window: Window,
+        window: AnyWindow,
         envs: int,
         core: int,
         seed: int,

@@ -10,10 +10,11 @@ import numpy as np
 from ..errors import BadConfig, NotEnoughData, SpecMismatch
 from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, host_batch
 from ..samplers import Eligible, Prioritized, Random, Sampler, Stratified, uniform
-from ..window import Window
+from ..sequence import AnyWindow, Sequence, host_sequences
 from .columns import LOST
 from .observations import Observations
 from .reader import Reader, major_faults
+from .sequences import Sequences
 
 _ROUNDS = 64  # redraws before the valid starts are counted out
 _SCAN = 1 << 20  # rows judged at a time when they are
@@ -34,11 +35,16 @@ class Found:
             cut |= missing[1:]
         flags[:-1] |= cut * np.uint8(CUT)
         flags &= np.uint8(127)
-        self.verdict = window.judge(flags[:-1], np)
+        self.flags = flags
+        self.verdict: Any = window.judge(flags[:-1], np)
+        if window.every > 1:
+            aligned = (reader.index.first[piece] + at) % window.every == 0
+            self.verdict = self.verdict._replace(valid=self.verdict.valid & aligned)
 
     def replace(self, which: np.ndarray, other: Found) -> None:
         """Put other starts in place of some."""
         self.slots[:, which], self.records[:, which] = other.slots, other.records
+        self.flags[:, which] = other.flags
         for field, new in zip(self.verdict, other.verdict, strict=True):
             field[which] = new
 
@@ -46,14 +52,17 @@ class Found:
 class Batches:
     """Draws batches of one window from a reader's rows."""
 
-    def __init__(self, reader: Reader, window: Window, threads: int) -> None:
+    def __init__(self, reader: Reader, window: AnyWindow, threads: int) -> None:
         window.fits(reader.info.spec, reader.info.slots)
         self.reader, self.window = reader, window
         self._observations = Observations(reader, window, threads)
-        self._accepted: Batch | None = None  # the last `out` that fitted
+        self._sequences = None
+        if isinstance(window, Sequence):
+            self._sequences = Sequences(reader, window, self._observations)
+        self._accepted: Any = None  # the last `out` that fitted
         self.reach = np.arange(-window.before, window.n_step + 1)
 
-    def sample(self, random: Random, number: int, sampler: Sampler, out: Batch | None) -> Batch:
+    def sample(self, random: Random, number: int, sampler: Sampler, out: Any) -> Any:
         """Draw `number` valid starts, or raise NotEnoughData."""
         if isinstance(sampler, Prioritized):
             raise BadConfig(
@@ -64,7 +73,8 @@ class Batches:
         batch = self._buffers(number, out)
         found = self._draw(random, number, sampler, batch.draw)
         self.assemble(found, batch)
-        batch.mask.fill(True)
+        if isinstance(batch, Batch):
+            batch.mask.fill(True)
         batch.weight.fill(1)
         self.reader.waited(faults)
         return batch
@@ -73,14 +83,17 @@ class Batches:
         index = self.reader.index
         if index.total == 0:
             raise self._too_little(number)
-        which = np.flatnonzero(index.rows)  # streams that hold rows
-        eligible = Eligible(index.rows[which], len(which))
+        starts = index.multiples(self.window.every)
+        which = np.flatnonzero(starts.rows)  # streams that hold rows
+        if not len(which):
+            raise self._too_little(number)
+        eligible = Eligible(starts.rows[which], len(which), 1 / self.window.every)
         bound = isinstance(sampler, Stratified)  # to redraw, a sample stays in its stratum
         tries = sampler.tries if bound else 1
         drawn = sampler.propose(random, tries, number, eligible)
 
         def judge(stream: np.ndarray, age: np.ndarray, to: Any) -> Found:
-            piece, at = index.locate(which[stream], age)
+            piece, at = starts.locate(which[stream], age)
             draw.stream[to], draw.row[to] = index.stream[piece], index.first[piece] + at
             return Found(self, piece, at)
 
@@ -117,22 +130,23 @@ class Batches:
         """Starts by number."""
         return Found(self, *self._piece_of(rows))
 
-    def batch_of(self, rows: np.ndarray) -> Batch:
+    def batch_of(self, rows: np.ndarray) -> Any:
         """The transitions that start at these rows; invalid ones are masked."""
         piece, at = self._piece_of(rows)
         return self.take(piece, at)
 
-    def take(self, piece: np.ndarray, at: np.ndarray) -> Batch:
+    def take(self, piece: np.ndarray, at: np.ndarray) -> Any:
         """The transitions that start at places of pieces; invalid ones are masked."""
         found, index = Found(self, piece, at), self.reader.index
         batch = self._buffers(len(piece), None)
         batch.draw.stream[:], batch.draw.row[:] = index.stream[piece], index.first[piece] + at
         self.assemble(found, batch)
-        batch.mask[:] = found.verdict.valid
+        if isinstance(batch, Batch):
+            batch.mask[:] = found.verdict.valid
         batch.weight.fill(1)
         return batch
 
-    def none(self, stream: np.ndarray, row: np.ndarray) -> Batch:
+    def none(self, stream: np.ndarray, row: np.ndarray) -> Any:
         """A batch of which everything is masked, as nothing is stored."""
         batch = self._buffers(len(stream), None)
         for array in _arrays(batch):
@@ -149,16 +163,22 @@ class Batches:
         piece = np.searchsorted(index.begin, rows, side="right") - 1
         return piece, rows - index.begin[piece]
 
-    def _buffers(self, number: int, out: Batch | None) -> Batch:
-        batch = host_batch(self.reader.info.spec, self.window.stack, number, out)
+    def _blank(self, number: int, out: Any = None) -> Any:
+        spec = self.reader.info.spec
+        if isinstance(self.window, Sequence):
+            return host_sequences(spec, self.window, number, out)
+        return host_batch(spec, self.window.stack, number, out)
+
+    def _buffers(self, number: int, out: Any) -> Any:
+        batch = self._blank(number, out)
         if out is not None and out is not self._accepted:
             self._check_out(out, number)
             self._accepted = out
         return batch
 
-    def _check_out(self, out: Batch, number: int) -> None:
+    def _check_out(self, out: Any, number: int) -> None:
         """Raise SpecMismatch unless its arrays are those of a batch of this window."""
-        wanted = _arrays(host_batch(self.reader.info.spec, self.window.stack, number))
+        wanted = _arrays(self._blank(number))
         given = _arrays(out)
         for ours, theirs in zip(wanted, given, strict=False):
             fits = isinstance(theirs, np.ndarray) and theirs.flags.c_contiguous
@@ -174,14 +194,19 @@ class Batches:
         )
 
     def _too_little(self, number: int) -> NotEnoughData:
+        what = "sequences" if self._sequences else "transitions"
         return NotEnoughData(
-            f"Lake: {number} transitions asked for, none of the {self.reader.index.total} "
+            f"Lake: {number} {what} asked for, none of the {self.reader.index.total} "
             f"committed rows is a valid start (it needs {self.window.n_step} following rows of its "
             "stream, or its episode's end, without a cut); commit more, then refresh()"
         )
 
-    def assemble(self, found: Found, batch: Batch) -> None:
+    def assemble(self, found: Found, batch: Any) -> None:
         """Everything but batch.draw, mask and weight."""
+        if isinstance(self.window, Sequence):
+            assert self._sequences
+            self._sequences.assemble(found, batch)
+            return
         window, columns = self.window, self.reader.columns
         verdict, records, here = found.verdict, found.records, window.before
         rewards = columns.small(records[here : here + window.n_step], "reward")

@@ -105,6 +105,10 @@ class Index:
         here = (place >= 0) & (place < self.count[where])
         return np.where(here, self.slot[where] + place, -1)
 
+    def multiples(self, every: int) -> Index | Multiples:
+        """The rows whose ids are multiples of `every`."""
+        return self if every == 1 else Multiples(self, every)
+
     def stretches(
         self, piece: np.ndarray, place: np.ndarray, length: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -144,3 +148,21 @@ class Index:
         run, begin, slot, rows = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.lexsort((begin, run))
         return run[order], begin[order], slot[order], rows[order]
+
+
+class Multiples:
+    """The rows of an `Index` whose ids are multiples of a number, to be found as its rows are."""
+
+    def __init__(self, index: Index, every: int) -> None:
+        first, stop = -(-index.first // every), -(-(index.first + index.count) // every)
+        self._every, self._skip = every, first * every - index.first
+        self._ends = np.cumsum(stop - first)
+        self._begin = self._ends - (stop - first)
+        self.rows = np.bincount(index.stream, stop - first, index.streams).astype(np.int64)
+        self._row0 = np.cumsum(self.rows) - self.rows
+
+    def locate(self, stream: np.ndarray, age: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Piece and place in it of the `age`-th such row of a stream, the oldest being 0."""
+        number = self._row0[stream] + age
+        piece = np.searchsorted(self._ends, number, side="right")
+        return piece, self._skip[piece] + (number - self._begin[piece]) * self._every

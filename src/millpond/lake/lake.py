@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ..errors import BadConfig, BadState, LakeFailed, LakeRefused, RowsGone
 from ..host_random import HostRandom
 from ..rows import CUT, Batch, Rows
 from ..samplers import Sampler, uniform
+from ..sequence import AnyWindow, Sequence, SequenceBatch
 from ..spec import Field, Spec
 from ..window import Window
 from .batches import Batches
@@ -96,7 +97,7 @@ class Lake:
             self.info = load_lake(self.path)
         self.spec = self.info.spec
         self._reader: Reader | None = None
-        self._batches: dict[tuple[Window, int], Batches] = {}
+        self._batches: dict[tuple[AnyWindow, int], Batches] = {}
         self._gathers: dict[tuple[int, bool], Gather] = {}
         self._using = threading.RLock()  # refresh unmaps what a sample may be reading
         # gather() copies without that lock: refresh() waits for its end, new ones for refresh()'s.
@@ -219,6 +220,7 @@ class Lake:
                 bytes_raw=reader.index.total * reader.columns.row_bytes,
             )
 
+    @overload
     def sample(
         self,
         rng: np.random.Generator,
@@ -227,8 +229,29 @@ class Lake:
         sampler: Sampler | None = None,
         out: Batch | None = None,
         threads: int = 1,
-    ) -> Batch:
-        """Draw `batch` transitions, exactly as from a Pond; NotEnoughData if no start is valid.
+    ) -> Batch: ...
+
+    @overload
+    def sample(
+        self,
+        rng: np.random.Generator,
+        batch: int,
+        window: Sequence,
+        sampler: Sampler | None = None,
+        out: SequenceBatch | None = None,
+        threads: int = 1,
+    ) -> SequenceBatch: ...
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        batch: int,
+        window: AnyWindow | None = None,
+        sampler: Sampler | None = None,
+        out: Any = None,
+        threads: int = 1,
+    ) -> Any:
+        """Draw transitions or sequences, as from a Pond; NotEnoughData if no start is valid.
 
         Pass the last batch as `out` to reuse its arrays.
         """
@@ -240,6 +263,7 @@ class Lake:
             finally:
                 batches.reader.check_maps()
 
+    @overload
     def iterate(
         self,
         batch: int,
@@ -248,7 +272,28 @@ class Lake:
         shuffle: bool = True,
         seed: int = 0,
         threads: int = 1,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[Batch]: ...
+
+    @overload
+    def iterate(
+        self,
+        batch: int,
+        window: Sequence,
+        epochs: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> Iterator[SequenceBatch]: ...
+
+    def iterate(
+        self,
+        batch: int,
+        window: AnyWindow | None = None,
+        epochs: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> Iterator[Any]:
         """Every valid start once per epoch, in an order of its own; the last batch is smaller.
 
         Sees the rows that are committed when it begins; a refresh() meanwhile is an error.
@@ -315,8 +360,14 @@ class Lake:
             raw = {path: batches.fetch(path, slots[:-1]) for path in self.reader.columns.obs}
             return self.reader.columns.rows(records, raw)
 
-    def take(self, stream: Any, row: Any, window: Window | None = None) -> Batch:
-        """The transitions that start at row ids[batch] of streams[batch]; others are masked."""
+    @overload
+    def take(self, stream: Any, row: Any, window: Window | None = None) -> Batch: ...
+
+    @overload
+    def take(self, stream: Any, row: Any, window: Sequence) -> SequenceBatch: ...
+
+    def take(self, stream: Any, row: Any, window: AnyWindow | None = None) -> Any:
+        """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
         with self._using, self._whole():
             batches = self._of(window or Window(), 1)
             stream, row = np.asarray(stream, np.int64), np.asarray(row, np.int64)
@@ -422,7 +473,7 @@ class Lake:
         finally:
             self.reader.check_maps()
 
-    def _of(self, window: Window, threads: int) -> Batches:
+    def _of(self, window: AnyWindow, threads: int) -> Batches:
         key = (window, threads)
         if key not in self._batches:
             self._batches[key] = Batches(self.reader, window, threads)

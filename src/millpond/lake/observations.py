@@ -6,10 +6,13 @@ steps. Quiet windows are moved as whole stretches; the few others row by row.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..rows import Batch, leaf
-from ..window import Verdict, Window
+from ..sequence import AnyWindow
+from ..window import Verdict
 from .reader import Reader
 
 _TOGETHER = 128  # windows decoded at a time: more leave the cache, fewer have a call's price
@@ -19,8 +22,9 @@ _RAW_TOGETHER = 8  # windows gathered at a time
 class Observations:
     """Fills batch.obs and batch.next_obs for one window."""
 
-    def __init__(self, reader: Reader, window: Window, threads: int) -> None:
-        self.reader, self.window, self.threads = reader, window, threads
+    def __init__(self, reader: Reader, window: AnyWindow, threads: int) -> None:
+        self.reader, self.threads = reader, threads
+        self.window: Any = window
         self.widths = {column.name: column.width for column in reader.columns.all}
         stack, ahead = window.stack, window.n_step
         self.rows = np.union1d(np.arange(stack), np.arange(ahead, ahead + stack))
@@ -159,17 +163,45 @@ class Observations:
         for out, values in zip(outs, filled, strict=True):
             out[loud] = values
 
-    def fetch(self, path: str, slots: np.ndarray) -> np.ndarray:
+    def spread(self, path: str, slots: np.ndarray, out: np.ndarray) -> None:
+        """Rows at slots[...], any of them repeated, into out[..., *shape]; zeros where it is -1.
+
+        A row is read and decoded once, however often it is asked for.
+        """
+        field, flat = self.reader.columns.obs[path], slots.reshape(-1)
+        # In a stretch of rows without gaps no row comes twice, and everything lands in place.
+        plain = bool((np.diff(slots, axis=-1) > 0).all()) and bool((flat >= 0).all())
+        if plain and slots.ndim == 2 and not field.binary and out.flags.c_contiguous:
+            into = out.reshape(len(flat), -1).view(np.uint8)
+            self.fetch(path, flat, into)
+            return
+        stored = flat >= 0
+        needed, inverse = np.unique(flat[stored], return_inverse=True)
+        found = np.zeros((len(needed) + 1, *field.shape), field.dtype)  # the last one for -1
+        if len(needed):
+            self.reader.columns.put_obs(path, self.fetch(path, needed), found[:-1])
+        which = np.full(len(flat), len(needed))
+        which[stored] = inverse
+        out[...] = found.take(which, axis=0).reshape(out.shape)
+
+    def fetch(self, path: str, slots: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Stored bytes uint8[n, width] of rows at any slots."""
-        out = np.empty((len(slots), self.widths[path]), np.uint8)
+        out = np.empty((len(slots), self.widths[path]), np.uint8) if out is None else out
         codecs = self.reader.codec_of.get(path)
         numbers = codecs[slots >> self.reader.shift] if codecs is not None else None
         raw = np.arange(len(slots)) if numbers is None else np.flatnonzero(numbers < 0)
-        if len(raw):
+        if len(raw) == len(slots):
+            self._ready(path, slots, -1)
+            self._rows_of(path).take(slots, axis=0, out=out, mode="clip")
+        elif len(raw):
             self._ready(path, slots[raw], -1)
             out[raw] = self._rows_of(path).take(slots[raw], axis=0, mode="clip")
         for number in [] if numbers is None else np.unique(numbers[numbers >= 0]):
             which = np.flatnonzero(numbers == number)
+            if len(which) == len(slots):
+                self._ready(path, slots, int(number))
+                self.reader.decode(path, slots, int(number), self.threads, out)
+                return out
             found = np.empty((len(which), out.shape[1]), np.uint8)
             self._ready(path, slots[which], int(number))
             self.reader.decode(path, slots[which], int(number), self.threads, found)

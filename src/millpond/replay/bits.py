@@ -23,6 +23,12 @@ def minus(words: Array, amount: Array) -> Array:
     return jnp.stack([words[..., 0] - (words[..., 1] < amount), low], axis=-1)
 
 
+def remainder(words: Array, by: int) -> Array:
+    """uint32[...]: uint32[..., 2] (high, low) modulo `by`, which is below 2^16."""
+    divisor, carry = np.uint32(by), np.uint32((1 << 32) % by)
+    return ((words[..., 0] % divisor) * carry % divisor + words[..., 1] % divisor) % divisor
+
+
 def words(number: int) -> np.ndarray:
     """A Python integer as uint32[2]: high, low."""
     return np.array([number >> 32, number & 0xFFFFFFFF], np.uint32)

@@ -7,11 +7,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..rows import Array, Batch, Draw
+from ..rows import Array, Draw
 from ..samplers import Prioritized
 from .bits import after, minus, mix, plus
 from .device_batches import DeviceBatches
 from .device_ring import PondState
+from .device_sequences import DeviceSequences
 from .priorities import LARGEST, DeviceTree, Priorities, one_per_draw
 
 _ONE_SAMPLE = np.array([0, 1, 0], np.uint32)
@@ -20,8 +21,9 @@ _ONE_SAMPLE = np.array([0, 1, 0], np.uint32)
 class DeviceRanks:
     """A tree of masses, priority^alpha, over the valid starts of one ring."""
 
-    def __init__(self, sampler: Prioritized, batches: DeviceBatches) -> None:
-        self._sampler, self._batches = sampler, batches
+    def __init__(self, sampler: Prioritized, batches: DeviceBatches | DeviceSequences) -> None:
+        self._sampler = sampler
+        self._batches: Any = batches
         self._window, self.ring = batches.window, batches.ring
         self.tree = DeviceTree(self.ring.layout.capacity, sampler.fan)
 
@@ -57,12 +59,17 @@ class DeviceRanks:
         reach = np.arange(-window.n_step - window.before, 0)[:, None]
         flags = self.ring.flags_at(state, stream, (state.head + reach) % self.ring.length)
         flags = jnp.concatenate([flags[:-1], last[None]])
-        start = self.ring.layout.slot(stream, (state.head - window.n_step) % self.ring.length)
+        position = (state.head - window.n_step) % self.ring.length
+        start = self.ring.layout.slot(stream, position)
         slots = jnp.where(keep & (count > 0), start, self.ring.layout.capacity)
-        old = np.arange(-1, window.before)[:, None]  # counted from the oldest row afterwards
+        old = np.arange(-1, window.stack - 1)[:, None]  # counted from the oldest row afterwards
         retired = self.ring.layout.slot(stream, (state.head + keep + old) % self.ring.length)
         retired = jnp.where(size == self.ring.length, retired, self.ring.layout.capacity)
-        return slots, window.judge(flags, jnp).valid, retired.reshape(-1)
+        valid = window.judge(flags, jnp).valid
+        if window.every > 1:
+            position = jnp.broadcast_to(position, stream.shape)
+            valid = valid & self._batches.aligned(state, stream, position)
+        return slots, valid, retired.reshape(-1)
 
     def give(
         self,
@@ -83,7 +90,7 @@ class DeviceRanks:
         tree = self.tree.assign(old.tree, slots, mass, run)
         return state._replace(priorities=old._replace(tree=tree))
 
-    def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, Batch]:
+    def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, Any]:
         """As `Pond.sample`, by priority."""
         assert state.priorities
         slots, mass, total = self.tree.draw(state.priorities.tree, key, batch_size, state.zero)

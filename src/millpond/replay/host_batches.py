@@ -6,7 +6,7 @@ import numpy as np
 
 from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Batch, leaves
 from ..spec import Spec, walk
-from ..window import Verdict
+from ..window import Verdict, Window
 from .host_starts import HostStarts
 
 _BYTES = np.arange(128, dtype=np.uint8)
@@ -16,8 +16,8 @@ _TERMINATED, _TRUNCATED = (_BYTES & TERMINATED) != 0, (_BYTES & TRUNCATED) != 0
 class HostBatches:
     """Takes observations, rewards and the rest out of one ring, into arrays that are there."""
 
-    def __init__(self, spec: Spec, starts: HostStarts) -> None:
-        self._window, self._ring, self._layout = starts.window, starts.ring, starts.layout
+    def __init__(self, spec: Spec, window: Window, starts: HostStarts) -> None:
+        self._window, self._ring, self._layout = window, starts.ring, starts.layout
         self._obs = [path for path, _ in walk(spec.obs, "obs")]
         self._ahead = starts.reach[self._window.before :, None]
         # Stack positions for every depth: one look-up per sample.
@@ -25,7 +25,7 @@ class HostBatches:
         self._back, self._padded = self._window.lookback(depths, np)
         # Where one flags byte decides about a start, it decides about the discount too.
         self._discounts = None
-        if starts.verdicts:
+        if isinstance(starts.verdicts, Verdict):
             nothing = np.zeros((1, 128), np.float32)
             self._discounts = self._window.returns(nothing, starts.verdicts, np)[1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, cast, overload
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..errors import BadConfig, RowsGone, SpecMismatch
 from ..host_random import HostRandom
 from ..rows import Batch, Draw, Rows, Tree, host_batch, unpack_rows
 from ..samplers import Prioritized, Sampler, uniform
+from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch, host_sequences
 from ..spec import Spec
 from ..window import Window
 from . import snapshot
@@ -19,11 +20,12 @@ from .host_batches import HostBatches
 from .host_gate import HostGate
 from .host_ranks import HostRanks
 from .host_ring import HostRing
+from .host_sequences import HostSequences
 from .host_starts import HostStarts
 from .layouts import LayoutName, make_layout, which_envs
 
 
-class HostPond:
+class HostPond(Generic[AnyBatch]):
     """A ring of exactly `capacity` rows in host memory, with its own generator.
 
     Bad input raises and changes nothing. A batch never shares memory with the ring; pass the last
@@ -34,14 +36,41 @@ class HostPond:
         pond.add(rows)                    # [env] or [time, env]
         pond.add(row, env=3)              # one row of one env, or [time] rows of it
         batch = pond.sample(256)
+
+    With `window=Sequence(...)` it gives a `SequenceBatch`.
     """
+
+    @overload
+    def __init__(
+        self: HostPond[Batch],
+        spec: Spec,
+        capacity: int,
+        num_envs: int = 1,
+        window: Window | None = None,
+        sampler: Sampler | None = None,
+        layout: LayoutName = "stream",
+        seed: int = 0,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: HostPond[SequenceBatch],
+        spec: Spec,
+        capacity: int,
+        num_envs: int = 1,
+        *,
+        window: Sequence,
+        sampler: Sampler | None = None,
+        layout: LayoutName = "stream",
+        seed: int = 0,
+    ) -> None: ...
 
     def __init__(
         self,
         spec: Spec,
         capacity: int,
         num_envs: int = 1,
-        window: Window | None = None,
+        window: AnyWindow | None = None,
         sampler: Sampler | None = None,
         layout: LayoutName = "stream",
         seed: int = 0,
@@ -55,8 +84,13 @@ class HostPond:
         self._random = HostRandom(seed)
         self._ring = HostRing(spec, self.layout)
         self._gate = HostGate(spec, self._ring)
-        self._starts = HostStarts(self.window, self._ring, self.num_envs)
-        self._batches = HostBatches(spec, self._starts)
+        ranked = isinstance(self.sampler, Prioritized)
+        judging = self.window.ranked if ranked else self.window
+        self._starts = HostStarts(judging, self._ring, self.num_envs)
+        if isinstance(judging, Sequence):
+            self._batches: Any = HostSequences(spec, judging, self._ring)
+        else:
+            self._batches = HostBatches(spec, judging, self._starts)
         self._ranks = None
         if isinstance(self.sampler, Prioritized):
             self._ranks = HostRanks(self.sampler, self._starts)
@@ -124,14 +158,14 @@ class HostPond:
         with self._lock:
             self._ring.check()
 
-    def sample(self, batch_size: int, out: Batch | None = None) -> Batch:
-        """Draw `batch_size` transitions, or raise NotEnoughData if no start is valid."""
+    def sample(self, batch_size: int, out: AnyBatch | None = None) -> AnyBatch:
+        """Draw `batch_size` transitions or sequences; NotEnoughData if no start is valid."""
         if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
             raise SpecMismatch(
                 f"sample: expected a batch of 1 or more, got {batch_size!r}; give a whole number"
             )
         ranked = self._ranks is not None
-        batch = host_batch(self.spec, self.window.stack, batch_size, out, ranked)
+        batch: Any = self._blank(batch_size, out, ranked)
         with self._lock:
             if isinstance(self.sampler, Prioritized):
                 assert self._ranks
@@ -140,8 +174,15 @@ class HostPond:
                 slots, verdict = self._starts.draw(self.sampler, self._random, batch.draw)
                 batch.weight.fill(1)
             self._batches.fill(slots, verdict, batch)
-        batch.mask.fill(True)
-        return batch
+        if isinstance(batch, Batch):
+            batch.mask.fill(True)
+        return cast(AnyBatch, batch)
+
+    def _blank(self, number: int, out: Any = None, ranked: bool = False) -> Batch | SequenceBatch:
+        """Arrays for a batch, or those of `out`."""
+        if isinstance(self.window, Sequence):
+            return host_sequences(self.spec, self.window, number, out, ranked)
+        return host_batch(self.spec, self.window.stack, number, out, ranked)
 
     def update_priorities(self, draw: Draw, priorities: np.ndarray) -> None:
         """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored."""
@@ -150,17 +191,21 @@ class HostPond:
         with self._lock:
             self._ranks.update(draw, priorities)
 
-    def take(self, stream: np.ndarray, row: np.ndarray) -> Batch:
-        """The transitions that start at row ids[batch] of streams[batch]; invalid ones masked."""
+    def take(self, stream: np.ndarray, row: np.ndarray) -> AnyBatch:
+        """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
         slots = self._starts.slots(stream, row)
-        batch = host_batch(self.spec, self.window.stack, len(row))
+        batch: Any = self._blank(len(row))
         batch.draw.stream[:], batch.draw.row[:] = stream, row
         batch.weight.fill(1)
         with self._lock:
             verdict = self._starts.judge(slots)
             self._batches.fill(slots, verdict, batch)
-            batch.mask[:] = verdict.valid & self._starts.here(stream, row)
-        return batch
+            valid = verdict.valid & self._starts.here(stream, row)
+        if isinstance(batch, Batch):
+            batch.mask[:] = valid
+        else:
+            batch.mask[~valid] = False
+        return cast(AnyBatch, batch)
 
     def read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
         """The rows with these ids of these streams, any shape, as they were added."""

@@ -9,8 +9,8 @@ import numpy as np
 from ..host_random import HostRandom
 from ..rows import Batch, Draw
 from ..samplers import Prioritized
+from ..sequence import SequenceBatch
 from ..spec import mismatch
-from ..window import Verdict
 from .host_starts import HostStarts
 from .priorities import LARGEST, HostTree, one_per_draw
 
@@ -69,7 +69,7 @@ class HostRanks:
         ids = np.arange(ends[-1]) + (start - ends + count).repeat(count)
         return self._starts.slots(streams.repeat(count), ids)
 
-    def draw(self, random: HostRandom, batch: Batch) -> tuple[np.ndarray, Verdict]:
+    def draw(self, random: HostRandom, batch: Batch | SequenceBatch) -> tuple[np.ndarray, Any]:
         """Slots and what their flags say; fills batch.draw and batch.weight."""
         number = len(batch.weight)
         slots, mass, total = self.tree.draw(random.generator, number)

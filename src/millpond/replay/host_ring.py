@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import BadState
 from ..rows import BORDER, CUT, ENDED, FIRST
+from ..sequence import AnyWindow
 from ..spec import Spec
-from ..window import Window
 from .host_store import HostStore
 from .layouts import Layout
 from .snapshot import Snapshot, newest_flags
@@ -176,7 +176,7 @@ class HostRing:
         """The slot of every stream's newest row."""
         return self.layout.slot(np.arange(self.streams), (self.added - 1) % self.length)
 
-    def old_enough(self, window: Window, added: Any = None) -> tuple[Any, Any]:
+    def old_enough(self, window: AnyWindow, added: Any = None) -> tuple[Any, Any]:
         """The first id that may start by age, and the first after it that may not.
 
         Per stream; one number each when all streams are in lockstep.
@@ -190,7 +190,7 @@ class HostRing:
             self._spans = {**dict(newest), added: self._span(window, added)}
         return self._spans[added]
 
-    def _span(self, window: Window, added: Any) -> tuple[Any, Any]:
+    def _span(self, window: AnyWindow, added: Any) -> tuple[Any, Any]:
         size = np.minimum(added, self.length)
         first, count = self.layout.eligible(window, size)
         low = added - size + first

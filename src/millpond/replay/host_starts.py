@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..errors import NotEnoughData
 from ..host_random import HostRandom
-from ..rows import Draw
+from ..rows import CUT, Draw
 from ..samplers import Eligible, Proposer, Stratified, uniform
+from ..sequence import AnyWindow, Sequence, Span
 from ..window import Verdict, Window
 from .host_ring import HostRing
 
@@ -19,13 +22,13 @@ _ZERO, _ONE = np.int32(0), np.int32(1)
 class HostStarts:
     """Judges the starts of one ring; whoever calls holds the ring's lock."""
 
-    def __init__(self, window: Window, ring: HostRing, num_envs: int) -> None:
+    def __init__(self, window: AnyWindow, ring: HostRing, num_envs: int) -> None:
         self.window, self.ring, self.layout = window, ring, ring.layout
         self._interleaved = num_envs if self.layout.whole else 1
         self._known = np.zeros(1, np.int64), np.full(1, -1)  # stream and id of a valid start
         self.reach = np.arange(-window.before, window.n_step)
         # Where one flags byte decides about a start, all 128 verdicts are known beforehand.
-        single = len(self.reach) == 1
+        single = len(self.reach) == 1 and isinstance(window, Window)
         self.verdicts = window.judge(_BYTES[None], np) if single else None
         self._around = single and not self.layout.own_heads
 
@@ -40,15 +43,29 @@ class HostStarts:
             return (row >= low) & (row < high)
         return (row >= low[stream]) & (row < high[stream])
 
-    def judge(self, slots: np.ndarray) -> Verdict:
-        """What the flags around these slots say."""
-        ring = self.ring
+    def judge(self, slots: np.ndarray) -> Any:
+        """What the flags around these slots say: a Verdict, or the Span of a Sequence."""
+        ring, window = self.ring, self.window
+        if isinstance(window, Sequence):
+            return self._judge_sequences(window, slots)
         if self.verdicts:
             flags = ring.flat_flags.take(slots, mode="wrap")
             valid = self.verdicts.valid.take(flags, mode="clip")
             return Verdict(valid, _ZERO, _ONE, flags, flags)
         reach = self.reach.reshape(-1, *(1,) * slots.ndim)
-        return self.window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="wrap"), np)
+        return window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="wrap"), np)
+
+    def _judge_sequences(self, window: Sequence, slots: np.ndarray) -> Span:
+        """Exactly, at either end of the ring: what follows the newest row is not here yet."""
+        ring, length = self.ring, self.layout.length
+        stream, position = self.layout.place(slots)
+        ids = ring.ids(stream, position)
+        added = np.asarray(ring.each) if ring.lockstep else ring.added[stream]
+        near = (position + self.reach.reshape(-1, *(1,) * slots.ndim)) % length
+        flags = ring.flat_flags.take(self.layout.slot(stream, near))
+        flags |= (near == (added - 1) % length) * np.uint8(CUT)
+        span = window.judge(flags, np)
+        return span._replace(valid=span.valid & (ids % window.every == 0))
 
     def any_valid(self) -> bool:
         """Whether there is a valid start."""
@@ -56,7 +73,10 @@ class HostStarts:
         if not np.any(high > low):
             return False
         # A start once found stays valid until it is overwritten.
-        if not self.here(*self._known).all():
+        known = self.here(*self._known).all()
+        if known and isinstance(self.window, Sequence):  # or until what its stack needs is
+            known = self.judge(self.slots(*self._known)).valid.all()
+        if not known:
             slots = self.valid_slots()
             if not len(slots):
                 return False
@@ -76,14 +96,17 @@ class HostStarts:
         slots = slots[np.broadcast_to(ids < high, slots.shape)]
         return slots[self.judge(slots).valid]
 
-    def draw(self, sampler: Proposer, random: HostRandom, into: Draw) -> tuple[np.ndarray, Verdict]:
+    def draw(self, sampler: Proposer, random: HostRandom, into: Draw) -> tuple[np.ndarray, Any]:
         """Slots of valid starts and what their flags say; fills `into`, whose size counts."""
         ring, stream, row, batch_size = self.ring, into.stream, into.row, len(into.row)
         low, high = ring.old_enough(self.window)
+        every = self.window.every
+        if every > 1:  # multiples of it, numbered
+            low, high = -(-low // every), -(-high // every)
         count = high - low
         if not (count if ring.lockstep else count.any()):
             raise self.too_few(batch_size)
-        eligible = Eligible(count, self.layout.streams, self._interleaved)
+        eligible = Eligible(count, self.layout.streams, self._interleaved / every)
         strata = None
         if isinstance(sampler, Stratified):
             strata = sampler.strata(random, batch_size)
@@ -92,6 +115,8 @@ class HostStarts:
             drawn = sampler.propose(random, 1, batch_size, eligible)
             stream[:], age = drawn.stream[0], drawn.age[0]
         np.add(low if ring.lockstep else low[stream], age, out=row)
+        if every > 1:
+            row *= every
         if self._around and ring.lockstep:  # a remainder less: takes go around the ring's end
             slots = self.layout.slot(stream, row - (low - low % self.layout.length))
         else:
@@ -111,7 +136,7 @@ class HostStarts:
                 other = uniform() if strata else sampler
                 again = other.propose(random, 1, len(bad), eligible)
                 stream[bad], age = again.stream[0], again.age[0]
-            row[bad] = (low if ring.lockstep else low[stream[bad]]) + age
+            row[bad] = ((low if ring.lockstep else low[stream[bad]]) + age) * every
             fresh = self.slots(stream[bad], row[bad])
             slots[bad] = fresh
             judged = self._judge_old(fresh, stream[bad], eligible)
@@ -127,7 +152,7 @@ class HostStarts:
         slots = self.slots(stream, row)
         return slots, self.judge(slots)
 
-    def _judge_old(self, slots: np.ndarray, stream: np.ndarray, eligible: Eligible) -> Verdict:
+    def _judge_old(self, slots: np.ndarray, stream: np.ndarray, eligible: Eligible) -> Any:
         """As `judge`; a stream in which nothing is old enough yet has no valid start."""
         verdict = self.judge(slots)
         if self.ring.lockstep:
@@ -136,10 +161,14 @@ class HostStarts:
 
     def too_few(self, batch_size: int) -> NotEnoughData:
         """The error where nothing can be drawn."""
-        need = 1 if self.layout.whole else self.window.n_step + 1
+        window = self.window
+        need = 1 if self.layout.whole else window.n_step + 1
+        what, end = "transitions", ""
+        if isinstance(window, Sequence):
+            what, end = "sequences", ", or up to its episode's end," * (window.end == "stop")
         stored = int(np.minimum(self.ring.added, self.layout.length).sum())
         return NotEnoughData(
-            f"HostPond: {batch_size} transitions asked for, none of the {stored} stored rows is "
-            f"a valid start (a start needs {need} rows of one env without a cut); "
+            f"HostPond: {batch_size} {what} asked for, none of the {stored} stored rows is "
+            f"a valid start (a start needs {need} rows of one env{end} without a cut); "
             "add more rows first, and wait for can_sample()"
         )

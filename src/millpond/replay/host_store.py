@@ -87,6 +87,11 @@ class HostStore:
             take(here, 0, obs, "wrap")
             take(after, 0, next_obs, "wrap")
 
+    def take_padded(self, slots: np.ndarray, padded: np.ndarray, out: np.ndarray) -> None:
+        """Rows at slots[...] within the ring, zeros where padded, into out[..., *field.shape]."""
+        slots = self._turn(slots) if self.turned else slots
+        self._take(self.data, np.where(padded, self.layout.capacity, slots), out)
+
     def _take(self, data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         flat = slots.reshape(-1)
         if self.field.binary:

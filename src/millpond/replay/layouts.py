@@ -16,8 +16,8 @@ from ..borders import close_episodes, final_observations
 from ..errors import BadConfig
 from ..intake import Intake
 from ..rows import Array, Rows, Tree
+from ..sequence import AnyWindow, Sequence
 from ..spec import Field, Spec, mismatch, walk
-from ..window import Window
 
 LayoutName = Literal["stream", "per_env", "shared"]
 
@@ -73,7 +73,7 @@ class Layout:
             columns |= {f"next_{path}": field for path, field in walk(spec.obs, "obs")}
         return columns
 
-    def eligible(self, window: Window, size: Array) -> tuple[Array, Array]:
+    def eligible(self, window: AnyWindow, size: Array) -> tuple[Array, Array]:
         """Of `size` rows of a stream, counted from the oldest: first start by age, how many."""
         if self.whole:
             return size * 0, size
@@ -133,7 +133,7 @@ class Layout:
 
 
 def make_layout(
-    name: str, spec: Spec, capacity: Any, num_envs: Any, window: Window, who: str
+    name: str, spec: Spec, capacity: Any, num_envs: Any, window: AnyWindow, who: str
 ) -> Layout:
     """The layout of a ring of exactly `capacity` rows, or BadConfig: capacity is never rounded."""
     if name not in ("stream", "per_env", "shared"):
@@ -145,6 +145,11 @@ def make_layout(
         if not isinstance(number, (int, np.integer)) or number < 1:
             raise BadConfig(f"{who}: {what} must be a whole number >= 1, got {number!r}")
     capacity, num_envs = int(capacity), int(num_envs)
+    if name == "shared" and isinstance(window, Sequence):
+        raise BadConfig(
+            f"{who}: layout 'shared' holds single transitions in no order, so it has no sequences; "
+            "use layout 'stream' or 'per_env'"
+        )
     if name == "shared":
         if (window.stack, window.n_step) != (1, 1):
             raise BadConfig(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Generic, cast, overload
 
 import jax
 import jax.numpy as jnp
@@ -22,18 +22,20 @@ from ..rows import (
     unpack_rows,
 )
 from ..samplers import Eligible, Prioritized, Sampler, uniform
+from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch
 from ..spec import Spec
 from ..window import Window
 from . import snapshot
-from .bits import KeyRandom, after, around, settle, together
+from .bits import KeyRandom, after, around, minus, plus, remainder, settle, together
 from .device_batches import DeviceBatches
 from .device_ranks import DeviceRanks
 from .device_ring import DeviceRing, PondState
+from .device_sequences import DeviceSequences
 from .layouts import LayoutName, make_layout, which_envs
 from .priorities import LARGEST
 
 
-class Pond:
+class Pond(Generic[AnyBatch]):
     """A ring of exactly `capacity` rows in device memory; the newest remain.
 
     `init`, `add`, `sample`, `update_priorities`, `can_sample`, `size` and `cut` are pure and run
@@ -42,14 +44,39 @@ class Pond:
         pond = Pond(spec, capacity=499_712, num_envs=2048, window=Window(n_step=3))
         state = jax.jit(pond.add, donate_argnums=0)(pond.init(), rows)
         state, batch = pond.sample(state, key, 4096)
+
+    With `window=Sequence(...)` it gives a `SequenceBatch`.
     """
+
+    @overload
+    def __init__(
+        self: Pond[Batch],
+        spec: Spec,
+        capacity: int,
+        num_envs: int = 1,
+        window: Window | None = None,
+        sampler: Sampler | None = None,
+        layout: LayoutName = "stream",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Pond[SequenceBatch],
+        spec: Spec,
+        capacity: int,
+        num_envs: int = 1,
+        *,
+        window: Sequence,
+        sampler: Sampler | None = None,
+        layout: LayoutName = "stream",
+    ) -> None: ...
 
     def __init__(
         self,
         spec: Spec,
         capacity: int,
         num_envs: int = 1,
-        window: Window | None = None,
+        window: AnyWindow | None = None,
         sampler: Sampler | None = None,
         layout: LayoutName = "stream",
     ) -> None:
@@ -64,13 +91,18 @@ class Pond:
         self.length, self.streams = self.layout.length, self.layout.streams
         self._intake = Intake(spec, self.layout.whole)
         self._ring = DeviceRing(spec, self.layout)
-        self._batches = DeviceBatches(spec, self.window, self._ring)
+        ranked = isinstance(self.sampler, Prioritized)
+        self._judging = self.window.ranked if ranked else self.window
+        if isinstance(self._judging, Sequence):
+            self._batches: Any = DeviceSequences(spec, self._judging, self._ring)
+        else:
+            self._batches = DeviceBatches(spec, self._judging, self._ring)
         self._ranks = None
         if isinstance(self.sampler, Prioritized):
             self._ranks = DeviceRanks(self.sampler, self._batches)
 
     @functools.cached_property
-    def packed(self) -> Pond:
+    def packed(self) -> Pond[AnyBatch]:
         """A Pond over the same states whose binary observations come and go as bytes.
 
         They need an eighth of the way: `pond.packed.read(state, ...)`, `pond.packed.add(...)`.
@@ -78,7 +110,9 @@ class Pond:
         spec, layout = self.spec.packed, cast(LayoutName, self.layout.name)
         if spec.fingerprint() == self.spec.fingerprint():
             return self
-        return Pond(spec, self.capacity, self.num_envs, self.window, self.sampler, layout)
+        how: Any = self.window
+        other = Pond(spec, self.capacity, self.num_envs, how, self.sampler, layout)
+        return cast(Pond[AnyBatch], other)
 
     def init(self) -> PondState:
         """An empty ring."""
@@ -204,25 +238,25 @@ class Pond:
 
     def can_sample(self, state: PondState) -> Array:
         """Whether the ring holds any row old enough to be a start: bool."""
-        return (self.layout.eligible(self.window, state.size)[1] > 0).any()
+        return (self.layout.eligible(self._judging, state.size)[1] > 0).any()
 
-    def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, Batch]:
-        """Draw `batch_size` transitions; return the state too, and go on with that one.
+    def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, AnyBatch]:
+        """Draw `batch_size` transitions or sequences; go on with the state that is returned.
 
         Where no valid start was found `batch.mask` is false.
         """
         if self._ranks:
             return self._ranks.sample(state, key, batch_size)
         assert not isinstance(self.sampler, Prioritized)
-        first, count = self.layout.eligible(self.window, state.size)
-        tries = self.sampler.tries
+        first, count = self._multiples(state)
+        tries, every = self.sampler.tries, self.window.every
         interleaved = self.num_envs if self.layout.whole else 1
-        eligible = Eligible(count, self.streams, interleaved)
+        eligible = Eligible(count, self.streams, interleaved / every)
         random = KeyRandom(key, self.capacity)
         drawn = self.sampler.propose(random, tries, batch_size, eligible)
         oldest = state.head - state.size + first
         begin = oldest[drawn.stream] if self.layout.own_heads else oldest
-        position = around(begin + drawn.age, self.length)
+        position = around(begin + drawn.age * every, self.length)
         flags = self._batches.flags(state, drawn.stream, position)
         enough = (count > 0)[drawn.stream] if self.layout.own_heads else count > 0
         valid = self.window.judge(flags, jnp).valid & enough
@@ -244,6 +278,20 @@ class Pond:
         batch = self._batches.fill(state, stream, position, verdict, mask)
         return state._replace(zero=after(batch, state.zero)), batch
 
+    def _multiples(self, state: PondState) -> tuple[Array, Array]:
+        """Of every stream's rows, counted from the oldest: first start, and how many there are.
+
+        By age alone, and of these every so many as the window says, by their ids.
+        """
+        first, count = self.layout.eligible(self._judging, state.size)
+        every = self.window.every
+        if every == 1:
+            return first, count
+        ago = (state.size - first).astype(np.uint32)
+        oldest = minus(plus(state.base, state.head.astype(np.uint32)), ago)
+        skip = (every - remainder(oldest, every).astype(np.int32)) % every
+        return first + skip, jnp.maximum(count - skip + every - 1, 0) // every
+
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
         """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored.
 
@@ -253,10 +301,10 @@ class Pond:
             raise BadConfig("Pond: update_priorities needs sampler=prioritized()")
         return self._ranks.update(state, draw, priorities)
 
-    def take(self, state: PondState, stream: Array, position: Array) -> Batch:
-        """The transitions that start at ring positions[batch] of streams[batch], or masked."""
+    def take(self, state: PondState, stream: Array, position: Array) -> AnyBatch:
+        """What starts at ring positions[batch] of streams[batch]; masked where nothing does."""
         verdict = self._batches.judge(state, stream, position)
-        first, count = self.layout.eligible(self.window, state.size)
+        first, count = self.layout.eligible(self._judging, state.size)
         age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
         inside = (age >= first[..., None]) & (age < (first + count)[..., None])
         inside = inside[stream, position] if self.layout.own_heads else inside[position]
