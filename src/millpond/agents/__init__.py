@@ -16,6 +16,7 @@ from .networks import Network, QNetwork
 from .optimizer import Optimizer
 from .pqn import PQN, Minibatch, PQNSettings
 from .q_agent import Applied, QAgent, apply_gradient, relative_change
+from .q_lambda import QLambda, QLambdaSettings
 from .registry import agent_names, find_agent
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "Optimizer",
     "PQNSettings",
     "QAgent",
+    "QLambda",
+    "QLambdaSettings",
     "QNetwork",
     "Replayed",
     "Rollout",

@@ -15,6 +15,7 @@ import jax
 
 from ..rows import Array, Batch
 from ..schedule import Schedule
+from ..sequence import SequenceBatch
 from ..spec import Spec
 from ..window import Window
 from .networks import Network
@@ -69,8 +70,8 @@ class Replayed:
     `Replayed(Window(n_step=3), batch=64, capacity=100_000, min_fill=2_000, turns=1, updates=1)`.
     """
 
-    window: Window
-    batch: int
+    window: Any  # a Window, or a Sequence
+    batch: int  # samples: transitions, or sequences
     capacity: int  # rows, per policy
     min_fill: int  # rows, per policy
     turns: int
@@ -173,7 +174,9 @@ class Agent(Protocol):
 class ReplayAgent(Agent, Protocol):
     """An agent that learns from replay: DQN is one."""
 
-    def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
+    def update(
+        self, state: AgentState, batch: Batch | SequenceBatch, now: Now
+    ) -> tuple[AgentState, Learned]:
         """One gradient; `batch.weight` are importance weights, `batch.mask` says what counts."""
         ...
 

@@ -9,8 +9,9 @@ from ..errors import BadConfig
 from ..plugins import find_part, part_names
 from .dqn import DQN
 from .pqn import PQN
+from .q_lambda import QLambda
 
-_OURS: dict[str, type] = {"dqn": DQN, "pqn": PQN}
+_OURS: dict[str, type] = {"dqn": DQN, "pqn": PQN, "qlambda": QLambda}
 _NEEDED = ("Settings", "continuous", "reports", "init", "chance", "act", "best", "worth", "adopt")
 
 

@@ -91,7 +91,7 @@ class Acting:
         self.bootstraps = isinstance(settings.learns, Rollouts)
         self.envs_here = settings.envs // settings.actors
         self.population = Population(settings.members, world.num_agents, self.envs_here)
-        stacker = Stacker(traced_spec(world), settings.window)
+        stacker = Stacker(traced_spec(world), settings.sight)
         self.player = Player(make_agent(settings), stacker, self.population)
 
     def now(self, steps: Array, xp: Any = np) -> dict[str, Array]:

@@ -48,7 +48,7 @@ class DeviceLoop:
         self.spec = spec_of(env)
         self.population = Population(settings.members, env.num_agents, settings.envs)
         self.agent = make_agent(settings)
-        player = Player(self.agent, Stacker(self.spec, window), self.population)
+        player = Player(self.agent, Stacker(self.spec, settings.sight), self.population)
         self.stage = Stage(env, player)
         self.learns, self.pond = settings.learns, None
         if isinstance(self.learns, Replayed):

@@ -20,7 +20,7 @@ class Limiter:
     rows_per_cycle: int
     updates: int
     min_fill: int
-    batch: int
+    batch: int  # rows
 
     @staticmethod
     def of(settings: Settings) -> Limiter:
@@ -30,7 +30,8 @@ class Limiter:
             return Limiter(1, 1, 0, settings.replayed.batch)
         rows = settings.envs * learns.turns
         if isinstance(learns, Replayed):
-            return Limiter(rows, learns.updates, learns.min_fill, learns.batch)
+            drawn = learns.batch * getattr(learns.window, "length", 1)  # rows of sequences
+            return Limiter(rows, learns.updates, learns.min_fill, drawn)
         return Limiter(rows, learns.updates, 0, rows // learns.parts)
 
     def due(self, cycle: int) -> int:

@@ -25,7 +25,7 @@ class RolloutUpdates:
     def __init__(self, settings: Settings, policies: range, agent: Any) -> None:
         self.settings, self._agent = settings, agent
         self._policies = np.asarray(policies, np.uint32)
-        self._stacker = Stacker(traced_spec(settings.world), settings.window)
+        self._stacker = Stacker(traced_spec(settings.world), settings.sight)
         self._history: History = self._stacker.init(len(policies) * settings.envs)
         self._learn = jax.jit(self._improve, donate_argnums=0)
 

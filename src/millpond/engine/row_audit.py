@@ -13,6 +13,7 @@ import numpy as np
 
 from ..agents import Replayed
 from ..rows import BORDER, CUT, TERMINATED, TRUNCATED, Draw, Rows, breaks, pack_flags
+from ..window import Window
 from .limiter import Limiter
 from .settings import Settings
 from .updates import Lesson
@@ -40,6 +41,9 @@ class RowAudit:
         self.replayed = isinstance(learns, Replayed) and not settings.from_lake
         rows = settings.replayed.capacity if self.replayed else learns.turns * settings.envs
         self.length = rows // settings.envs
+        # Rows that a return sums; those of a sequence come one by one.
+        window = settings.window
+        self._steps = window.n_step if isinstance(window, Window) else 1
         self.limiter = Limiter.of(settings)
         self.turn = self.known = 0  # turns taken; the first whose rows are remembered
         self.steps = np.zeros((len(policies), self.actors), np.int64)
@@ -110,19 +114,31 @@ class RowAudit:
     def learned(self, lesson: Lesson) -> None:
         """The updates of one cycle."""
         mask = np.asarray(lesson.mask)
-        self._count["sampled"] += mask.sum((1, 2))
+        each = tuple(range(1, mask.ndim))  # updates, batch and, of sequences, time
+        self._count["sampled"] += mask.sum(each)
         self._count["stack_mismatches"] += lesson.strange.sum(1)
-        reward = np.abs(np.where(mask, lesson.reward, 0)).max((1, 2), initial=0)
+        reward = np.abs(np.where(mask, lesson.reward, 0)).max(each, initial=0)
         scale = np.float32(self.settings.learns.reward_scale)
         self._target_top = np.maximum(self._target_top, reward * scale)
         if not self.replayed or self.settings.replay == "lake":
             return  # a Lake outlives the run, so its row ids are not our turns
-        ids = Draw(lesson.stream, lesson.row, None).ids()
+        stream, ids = self._places(lesson.stream, lesson.row, mask)
         # A shard may hold rows that were not shown here yet: they are drawn, and not counted.
         known = mask & (ids >= self.known) & (ids < self.turn)
         policy = np.nonzero(known)[0]
-        self._drawn[ids[known] % self.length, policy, lesson.stream[known]] = True
+        self._drawn[ids[known] % self.length, policy, stream[known]] = True
         self._last = lesson
+
+    def _places(
+        self, stream: np.ndarray, row: np.ndarray, mask: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Stream and id of every row that was drawn, in the shape of `mask`."""
+        ids = Draw(stream, row, None).ids()
+        if ids.ndim == mask.ndim:
+            return stream, ids
+        window: Any = self.settings.window  # of sequences, starts were drawn
+        ids = ids[..., None] + np.arange(-window.burn_in, window.length)
+        return np.broadcast_to(stream[..., None], mask.shape), ids
 
     def report(self) -> list[dict[str, Any]]:
         """Of each policy the evidence since the last report, as plain values."""
@@ -153,11 +169,12 @@ class RowAudit:
         """Recompute some n-step returns of the newest batch from the rows as they were pushed."""
         checked = wrong = 0
         last = Lesson(*(leaf[policy, -1] for leaf in lesson))
-        ids = Draw(last.stream, last.row, None).ids()
+        mask = np.asarray(last.mask)
+        stream, ids = self._places(last.stream, last.row, mask)
         oldest = max(self.known, self.turn - self.length)
-        seen = (ids >= oldest) & (ids < self.turn - self.settings.window.n_step)
-        for i in np.flatnonzero(last.mask & seen)[:_CHECKED]:
-            reward, discount = self._return_from(policy, int(ids[i]), int(last.stream[i]))
+        seen = (ids >= oldest) & (ids < self.turn - self._steps)
+        for i in zip(*(place[:_CHECKED] for place in np.nonzero(mask & seen)), strict=True):
+            reward, discount = self._return_from(policy, int(ids[i]), int(stream[i]))
             checked += 1
             wrong += not (
                 np.isclose(last.reward[i], reward, rtol=1e-4, atol=1e-5)
@@ -168,7 +185,7 @@ class RowAudit:
     def _return_from(self, policy: int, row: int, stream: int) -> tuple[float, float]:
         window = self.settings.window
         total, discount = 0.0, 1.0
-        for ahead in range(window.n_step):
+        for ahead in range(self._steps):
             where = (row + ahead) % self.length, policy, stream
             reward, byte = float(self._reward[where]), int(self._byte[where])
             if window.reward_clip:

@@ -55,7 +55,7 @@ class Acting:
         self.spec = spec_of(settings.world)
         self.agent = make_agent(settings)
         self.population = Population(settings.members, 1, settings.envs)
-        self.player = Player(self.agent, Stacker(self.spec, settings.window), self.population)
+        self.player = Player(self.agent, Stacker(self.spec, settings.sight), self.population)
 
     @functools.cached_property
     def stage(self) -> Stage:

@@ -9,6 +9,7 @@ from typing import Any
 from ..agents import Rollouts
 from ..config import with_known
 from ..engine.settings import Settings
+from ..sequence import Sequence
 from ..train.presets import settings_for
 from .settings import MixSettings
 
@@ -23,13 +24,15 @@ def mix_from(agents: Settings, big: Settings) -> MixSettings:
     same: dict[str, Any] = {name: getattr(agents, name) for name in names}
     learns = agents.learns
     assert isinstance(learns, Rollouts)
-    batch = agents.envs * learns.turns // learns.parts
+    own = big.replayed.batch
+    rows = agents.envs * learns.turns // learns.parts
+    batch = own if isinstance(big.window, Sequence) else max(rows, own)  # sequences are many rows
     learning = with_known(
         big.learning,
         gamma=learns.window.gamma,
         reward_scale=learns.reward_scale,
         reward_clip=learns.window.reward_clip,
-        batch=max(batch, big.replayed.batch),
+        batch=batch,
     )
     return MixSettings(**same, big_agent=big.agent, big_learning=learning)
 

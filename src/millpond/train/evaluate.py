@@ -65,7 +65,7 @@ class Referee:
         world: Any = settings.world
         self.population = Population(settings.members, world.num_agents, episodes)
         self.agent = make_agent(settings)
-        stacker = Stacker(spec_of(world), settings.window)
+        stacker = Stacker(spec_of(world), settings.sight)
         self.player = Player(self.agent, stacker, self.population)
         self._greedy = self._make(lambda params, stacks, _: self.player.best(params, stacks))
 

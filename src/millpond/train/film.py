@@ -44,7 +44,7 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
     agents = world.num_agents
     params = jax.tree.map(lambda leaf: leaf[:agents], params)
     population = Population(1, agents, 1)
-    player = Player(make_agent(settings), Stacker(spec_of(world), settings.window), population)
+    player = Player(make_agent(settings), Stacker(spec_of(world), settings.sight), population)
 
     @jax.jit
     def choose(history: Any, obs: Any, flags: Any) -> Any:

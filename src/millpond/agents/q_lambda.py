@@ -1,0 +1,166 @@
+"""`QLambda`: values learned from lambda-returns over replayed sequences."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import BadConfig
+from ..returns import lambda_returns
+from ..rows import Array
+from ..schedule import Schedule, linear
+from ..sequence import Sequence, SequenceBatch, sequence_priority
+from ..spec import Spec
+from .agent import AgentState, Learned, Now, Replayed
+from .losses import chosen, huber, masked_mean, squared
+from .networks import Network
+from .optimizer import Optimizer
+from .q_agent import QAgent, apply_gradient, relative_change
+
+
+@dataclass(frozen=True)
+class QLambdaSettings:
+    """How Q(lambda) learns from replay: batches of sequences of `length` rows.
+
+    `trace`: "peng" goes on whatever was done, "watkins" stops at actions that are not greedy; for a
+    greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
+    after `target_every` updates; 0: there is none, returns bootstrap from the network itself.
+    Rewards are clipped (0: not), then scaled.
+    `QLambdaSettings(length=32, lam=0.65, trace="watkins")`.
+    """
+
+    length: int = 32
+    lam: float = 0.65
+    trace: Literal["peng", "watkins"] = "peng"
+    loss: Literal["huber", "squared"] = "squared"
+    target_every: int = 100
+    reward_scale: float = 1.0
+    reward_clip: float = 0.0
+    batch: int = 16  # sequences
+    gamma: float = 0.99
+    update_every: int = 1  # turns of all envs between two rounds of updates
+    updates: int = 1  # per such round
+    min_fill: int = 8_192  # rows stored before the first update, per policy
+    capacity: int = 256_000  # rows, per policy
+    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
+    epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.1))
+    optimizer: Optimizer = field(
+        default_factory=lambda: Optimizer("radam", linear(1e-3, 0.0), clip=10.0)
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("length", "batch", "update_every", "updates", "min_fill", "capacity"):
+            if getattr(self, name) < 1:
+                raise BadConfig(f"QLambda: {name} must be at least 1, got {getattr(self, name)}")
+        if self.trace not in ("peng", "watkins") or self.loss not in ("huber", "squared"):
+            raise BadConfig(
+                "QLambda: trace must be peng or watkins and loss huber or squared, got "
+                f"{self.trace!r} and {self.loss!r}"
+            )
+        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1) or self.target_every < 0:
+            raise BadConfig(
+                "QLambda: gamma and lam must lie in [0, 1] and target_every be 0 or more, got "
+                f"{self.gamma}, {self.lam} and {self.target_every}"
+            )
+        if self.min_fill > self.capacity:
+            raise BadConfig(
+                f"QLambda: min_fill {self.min_fill} is more than the capacity {self.capacity}, so "
+                "learning would never start; lower it or raise the capacity"
+            )
+
+    def learns(self, stack: int) -> Replayed:
+        """From sequences."""
+        rows = Sequence(self.length, stack, self.gamma, reward_clip=self.reward_clip)
+        sizes = (self.batch, self.capacity, self.min_fill, self.update_every, self.updates)
+        return Replayed(rows, *sizes, self.reward_scale)
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """Epsilon, the learning rate and the exponent of importance weights."""
+        return {"epsilon": self.epsilon, "rate": self.optimizer.rate, "beta": self.beta}
+
+    def syncs(self, updates: int) -> int:
+        """How often the target network has changed after that many updates."""
+        return updates // self.target_every if self.target_every else 0
+
+    def tiny(self) -> QLambdaSettings:
+        """Learns after a few rows."""
+        rule = dataclasses.replace(self.optimizer, accumulate=1)
+        sizes = dict(length=4, batch=2, min_fill=32, capacity=128, updates=1, update_every=2)
+        return dataclasses.replace(self, **sizes, optimizer=rule)
+
+
+class QLambda(QAgent):
+    """Pure functions over an `AgentState`; vmap them for several agents.
+
+    `agent = QLambda(QLambdaSettings(), Network(), spec, stack=1); state = agent.init(key)`.
+    `state, learned = agent.update(state, batch, {"rate": 1e-3, "beta": 1.0})`.
+    """
+
+    Settings: ClassVar[type] = QLambdaSettings
+
+    def __init__(self, settings: QLambdaSettings, network: Network, spec: Spec, stack: int) -> None:
+        super().__init__(network, settings.optimizer, spec, stack)
+        self.settings = settings
+        self._loss = huber if settings.loss == "huber" else squared
+
+    def init(self, key: jax.Array) -> AgentState:
+        """A fresh agent, its target network, if it has one, equal to the online one."""
+        state = super().init(key)
+        if not self.settings.target_every:
+            return state
+        return state._replace(target=jax.tree.map(jnp.copy, state.params))
+
+    def goals(self, params: Any, batch: SequenceBatch) -> Array:
+        """The lambda-return of every row by these parameters: float32[batch, length]."""
+        settings = self.settings
+        return lambda_returns(
+            self._all_values(params, batch.obs),
+            batch.action,
+            batch.reward * settings.reward_scale,
+            batch.discount,
+            batch.mask,
+            settings.lam,
+            trace=settings.trace,
+        )
+
+    def update(
+        self, state: AgentState, batch: SequenceBatch, now: Now
+    ) -> tuple[AgentState, Learned]:
+        """One gradient; the target network is copied when that is due."""
+        settings, mask = self.settings, batch.mask
+        goal = self.goals(state.params if state.target is None else state.target, batch)
+        weight = batch.weight[:, None] ** now["beta"] * mask
+        steps = jnp.maximum(mask.sum(), 1)
+
+        def loss_of(params: Any) -> tuple[Array, tuple[Array, Array]]:
+            obs = jax.tree.map(lambda leaf: leaf[:, :-1], batch.obs)
+            q = chosen(self._all_values(params, obs), batch.action)
+            error = jnp.where(mask, q - goal, 0)
+            return (self._loss(error) * weight).sum() / steps, (q, error)
+
+        (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        done = apply_gradient(settings.optimizer, state, loss, gradient, now["rate"])
+        target, synced = state.target, state.synced
+        if settings.target_every:
+            due = done.good & (done.updates % settings.target_every == 0)
+            target = jax.tree.map(lambda p, t: jnp.where(due, p, t), done.params, state.target)
+            synced = synced + due
+        new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
+        numbers = {
+            "loss": loss,
+            "q": masked_mean(q, mask),
+            "gradient": done.gradient,
+            "change": relative_change(state.params, new.params),
+        }
+        return new, Learned(numbers, sequence_priority(error, mask))
+
+    def _all_values(self, params: Any, obs: Array) -> Array:
+        """obs[batch, time, stack, ...] -> float32[batch, time, actions]"""
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), obs)
+        lead = jax.tree.leaves(obs)[0].shape[:2]
+        return self.values(params, flat).reshape(*lead, self.actions)
