@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .errors import BadConfig, SpecMismatch
@@ -30,7 +32,7 @@ from .rows import (
     Draw,
     Tree,
 )
-from .spec import Field, Spec, walk
+from .spec import Field, Spec, mismatch, walk
 from .window import Window
 
 _MOST = 65535  # 2^16 - 1: remainders of 64-bit ids are worked out in 32-bit words on a device
@@ -289,12 +291,15 @@ def host_sequences(
 
 
 def sequence_priority(errors: Array, mask: Array, mix: float = 0.9) -> Array:
-    """float32[batch]: priorities of sequences from TD errors[batch, length], as R2D2 has them.
+    """Priorities[batch] of sequences from TD errors[batch, length], as R2D2 has them: NumPy or JAX.
 
-    `mix` times the largest plus `1 - mix` times the mean of the absolute errors where mask[batch,
-    length] is true; 0 where it is nowhere. NumPy or JAX.
+    `mix` times the largest plus `1 - mix` times the mean of the absolute errors, of those where
+    mask[batch, length] is true; 0 where it is nowhere. Leave the burn-in out of both.
     `pond.update_priorities(batch.draw, sequence_priority(errors, batch.mask))`.
     """
-    size = abs(errors) * mask
-    steps = mask.sum(axis=-1)
-    return mix * size.max(axis=-1) + (1 - mix) * size.sum(axis=-1) / (steps + (steps == 0))
+    if np.shape(errors) != np.shape(mask):
+        remedy = "one error per row, and the mask of the same rows"
+        raise mismatch("errors", f"shape {np.shape(mask)}", f"{np.shape(errors)}", remedy)
+    xp: Any = jnp if isinstance(errors, jax.Array) or isinstance(mask, jax.Array) else np
+    size, steps = xp.where(mask, abs(errors), 0), mask.sum(axis=-1)
+    return mix * size.max(axis=-1) + (1 - mix) * size.sum(axis=-1) / xp.maximum(steps, 1)
