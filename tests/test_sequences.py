@@ -132,9 +132,9 @@ def test_arrays_given_as_out_are_used_again():
         np.testing.assert_array_equal(ours, theirs)
     with pytest.raises(SpecMismatch, match="16 sequences of 3 rows"):
         pond.sample(16, out=pond.sample(8))
+    plain = HostPond(PLAIN, 40)
+    plain.add(episode(20))
     with pytest.raises(SpecMismatch, match="16 sequences of 3 rows"):
-        plain = HostPond(PLAIN, 40)
-        plain.add(episode(20))
         pond.sample(16, out=plain.sample(16))
 
 
