@@ -87,6 +87,9 @@ class SequenceModel:
             j -= 1
             taken.insert(0, rows[j] if reached else None)
             frames.insert(0, self._stack(rows, j, oldest) if reached else None)
+        # Where nothing is known, the nearest row that is there is seen again.
+        known = [t for t, frame in enumerate(frames) if frame is not None]
+        frames = [frames[min(max(t, known[0]), known[-1])] for t in range(len(frames))]
         steps = [row is not None and not row["border"] for row in taken]
         facts = [self._facts(row) if step else None for row, step in zip(taken, steps, strict=True)]
         return {"frames": frames, "facts": facts}
@@ -149,8 +152,7 @@ def check_sequences(batch, window, expected: dict, every_valid: bool) -> None:
     for start, b in at.items():
         want = expected[start]
         for t, frame in enumerate(want["frames"]):
-            if frame is not None:
-                assert frames[b][t] == frame, f"obs {t} of {start}"
+            assert frames[b][t] == frame, f"obs {t} of {start}"
         for t, facts in enumerate(want["facts"]):
             facts = facts or dict.fromkeys(FIELDS, 0)
             for name, value in facts.items():

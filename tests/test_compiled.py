@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from millpond import Field, Pond, Rows, Spec, Window, prioritized
+from millpond import Field, Pond, Rows, Sequence, Spec, Window, prioritized
 
 SPEC = Spec(obs=Field("uint8", (16, 16)), action=Field("int32", (), 0, 5))
 ENVS, LENGTH, BATCH = 8, 512, 16
 POND = Pond(SPEC, ENVS * LENGTH, ENVS, Window(stack=2, n_step=2))
+SEQUENCES = Pond(SPEC, ENVS * LENGTH, ENVS, window=Sequence(6, stack=2, burn_in=2, end="stop"))
 
 
 def rows(*lead: int) -> Rows:
@@ -29,7 +30,7 @@ def rows(*lead: int) -> Rows:
 
 def loss(batch):
     return sum(leaf.astype(np.float32).sum() for leaf in jax.tree.leaves(batch.obs)) + (
-        batch.reward.sum() + batch.next_obs.sum()
+        batch.reward.sum() + getattr(batch, "next_obs", batch.obs).sum()
     )
 
 
@@ -56,11 +57,18 @@ def programs():
     keys = jax.random.split(key, 3)
     yield "one step", one, POND.init(), rows(ENVS), key
     yield "time block", one, POND.init(), rows(5, ENVS), key
+    yield (
+        "sequences",
+        (SEQUENCES.add, lambda state, key: SEQUENCES.sample(state, key, BATCH)),
+        SEQUENCES.init(),
+        rows(ENVS),
+        key,
+    )
     yield "three agents", many, POND.init_many(3), rows(3, ENVS), keys
 
 
 @pytest.mark.parametrize("order", [add_then_sample, sample_then_add])
-@pytest.mark.parametrize("case", ["one step", "time block", "three agents"])
+@pytest.mark.parametrize("case", ["one step", "time block", "sequences", "three agents"])
 @pytest.mark.parametrize("scanned", [False, True])
 def test_no_ring_sized_copy_and_no_scatter(order, case, scanned):
     _, (add, sample), state, new, key = next(p for p in programs() if p[0] == case)

@@ -208,6 +208,27 @@ def test_contract(subject, window, pattern, record_property, request):
     record_property("contract", [subject, window, pattern, ran])
 
 
+SAMPLED = [
+    pytest.param(subject, sampler, window, marks=marks)
+    for subject in SUBJECTS
+    if not subject.endswith("shared")
+    for sampler in ("stratified", "recent", "prioritized")
+    for window in ("cross-stack3-every2", "stop-stack2-burn2-first")
+    # On a device most of the time is compiling.
+    for once in [(subject, sampler, window) == ("device-stream", "prioritized", window)]
+    for marks in [[] if subject.startswith("host") or once else [pytest.mark.full]]
+]
+
+
+@pytest.mark.parametrize("pattern", ["long", "everything"])
+@pytest.mark.parametrize(("subject", "sampler", "window"), SAMPLED)
+def test_contract_of_samplers_of_sequences(
+    subject, sampler, window, pattern, record_property, request
+):
+    ran = run_cell(subject, window, pattern, sampler, request.config.getoption("--examples"))
+    record_property("contract", [f"{subject} {sampler}", window, pattern, ran])
+
+
 @pytest.mark.parametrize("pattern", ["long", "everything"])
 @pytest.mark.parametrize("sampler", ["stratified", "recent", "prioritized"])
 @pytest.mark.parametrize("subject", SUBJECTS)

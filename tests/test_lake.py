@@ -13,7 +13,7 @@ from oracle import ListModel, decode
 from scenarios import PATTERNS, SPEC, Stream, pick
 from scenarios import to_rows as narrow_rows
 from sequence_oracle import SequenceModel
-from test_contract import WINDOWS, WINDOWS_AND_SEQUENCES, check
+from test_contract import SEQUENCES, WINDOWS, WINDOWS_AND_SEQUENCES, check
 from test_contract import held as not_masked
 
 from millpond import (
@@ -215,8 +215,15 @@ def run_cell(folder, kind: str, window: str, pattern: str, sampler, examples: in
     return ran
 
 
-@pytest.mark.parametrize("pattern", ["long", "short", "length-1", "everything"])
-@pytest.mark.parametrize("window", WINDOWS_AND_SEQUENCES)
+CELLS = [
+    pytest.param(window, pattern, marks=[pytest.mark.full] if window in longer else [])
+    for window in WINDOWS_AND_SEQUENCES
+    for pattern in ("long", "short", "length-1", "everything")
+    for longer in [() if pattern == "everything" else SEQUENCES]
+]
+
+
+@pytest.mark.parametrize(("window", "pattern"), CELLS)
 @pytest.mark.parametrize("kind", SHAPES)
 def test_contract_of_lake(tmp_path, kind, window, pattern, record_property, request):
     examples = max(2, request.config.getoption("--examples") // 2)
@@ -233,18 +240,21 @@ def test_contract_of_lake_samplers(tmp_path, name, record_property, request):
 
 def test_contract_of_lake_with_eviction(tmp_path, record_property):
     """Over capacity the oldest segments go; every remaining transition is still exact."""
-    window = WINDOWS["stack4-n3"]
-    for seed in range(3):
+    names = ["stack4-n3", "stack4-n3", "stop-stack3-every3-burn5"]
+    for seed, window in enumerate(WINDOWS_AND_SEQUENCES[name] for name in names):
         story = (256, 256, [("add", 30), ("commit", 0)] * 4, seed)
         lake = play(
             tmp_path / str(seed), "lake-lockstep", window, PATTERNS["short"], story, 4 * 4096
         )
         assert all(stream.first > 0 for stream in lake.streams)
         assert len(lake) <= 4 * 4096
-    record_property("contract", ["lake evicting", "stack4-n3", "short", 3])
+    for name in set(names):
+        record_property("contract", ["lake evicting", name, "short", names.count(name)])
 
 
-@pytest.mark.parametrize("window", ["n3", "stack4", "stack2-n5-first"])
+@pytest.mark.parametrize(
+    "window", ["n3", "stack4", "stack2-n5-first", "cross", "stop-stack2-burn2-first"]
+)
 @pytest.mark.parametrize("streams", [512, 32])
 def test_contract_of_lake_compressed(tmp_path, window, streams, record_property):
     """Segments compressed and raw side by side, and windows that cross from one to the other."""
@@ -252,7 +262,9 @@ def test_contract_of_lake_compressed(tmp_path, window, streams, record_property)
     ops = [("add", steps - 1), ("commit", 0), ("add", steps + 2), ("commit", 0), ("add", 5)]
     story = (streams, streams, ops, 7)
     path = tmp_path / "lake"
-    lake = play(path, "lake-lockstep", WINDOWS[window], PATTERNS["short"], story, spec=WIDE)
+    lake = play(
+        path, "lake-lockstep", WINDOWS_AND_SEQUENCES[window], PATTERNS["short"], story, spec=WIDE
+    )
     kinds = [s.meta.columns["obs/wide"].codec for s in lake.reader.seated.values()]
     assert {"zstd", "raw"} == set(kinds)
     assert lake.stats().sealed >= 2

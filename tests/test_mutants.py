@@ -1,8 +1,9 @@
-"""The contract fails when any index in the window arithmetic is off by one.
+"""The contract fails when any index in the arithmetic of windows or sequences is off by one.
 
 Every integer that takes part in an index (literals, `self.stack`, `self.n_step`, loop counters,
-`depth`, `steps`, `size`) in window.py's arithmetic is shifted by +1 and by -1, one place at a
-time. Each mutant then runs contract stories on a HostPond, and at least one story must fail.
+`depth`, `steps`, `size`) in the arithmetic of window.py and sequence.py is shifted by +1 and by -1,
+one place at a time. Each mutant then runs contract stories on a HostPond, and at least one story
+must fail.
 """
 
 from __future__ import annotations
@@ -18,19 +19,43 @@ import pytest
 from scenarios import PATTERNS, HostSubject, Stream, pick, to_rows
 from test_contract import play
 
+import millpond.sequence
 import millpond.window
-from millpond import Stacker
+from millpond import BadConfig, Sequence, Stacker, Window, prioritized
 
 SOURCE = Path(millpond.window.__file__)
+SEQUENCE = Path(millpond.sequence.__file__)
 ARITHMETIC = {"before", "eligible", "judge", "lookback", "returns", "push"}
+ARITHMETIC |= {"n_step", "time", "offsets", "facts", "_earliest"}  # of sequences
 INDEX_NAMES = {"here", "back", "ahead", "depth", "newest", "deeper", "size", "length", "first"}
+INDEX_NAMES |= {"cut", "known", "stacked", "until", "none", "places", "rows", "at", "earliest"}
 INDEX_ATTRIBUTES = {"stack", "n_step", "steps", "depth", "before"}
+INDEX_ATTRIBUTES |= {"length", "burn_in", "time", "back", "until"}
 # Shifts that cannot change any result, each with its reason.
 EQUIVALENT = {
     "returns: self.n_step +1 in powers": "a longer table with the same entries",
     "returns: 1 +1 in powers": "a longer table with the same entries",
     "eligible: 0 -1 in return": "0 times 0 is 0 as well, and -1 is not above itself",
     "push: newest +1 in deeper": "the cap only keeps the counter from overflowing",
+}
+SEQUENCE_EQUIVALENT = {
+    "eligible: 0 -1 in return": EQUIVALENT["eligible: 0 -1 in return"],
+    "n_step: self.length +1 in return": "a row more is read, which decides nothing",
+    "before: 1 -1 in return": "a row more is read, which decides nothing",
+    "before: self.burn_in +1 in return": "a row more is read, which decides nothing",
+    "before: self.stack +1 in return": "a row more is read, which decides nothing",
+    "eligible: size +1 in count": "flags decide; the count only spares draws in vain",
+    "eligible: self.length -1 in count": "flags decide; the count only spares draws in vain",
+    "eligible: 1 -1 in count": "flags decide; the count only spares draws in vain",
+    "eligible: size +1 in none": "times 0",
+    "eligible: size -1 in none": "times 0",
+    "judge: cut +1 in return": "the first row that has its stack needs no more",
+    "_earliest: none +1 in return": "both ends of a comparison move, and rows end with the length",
+    "judge: here +1 in first": "reach is bounded by the cut, and back is more than enough",
+    "judge: here +1 in cut": "reach is bounded by the first row, and back is more than enough",
+    "judge: self.length +1 in linked": "until is at most the length",
+    "facts: rows -1 in mask": "the row at until is a border row",
+    "facts: span.until +1 in mask": "the row at until is a border row",
 }
 
 
@@ -64,6 +89,8 @@ def _is_bit_or_axis(node: ast.AST) -> bool:
     text = ast.unparse(node)
     if isinstance(node, ast.Compare):  # (row & CUT) != 0
         return "&" in text and text.endswith(("!= 0", "== 0"))
+    if isinstance(node, ast.Call) and text.startswith("xp.arange(found.shape[0], dtype="):
+        return True  # shaped along the first axis
     if isinstance(node, ast.Call):  # np.float32(0), dtype.type(0)
         return text in ("np.float32(0)", "chosen.dtype.type(0)", "isinstance(leaf, jax.Array)")
     if isinstance(node, ast.Attribute):  # back.shape
@@ -71,8 +98,8 @@ def _is_bit_or_axis(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and text in ("(1,) * (frames.ndim - 2)",)
 
 
-def mutants():
-    source = SOURCE.read_text()
+def mutants(path: Path = SOURCE):
+    source = path.read_text()
     for number in range(len(places(ast.parse(source)))):
         for shift in (1, -1):
             tree = ast.parse(source)
@@ -155,22 +182,65 @@ def check_stacker(stacker_class, window, pattern, seed: int) -> None:
         jax.tree.map(np.testing.assert_array_equal, mine, yours)
 
 
+def sequence_survives(module: types.ModuleType) -> bool:
+    """As `survives`, of sequences: the mutant's arithmetic takes the place of the real one."""
+    swapped = []
+    for real, mutant in (
+        (Sequence, module.Sequence),
+        (type(Sequence(1).ranked), type(module.Sequence(1).ranked)),
+    ):
+        for name in ARITHMETIC & set(vars(real)):
+            swapped.append((real, name, vars(real)[name]))
+            setattr(real, name, vars(mutant)[name])
+    windows = [
+        (Sequence(3, stack=2, burn_in=2, end="stop"), None),
+        (Sequence(2, stack=3, burn_in=1, gamma=0.5), None),
+        (Sequence(1, stack=2, end="stop", every=2), prioritized()),
+        (Sequence(4), prioritized()),
+    ]
+    try:
+        for seed in range(8):
+            chance = random.Random(seed)
+            pattern = PATTERNS[["everything", "short", "cuts", "long"][seed % 4]]
+            ops = [("add", chance.randrange(1, 9)) for _ in range(chance.randrange(1, 8))]
+            ops += [("cut", chance.randrange(3))] if seed % 3 == 0 else []
+            for window, sampler in windows:
+                for few in range(7 if seed < 2 else 0):  # just too little, and just enough
+                    story = (7, 1, [("add", 1)] * few, seed)
+                    play(HostSubject, window, PATTERNS["long"], story, 64, sampler)
+                play(HostSubject, window, pattern, (6 + seed % 5, 2, ops, seed), 64, sampler)
+        with pytest.raises(BadConfig):
+            Sequence(4, stack=2).fits(HostSubject(Window(), 7, 1).pond.spec, 5)
+        Sequence(4, stack=2).fits(HostSubject(Window(), 7, 1).pond.spec, 6)
+    except Exception:
+        return False
+    finally:
+        for real, name, value in swapped:
+            setattr(real, name, value)
+    return True
+
+
 def test_the_unmutated_arithmetic_survives():
     assert survives(load(SOURCE.read_text()))
+    assert sequence_survives(load(SEQUENCE.read_text()))
 
 
 @pytest.mark.parametrize(
     "share", [0, *(pytest.param(share, marks=pytest.mark.full) for share in (1, 2, 3))]
 )
-def test_every_index_mutant_is_caught(share, record_property):
+@pytest.mark.parametrize("source", [SOURCE, SEQUENCE], ids=["window", "sequence"])
+def test_every_index_mutant_is_caught(source, share, record_property):
     caught, alive, skipped = [], [], []
-    for number, (key, label, code) in enumerate(mutants()):
+    alike, equivalent = survives, EQUIVALENT
+    if source is SEQUENCE:
+        alike, equivalent = sequence_survives, SEQUENCE_EQUIVALENT
+    for number, (key, label, code) in enumerate(mutants(source)):
         if number % 4 != share:
             continue
-        if key in EQUIVALENT:
-            skipped.append(f"equivalent  {label}   ({EQUIVALENT[key]})")
+        if key in equivalent:
+            skipped.append(f"equivalent  {label}   ({equivalent[key]})")
             continue
-        (alive if survives(load(code)) else caught).append(label)
+        (alive if alike(load(code)) else caught).append(label)
     assert caught
     assert not alive, "mutants that no contract story caught:\n" + "\n".join(alive)
     for label in caught:

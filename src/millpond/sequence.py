@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .errors import BadConfig, SpecMismatch
@@ -30,18 +32,20 @@ from .rows import (
     Draw,
     Tree,
 )
-from .spec import Field, Spec, walk
+from .spec import Field, Spec, mismatch, walk
 from .window import Window
 
 _MOST = 65535  # 2^16 - 1: remainders of 64-bit ids are worked out in 32-bit words on a device
+
+_FAR = np.int32(2**31 - 1)
 
 
 class Span(NamedTuple):
     """What the flags around a start say about its sequence; every field has the start's shape."""
 
     valid: Array  # bool: may be sampled
-    back: Array  # int32: burn-in rows that are there
-    depth: Array  # int32: earlier rows of its episode that the stack of the first of them may use
+    back: Array  # int32: rows before it, of its episode, that are there with all of their stack
+    reach: Array  # int32: rows before it, of its episode, that are there
     until: Array  # int32: offset of the last observation that is there
 
 
@@ -159,28 +163,25 @@ class Sequence:
 
         What is left is decided by flags, exactly, if a ring's newest row counts as cut.
         """
-        del length
+        none = size * 0
         count = size - (self.length if self.end == "cross" else 1)
-        return size * 0, count * (count > 0)
+        return none, count * (count > 0)
 
     def judge(self, flags: Array, xp: Any) -> Span:
         """Judge starts by the flags bytes of rows i - before ... i + length - 1 (first axis)."""
         here = self.before
-        start, ahead = flags[here], flags[here:]
+        start, ahead, behind = flags[here], flags[here:], flags[here::-1]
         # Back to the first row of the episode, or to a cut, or as far as is asked.
-        first = _earliest((flags[here::-1] & FIRST) != 0, here + 1, xp)
-        cut = _earliest((flags[:here][::-1] & CUT) != 0, here, xp)
-        whole = first <= cut  # all of the episode before the start is there
-        stacked = self.stack - 1
-        known = xp.where(whole, first, cut - stacked)  # rows back that have their stack
-        back = xp.clip(known, 0, self.burn_in)
-        depth = xp.where(whole, xp.minimum(first - back, stacked), stacked)
+        first = _earliest((behind & FIRST) != 0, here, xp)
+        earlier = behind[1:]
+        cut = _earliest((earlier & CUT) != 0, here, xp)
+        back = xp.where(first <= cut, first, cut - (self.stack - 1))  # those that have their stack
         until = xp.full(start.shape, self.length, np.int32)
         if self.end == "stop":
-            until = xp.minimum(_earliest((ahead & ENDED) != 0, self.length, xp) + 1, until)
+            until = _earliest((ahead & ENDED) != 0, self.length - 1, xp) + 1
         linked = _earliest((ahead & CUT) != 0, self.length, xp) >= until
-        valid = ((start & (BORDER | CONTEXT)) == 0) & (known >= 0) & linked
-        return Span(valid, back, depth, until)
+        valid = ((start & (BORDER | CONTEXT)) == 0) & (back >= 0) & linked
+        return Span(valid, back, xp.minimum(first, cut), until)
 
     def offsets(self, span: Span, xp: Any) -> Array:
         """int32[..., time + 1]: which rows are read; where there is none, the nearest that is."""
@@ -191,8 +192,8 @@ class Sequence:
         """From the flags bytes [..., time + 1] of the rows at `offsets`."""
         flags = flags[..., : self.time]
         rows = xp.arange(-self.burn_in, self.length, dtype=np.int32)
-        there = (rows >= -span.back[..., None]) & (rows < span.until[..., None])
-        mask = there & ((flags & BORDER) == 0)
+        begun = rows >= -span.back[..., None]
+        mask = begun & (rows < span.until[..., None]) & ((flags & BORDER) == 0)
         stops = TERMINATED | LIFE_LOST if self.life_loss_ends else TERMINATED
         goes_on = mask & ((flags & stops) == 0)
         return Facts(
@@ -215,8 +216,8 @@ class Sequence:
 
         int32[..., time + 1, stack] and bool of that shape, from the flags of the rows at `offsets`.
         """
-        at, earliest = self.offsets(span, xp), (-span.back - span.depth)[..., None]
-        firsts = xp.where((flags & FIRST) != 0, at, earliest)
+        at = self.offsets(span, xp)
+        firsts = xp.where((flags & FIRST) != 0, at, -span.reach[..., None])
         depth = at - xp.maximum.accumulate(firsts, axis=-1)  # from the episode's first row on
         back, padded = Window(self.stack, pad=self.pad).lookback(depth, xp)
         return at[..., None] - back, padded
@@ -227,8 +228,8 @@ class _Aged(Sequence):
 
     def eligible(self, size: Array, length: int) -> tuple[Array, Array]:
         first = (size == length) * (self.stack - 1)
-        count = size - self.length - first
-        return first, count * (count > 0)
+        number = size - self.length - first
+        return first, number * (number > 0)
 
 
 AnyWindow = Window | Sequence
@@ -244,7 +245,7 @@ else:
 def _earliest(found: Array, none: int, xp: Any) -> Array:
     """int32: along the first axis, the first place where it was found; `none` if nowhere."""
     places = xp.arange(found.shape[0], dtype=np.int32).reshape(-1, *(1,) * (found.ndim - 1))
-    return xp.where(found, places, np.int32(none)).min(axis=0, initial=none)
+    return xp.where(found, places, _FAR).min(axis=0, initial=none)
 
 
 def host_sequences(
@@ -289,12 +290,15 @@ def host_sequences(
 
 
 def sequence_priority(errors: Array, mask: Array, mix: float = 0.9) -> Array:
-    """float32[batch]: priorities of sequences from TD errors[batch, length], as R2D2 has them.
+    """Priorities[batch] of sequences from TD errors[batch, length], as R2D2 has them: NumPy or JAX.
 
-    `mix` times the largest plus `1 - mix` times the mean of the absolute errors where mask[batch,
-    length] is true; 0 where it is nowhere. NumPy or JAX.
+    `mix` times the largest plus `1 - mix` times the mean of the absolute errors, of those where
+    mask[batch, length] is true; 0 where it is nowhere. Leave the burn-in out of both.
     `pond.update_priorities(batch.draw, sequence_priority(errors, batch.mask))`.
     """
-    size = abs(errors) * mask
-    steps = mask.sum(axis=-1)
-    return mix * size.max(axis=-1) + (1 - mix) * size.sum(axis=-1) / (steps + (steps == 0))
+    if np.shape(errors) != np.shape(mask):
+        remedy = "one error per row, and the mask of the same rows"
+        raise mismatch("errors", f"shape {np.shape(mask)}", f"{np.shape(errors)}", remedy)
+    xp: Any = jnp if isinstance(errors, jax.Array) or isinstance(mask, jax.Array) else np
+    size, steps = xp.where(mask, abs(errors), 0), mask.sum(axis=-1)
+    return mix * size.max(axis=-1) + (1 - mix) * size.sum(axis=-1) / xp.maximum(steps, 1)

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import BadState
 from ..rows import CUT
 from ..samplers import Prioritized, Sampler
+from ..sequence import AnyWindow, Sequence
 from ..spec import Field
 from ..window import Window
 from .layouts import Layout
@@ -106,7 +107,7 @@ def _masses(
     who: str, ring: Any, arrays: Mapping[str, np.ndarray], flags: np.ndarray, added: np.ndarray
 ) -> Masses:
     """Masses as this ring's window and sampler would have them, or BadState."""
-    layout, window, sampler = ring.layout, ring.window, ring.sampler
+    layout, window, sampler = ring.layout, ring.window.ranked, ring.sampler
     mass = np.asarray(arrays.get("priorities/mass", np.zeros(0)))
     if mass.shape != (layout.capacity,):
         raise BadState(
@@ -121,23 +122,26 @@ def _masses(
     valid = valid_starts(layout, window, flags, added)
     then, known = _said(who, arrays), mass > 0
     if then is not None:
-        if then["alpha"] and then["alpha"] != sampler.alpha:
-            mass, highest = (x ** (sampler.alpha / then["alpha"]) for x in (mass, highest))
-        before = Window(then["stack"], then["n_step"], life_loss_ends=then["life_loss_ends"])
+        before, alpha = then
+        if alpha and alpha != sampler.alpha:
+            mass, highest = (x ** (sampler.alpha / alpha) for x in (mass, highest))
         known = known | valid_starts(layout, before, flags, added)
+        if type(before) is not type(window):  # priorities of transitions say nothing of sequences
+            known = np.zeros_like(known)
     return np.where(valid, np.where(known, mass, highest), 0.0), highest, samples
 
 
 def valid_starts(
-    layout: Layout, window: Window, flags: np.ndarray, added: np.ndarray
+    layout: Layout, window: AnyWindow, flags: np.ndarray, added: np.ndarray
 ) -> np.ndarray:
-    """bool[capacity], by slot: every start that may be drawn."""
+    """bool[capacity], by slot: every start that may be drawn by priority."""
     age, _ = _ages(layout, added)
     grid = flags.T if layout.own_heads else flags
     reach = range(-window.before, window.n_step)
     near = np.stack([np.roll(grid, -ahead, axis=0) for ahead in reach])
     first, count = layout.eligible(window, np.minimum(added, layout.length))
     valid = window.judge(near, np).valid & (age >= first) & (age < first + count)
+    valid &= (added - np.minimum(added, layout.length) + age) % window.every == 0
     return (valid.T if layout.own_heads else valid).reshape(-1)
 
 
@@ -151,12 +155,15 @@ def _ages(layout: Layout, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _meaning(ring: Any) -> dict[str, Any]:
     """What masses depend on besides the rows."""
-    window, sampler = ring.window, ring.sampler
+    window, alpha = ring.window, _alpha(ring.sampler)
+    if isinstance(window, Sequence):
+        names = ("length", "stack", "end", "every")
+        return {"sequence": {name: getattr(window, name) for name in names}, "alpha": alpha}
     return {
         "stack": window.stack,
         "n_step": window.n_step,
         "life_loss_ends": window.life_loss_ends,
-        "alpha": _alpha(sampler),
+        "alpha": alpha,
     }
 
 
@@ -164,14 +171,17 @@ def _alpha(sampler: Sampler) -> float | None:
     return sampler.alpha if isinstance(sampler, Prioritized) else None
 
 
-def _said(who: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
-    """What the exporting ring said of its window; None: version 0.1 did not say."""
+def _said(who: str, arrays: Mapping[str, np.ndarray]) -> tuple[AnyWindow, float] | None:
+    """What the exporting ring said of its window and alpha; None: version 0.1 did not say."""
     if "meaning" not in arrays:
         return None
     try:
         said = json.loads(_text(arrays["meaning"]))
-        Window(said["stack"], said["n_step"], life_loss_ends=said["life_loss_ends"])
-        return {**said, "alpha": float(said["alpha"] or 0)}
+        alpha = float(said["alpha"] or 0)
+        if "sequence" in said:
+            return Sequence(**said["sequence"]).ranked, alpha
+        lives = said["life_loss_ends"]
+        return Window(said["stack"], said["n_step"], life_loss_ends=lives), alpha
     except (ValueError, KeyError, TypeError) as error:
         raise BadState(f"{who}: 'meaning' cannot be read ({error}); the state is damaged") from None
 
