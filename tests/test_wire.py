@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from millpond.errors import BadConfig
-from millpond.process.supervisor import allow_descriptors
+from millpond.process.team import allow_descriptors
 from millpond.process.wire import Wire
 
 

@@ -251,7 +251,7 @@ def _beat(part: ActorPart | LearnerPart) -> dict[str, Any]:
     return {
         "cycle": part.cycle,
         "beats": watch.beats,
-        "doing": watch.doing,
+        "waits": watch.doing == "waiting",
         "starting": part.first,
         "spent": watch.spent,
         "pid": os.getpid(),

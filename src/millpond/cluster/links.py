@@ -10,11 +10,12 @@ import numpy as np
 from ..engine.chunk_dedup import Judgement
 from ..engine.shard import Collected
 from ..engine.shard_store import Chunk
+from ..engine.team import CALL_S
 from ..engine.trace import digest
 from ..errors import WeightsBroken
 from ..rows import Batch, Draw
 from .ray import import_ray, result_of
-from .transport import CALL_S, Lost, Published
+from .transport import Lost, Published
 
 _WAIT_S = 0.5  # how long a shard lets a learner wait before it answers that there is nothing
 

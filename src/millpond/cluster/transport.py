@@ -16,8 +16,6 @@ from ..engine.shard import Collected
 from ..engine.shard_store import Chunk
 from ..rows import Batch, Draw
 
-CALL_S = 120.0  # a call that takes longer is lost
-
 
 class Lost(Exception):
     """The other end is gone for now, with all that was on its way to it."""
