@@ -31,11 +31,12 @@ from process_runs import (
 from tiny_runs import WORLD, Crash, dqn
 
 from millpond.cli.train import told_identical
+from millpond.engine import checkpoint
 from millpond.engine.row_audit import LAG_EDGES
 from millpond.engine.settings import CrewSettings
 from millpond.errors import RunFailed
 from millpond.metrics import read_metrics
-from millpond.train import Run, checkpoint, train
+from millpond.train import Run, train
 from millpond.train.check_lockstep import compare
 from millpond.train.loop import open_loop
 from millpond.train.session import resume_point

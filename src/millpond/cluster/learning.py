@@ -18,8 +18,8 @@ from ..engine.settings import Settings
 from ..engine.sharded import apart, together
 from ..errors import ChannelClosed
 from ..rows import Batch, Draw, Rows
-from .fair_lock import FairLock, Stopwatch
 from .packs import Packs
+from .part import Part, own
 from .transport import Lost, Source, Weights
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
@@ -73,12 +73,13 @@ class RemoteShards:
                 time.sleep(_AGAIN_S)
 
 
-class LearnerPart:
+class LearnerPart(Part):
     """`part.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
         self, settings: Settings, index: int, folder: Path, source: Source, weights: Weights
     ) -> None:
+        super().__init__()
         self.settings, self.index, self.weights = settings, index, weights
         self.policies, self.source = settings.groups[index], source
         self.shards = RemoteShards(source, settings.shards, settings.crew.start_s)
@@ -86,10 +87,8 @@ class LearnerPart:
         self.learner = self._stack.enter_context(
             Learner.opened(settings, self.policies, folder, self.shards)
         )
-        self.watch, self._door = Stopwatch(), FairLock()
         self._moved = threading.Condition()
         self.goal, self.published = 0, 0
-        self.first = True  # until the first update here, which is compiled before it is taken
         self.packs: Packs | None = None
         self._publish(again=True)
 
@@ -144,8 +143,12 @@ class LearnerPart:
             self.weights.publish(self.index, version, jax.device_get(self.learner.params))
             self.published = version
 
-    def reach(self, cycle: int, timeout: float) -> int:
-        """Wait until so many cycles are taken, or a policy is bad, or time is up: where we are."""
+    def aim(self, goal: int) -> None:
+        """Change the goal of a `run` that is under way."""
+        self.goal = goal
+
+    def reach(self, cycle: int, timeout: float) -> tuple[int, bool]:
+        """Wait for a cycle, at most that long: where we are, and whether a policy is bad."""
         deadline = time.monotonic() + timeout
         with self._moved:
             while self.cycle < cycle and not self.learner.bad:
@@ -153,14 +156,13 @@ class LearnerPart:
                 if left <= 0:
                     break
                 self._moved.wait(left)
-        return self.cycle
+        return self.cycle, self.learner.bad
 
     def report(self) -> list[dict[str, Any]]:
         """Of each policy what happened since the last report."""
         with self._door.between():
             return [progress._asdict() for progress in self.learner.report()]
 
-    @property
     def params(self) -> Any:
         """The parameters, [policies], on the host."""
         with self._door.between():
@@ -191,16 +193,10 @@ class LearnerPart:
             self.packs.close()
             self.packs = None
         with self._door.between():
-            self.learner.restore(arrays)
+            self.learner.restore([own(one) for one in arrays])
         self._publish(again=True)
 
     def cut(self, actor: int) -> None:
-        """An actor's envs begin anew."""
+        """An actor's envs begin again."""
         with self._door.between():
             self.learner.cut(actor)
-
-    def close(self) -> None:
-        """Let go of what is held."""
-        if self.packs is not None:
-            self.packs.close()
-        self._stack.close()

@@ -177,7 +177,7 @@ class ProcessTeam:
             spent = dict(zip(SHARES, line.spent_ns, strict=True))
             # Who waits beats too, so one whose beats stand still hangs whatever it does.
             beat = {"beats": line.beat, "waits": False, "starting": line.state == STARTING}
-            call.ended({**beat, "cycle": line.cycle, "spent": spent})
+            call.ended({**beat, "spent": spent})
         elif call.method == "reach":
             cycle, wait_s = call.args
             if (line := board.line(child.line)).cycle < cycle and not line.bad:
