@@ -15,10 +15,10 @@ from millpond.engine import member_watch
 from millpond.engine.server_watch import ServerWatch
 from millpond.engine.stopping import ask_to_stop, stop_asked
 from millpond.engine.supervised_crew import SupervisedCrew
-from millpond.engine.team import Failed, Gone, Member, Server, Stood
+from millpond.engine.team import Begun, Failed, Gone, Member, Server
 from millpond.errors import RunFailed
 
-BEGUN = Stood([7], np.zeros(1, np.uint32))
+BEGUN = Begun([7], np.zeros(1, np.uint32))
 TIMES = replace(CREW.crew, hang_s=60.0, start_s=300.0, failures=3)
 
 

@@ -22,8 +22,7 @@ from millpond import prioritized
 from millpond.cli.main import main
 from millpond.cluster.learning import LearnerPart
 from millpond.cluster.outbox import Outbox
-from millpond.cluster.ray import import_ray
-from millpond.cluster.transport import Lost
+from millpond.cluster.ray import Lost, import_ray
 from millpond.doctor.actor_checks import lag_bound
 from millpond.engine import member_watch
 from millpond.engine.chunk_dedup import ChunkDedup, ChunkId
@@ -32,7 +31,7 @@ from millpond.engine.shard import Shard, actors_of, narrow
 from millpond.engine.shard_sampling import assemble, deal, importance
 from millpond.engine.shard_store import Chunk
 from millpond.engine.supervised_crew import SupervisedCrew
-from millpond.engine.team import Member, Server, Stood
+from millpond.engine.team import Begun, Member, Server
 from millpond.errors import BadConfig, ChannelClosed
 from millpond.metrics import read_metrics
 from millpond.rows import FIRST, Rows, host_batch
@@ -502,7 +501,7 @@ def test_nobody_hangs_because_the_driver_was_away(tmp_path, monkeypatch):
     monkeypatch.setattr(member_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
     of = replace(BASE, mode="ray", crew=replace(BASE.crew, hang_s=60.0))
     crew = SupervisedCrew(of, tmp_path, Silent())
-    begun = Stood([0], np.zeros(1, np.uint32))
+    begun = Begun([0], np.zeros(1, np.uint32))
     seen = dict(beats=100, seen=0.0, starting=False)
     crew.members["actor", 0] = Member("actor", 0, 0, begun, "handle", **seen)
 

@@ -17,9 +17,10 @@ from ..engine.shard_store import Chunk
 from ..engine.trace import digest
 from ..errors import ChannelClosed
 from ..rows import Rows
+from .links import RaySink, RayWeights
 from .outbox import Outbox
 from .part import Part, own
-from .transport import Lost, Sink, Weights
+from .ray import Lost
 
 _SLICE_S = 0.2  # how long one wait may take before it is looked around
 
@@ -34,8 +35,8 @@ class ActorPart(Part):
         incarnation: int,
         cycle: int,
         steps: np.ndarray,
-        sink: Sink,
-        weights: Weights,
+        sink: RaySink,
+        weights: RayWeights,
     ) -> None:
         super().__init__()
         crew = settings.crew

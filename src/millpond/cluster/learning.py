@@ -18,9 +18,10 @@ from ..engine.settings import Settings
 from ..engine.sharded import apart, together
 from ..errors import ChannelClosed
 from ..rows import Batch, Draw, Rows
+from .links import RaySource, RayWeights
 from .packs import Packs
 from .part import Part, own
-from .transport import Lost, Source, Weights
+from .ray import Lost
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
 _AGAIN_S = 0.2  # a shard that was lost is asked again after so long
@@ -31,7 +32,7 @@ T = TypeVar("T")
 class RemoteShards:
     """`Shards` that stand elsewhere: rows are there already, batches have come with a pack."""
 
-    def __init__(self, source: Source, number: int, patience: float) -> None:
+    def __init__(self, source: RaySource, number: int, patience: float) -> None:
         self.source, self.number, self.cycle = source, number, 0
         self._patience = 2 * patience  # with a shard that hangs, is ended for it and comes back
         self.batches: dict[int, Batch] = {}
@@ -77,7 +78,7 @@ class LearnerPart(Part):
     """`part.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
-        self, settings: Settings, index: int, folder: Path, source: Source, weights: Weights
+        self, settings: Settings, index: int, folder: Path, source: RaySource, weights: RayWeights
     ) -> None:
         super().__init__()
         self.settings, self.index, self.weights = settings, index, weights

@@ -15,7 +15,7 @@ from ..engine.crew import CrewLoop
 from ..engine.environment import child_environment
 from ..engine.settings import Settings
 from ..engine.supervised_crew import SupervisedCrew
-from ..engine.team import CALL_S, Asks, Failed, Gone, Member, Server, Stood
+from ..engine.team import CALL_S, Asks, Begun, Failed, Gone, Member, Server
 from ..errors import RunFailed
 from .hosts import ActorHost, LearnerHost, ShardHost, WeightsHost
 from .ray import beside_us, connected, import_ray, passed_on, why_of
@@ -65,7 +65,7 @@ class RayTeam:
         options["max_concurrency"] = threads or max(1000, 8 * self.settings.actors)
         return self._ray.remote(kind).options(**options).remote(*args)
 
-    def start_actor(self, index: int, incarnation: int, begun: Stood) -> Any:
+    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
         """A new incarnation of an actor."""
         shard = self.shards[index % len(self.shards)]
         begin = (index, incarnation, min(begun.cycles), begun.steps, shard, self.weights)
@@ -126,7 +126,7 @@ class RayTeam:
         with contextlib.suppress(Exception):  # it is gone already
             self._ray.kill(member, no_restart=False)
 
-    def stood(self, actor: Member, crew: Asks) -> Stood:
+    def stood(self, actor: Member, crew: Asks) -> Begun:
         """Up to where an actor's rows are safe: with its shard, or else with the learners."""
         deadline = time.monotonic() + self.settings.crew.start_s
         which = actor.index % len(self.shards)
@@ -142,7 +142,7 @@ class RayTeam:
         cycle, steps = min(one for one, _ in learners), [some for _, some in learners]
         if found is not None and found[0] >= cycle:
             cycle, steps = found[0], [found[1]]
-        return Stood([int(cycle)] * len(learners), np.concatenate(steps))
+        return Begun([int(cycle)] * len(learners), np.concatenate(steps))
 
     def pace(self, crew: Asks) -> dict[str, Any]:
         """What the shards hold, each and all together; one that is away just now says nothing."""

@@ -28,7 +28,7 @@ from .learner import Progress
 from .member_watch import MemberWatch
 from .settings import Settings
 from .stopping import stop_if_asked
-from .team import CALL_S, Failed, Gone, Member, Stood, Team
+from .team import CALL_S, Begun, Failed, Gone, Member, Team
 from .trace import Trace
 
 _SLICE_S = 0.5
@@ -73,9 +73,9 @@ class SupervisedCrew:
     def __exit__(self, *_: object) -> None:
         """The team ends its members."""
 
-    def _begun_at(self, cycle: int) -> Stood:
+    def _begun_at(self, cycle: int) -> Begun:
         blank = np.zeros(self.settings.policies, np.uint32)
-        return Stood([cycle] * len(self.settings.groups), blank)
+        return Begun([cycle] * len(self.settings.groups), blank)
 
     def _await_servers(self) -> None:
         """One that cannot start would be waited for in vain by everybody else."""
@@ -89,7 +89,7 @@ class SupervisedCrew:
             except Gone as error:
                 raise RunFailed(f"{server.name} does not start: {error}") from error
 
-    def _join(self, role: str, index: int, incarnation: int, begun: Stood, handle: Any) -> Member:
+    def _join(self, role: str, index: int, incarnation: int, begun: Begun, handle: Any) -> Member:
         member = self.members[role, index] = Member(role, index, incarnation, begun, handle)
         self.watch.ask(member)
         self._note("started", member, cycle=min(begun.cycles), **self.team.about(handle))

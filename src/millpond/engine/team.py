@@ -26,7 +26,7 @@ class Failed(Exception):
         self.traceback = traceback
 
 
-class Stood(NamedTuple):
+class Begun(NamedTuple):
     """Up to where an actor's rows are safe: there its next incarnation begins."""
 
     cycles: list[int]  # with each learner
@@ -40,7 +40,7 @@ class Member:
     role: str
     index: int
     incarnation: int
-    begun: Stood
+    begun: Begun
     handle: Any  # what the team knows it by
     ready: bool = False  # it has answered
     beats: int = -1  # as it said last
@@ -100,7 +100,7 @@ class Team(Protocol):
         """Those that start again by themselves."""
         ...
 
-    def start_actor(self, index: int, incarnation: int, begun: Stood) -> Any:
+    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
         """A new incarnation of an actor; the one before it is gone."""
         ...
 
@@ -132,7 +132,7 @@ class Team(Protocol):
         """End a server at once; it starts again."""
         ...
 
-    def stood(self, actor: Member, crew: Asks) -> Stood:
+    def stood(self, actor: Member, crew: Asks) -> Begun:
         """How far the rows of an actor that was lost have come."""
         ...
 

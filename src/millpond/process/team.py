@@ -24,7 +24,7 @@ from ..engine.provenance import traced_spec
 from ..engine.settings import Settings
 from ..engine.stopping import ask_to_stop
 from ..engine.supervised_crew import SupervisedCrew
-from ..engine.team import Asks, Member, Server, Stood
+from ..engine.team import Asks, Begun, Member, Server
 from ..errors import BadConfig, ChannelBroken, ChannelClosed, SpecMismatch
 from ..transport.channel import Channel
 from ..transport.memory import Canary
@@ -102,7 +102,7 @@ class ProcessTeam:
         fds = [fd for _, some in (*channels, weights) for fd in some]
         return self._start("learner", index, 0, self.settings.actors + index, values, fds)
 
-    def start_actor(self, index: int, incarnation: int, begun: Stood) -> Child:
+    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Child:
         """A new incarnation of an actor, with new channels."""
         if incarnation:
             self._renew_channels(index, incarnation)
@@ -270,7 +270,7 @@ class ProcessTeam:
             self._note("not shared", child, why=str(error))
             raise ChannelBroken(f"{child.role} {child.index}: {error}") from error
 
-    def stood(self, actor: Member, crew: Asks) -> Stood:
+    def stood(self, actor: Member, crew: Asks) -> Begun:
         """What an actor that is gone has pushed to each learner."""
         index = actor.index
         # Its line is blank until it has ended a cycle: then it stands where the one before stood.
@@ -279,7 +279,7 @@ class ProcessTeam:
         # From a damaged channel nothing is taken after the damage.
         pushed = [channel.whole() for channel in self.channels[index]]
         cycles = [a + b for a, b in zip(actor.begun.cycles, pushed, strict=True)]
-        return Stood(cycles, np.full(self.settings.policies, self._steps[index], np.uint32))
+        return Begun(cycles, np.full(self.settings.policies, self._steps[index], np.uint32))
 
     def pace(self, crew: Asks) -> dict[str, Any]:
         """How often parameters were found damaged."""
