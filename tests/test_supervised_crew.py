@@ -76,6 +76,28 @@ class Team:
         return actor.begun._replace(cycles=[one + self.gets_on for one in actor.begun.cycles])
 
 
+class Entangled(Team):
+    """Actor 0 can end its cycle when actor 1 has acted: there is no room for its rows before."""
+
+    freed = False
+
+    def call(self, member: Puppet, method: str, *args: Any) -> Call:
+        if method == "pause" and not member.end and not self.faults.get(_key(member)):
+            return Call(member.cycle)
+        if (method, *_key(member)) == ("run", "actor", 1, 1):
+            self.freed = True
+        found = super().call(member, method, *args)
+        found.held = (method, *_key(member)) == ("run", "actor", 0, 0)
+        return found
+
+    def wait(self, calls: Any, number: int, timeout: float) -> list:
+        return [call for call in calls if self.freed or not getattr(call, "held", False)]
+
+
+def _key(member: Puppet) -> tuple[str, int, int]:
+    return member.role, member.index, member.incarnation
+
+
 def run(folder, team: Team, of=OF, cycles: int = 20) -> SupervisedCrew:
     with SupervisedCrew(of, folder, team) as crew:
         crew.run(cycles)
@@ -135,3 +157,13 @@ def test_who_was_killed_because_it_hung_is_said_to_have_hung(tmp_path):
         crew.check()
     lost = [e for e in Events(tmp_path).read() if e["event"] == "lost"]
     assert [e["why"] for e in lost] == ["hung for 20 s at cycle 3"]
+
+
+def test_an_actor_lost_before_it_pauses_goes_on_before_the_others_are_waited_for(tmp_path):
+    times = replace(OF.crew, start_s=0.5, hang_s=0.5)  # "nothing has happened" comes soon
+    team = Entangled({("actor", 1, 0): ("pause", GONE)})
+    with SupervisedCrew(replace(OF, mode="processes", crew=times), tmp_path, team) as crew:
+        crew.run(5)
+        crew.meet()
+    assert team.freed
+    assert crew.members["actor", 1].incarnation == 1

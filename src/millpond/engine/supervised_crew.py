@@ -50,6 +50,7 @@ class SupervisedCrew:
         self.goal = 0  # where all run to; 0: nowhere
         self._last = -(-settings.steps // (settings.envs * settings.learns.turns))
         self._running: dict[Any, Member] = {}  # calls of `run` that have not ended
+        self._paused: set[Member] = set()  # whose `run` ends before the goal
         self._said: dict[tuple[str, int], Any] = {}  # what the newest `run` of each returned
         self._failures = [0] * settings.actors
         # Whoever hangs is ended sooner. A server may hang while it moves all it holds, be ended for
@@ -182,8 +183,10 @@ class SupervisedCrew:
         except (Gone, Failed) as error:
             self._lost(member, error)
             return
-        if said[0] < self.goal and not self.bad:
-            self._run(member)  # it had ended before it got the new goal
+        early = said[0] < self.goal or member in self._paused  # it had not got the new goal
+        self._paused.discard(member)
+        if early and not self.bad:
+            self._run(member)
 
     def _write_trace(self) -> None:
         rows = [self._said["actor", i][1] for i in range(self.settings.actors)]
@@ -290,9 +293,9 @@ class SupervisedCrew:
         if self.lockstep or not self._running:
             return
         self.goal = 0
-        cycle = max(self.ask("actor", "pause", _PAUSE_S))
-        self.until(lambda: all(one.role == "learner" for one in self._running.values()))
-        self._run_all(cycle)
+        # None is waited for before all can go on: to end its cycle, one may need another's rows.
+        self._paused = {one for one in self._running.values() if one.role == "actor"}
+        self._run_all(max(self.ask("actor", "pause", _PAUSE_S)))
         self._until_stopped()
         self.goal = 0
 
