@@ -262,11 +262,9 @@ def test_a_full_disk_at_a_checkpoint_stops_the_run_and_loses_nothing(tmp_path, m
             raise OSError(errno.ENOSPC, "No space left on device")
         real(draft, path)
 
-    monkeypatch.setattr(checkpoint.os, "replace", full)
-    with pytest.raises(RunFailed, match="No space left"):
+    with monkeypatch.context() as patch, pytest.raises(RunFailed, match="No space left"):
+        patch.setattr(checkpoint.os, "replace", full)
         train(run)
-    monkeypatch.undo()
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     assert train(run)
     assert run.status()["state"] == "finished"
 
