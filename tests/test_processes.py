@@ -262,9 +262,10 @@ def test_a_full_disk_at_a_checkpoint_stops_the_run_and_loses_nothing(tmp_path, m
             raise OSError(errno.ENOSPC, "No space left on device")
         real(draft, path)
 
-    with monkeypatch.context() as patch, pytest.raises(RunFailed, match="No space left"):
+    with monkeypatch.context() as patch:
         patch.setattr(checkpoint.os, "replace", full)
-        train(run)
+        with pytest.raises(RunFailed, match="No space left"):
+            train(run)
     assert train(run)
     assert run.status()["state"] == "finished"
 

@@ -30,7 +30,10 @@ class Puppet:
 
 @dataclass(eq=False)
 class Call:
+    """What it returns or raises, at once unless its member is under way."""
+
     answer: Any
+    under_way: Puppet | None = None
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Team:
             member.cycle = args[0]
             return Call((args[0], None))
         beat = {"beats": 1, "waits": True, "starting": False}
-        return Call({"beat": beat, "reach": (member.cycle, False)}[method])
+        return Call({"beat": beat, "reach": (member.cycle, False), "pause": member.cycle}[method])
 
     def wait(self, calls: Any, number: int, timeout: float) -> list:
         return list(calls)
@@ -77,25 +80,25 @@ class Team:
 
 
 class Entangled(Team):
-    """Actor 0 can end its cycle when actor 1 has acted: there is no room for its rows before."""
+    """Actors are under way until actor 1 acts as its own successor: rows wait for its rows."""
 
     freed = False
 
     def call(self, member: Puppet, method: str, *args: Any) -> Call:
-        if method == "pause" and not member.end and not self.faults.get(_key(member)):
-            return Call(member.cycle)
-        if (method, *_key(member)) == ("run", "actor", 1, 1):
-            self.freed = True
+        who = (member.role, member.index, member.incarnation)
+        self.freed = self.freed or (method == "run" and who == ("actor", 1, 1))
         found = super().call(member, method, *args)
-        found.held = (method, *_key(member)) == ("run", "actor", 0, 0)
+        if method == "run" and member.role == "actor":
+            found.under_way = member
         return found
 
     def wait(self, calls: Any, number: int, timeout: float) -> list:
-        return [call for call in calls if self.freed or not getattr(call, "held", False)]
+        return [c for c in calls if self.freed or not c.under_way or c.under_way.end]
 
-
-def _key(member: Puppet) -> tuple[str, int, int]:
-    return member.role, member.index, member.incarnation
+    def result(self, call: Call) -> Any:
+        if call.under_way and call.under_way.end:
+            raise call.under_way.end
+        return super().result(call)
 
 
 def run(folder, team: Team, of=OF, cycles: int = 20) -> SupervisedCrew:

@@ -119,10 +119,10 @@ class SupervisedCrew:
     def _run_all(self, goal: int) -> None:
         """Learners first: they wait for rows. Those that are under way get the new goal."""
         self.goal = goal
-        under_way = {(member.role, member.index) for member in self._running.values()}
+        under_way = set(self._running.values())  # some of whom may have been replaced
         for key in sorted(self.members, reverse=True):
             member = self.members[key]
-            if key not in under_way:
+            if member not in under_way:
                 self._run(member)
             elif member.role == "learner":
                 self.team.call(member.handle, "aim", goal)
@@ -133,8 +133,6 @@ class SupervisedCrew:
     def _until_stopped(self) -> None:
         """Until all calls of `run` have ended."""
         self.until(lambda: not self._running, all_of_them=True)
-        for index in range(len(self.settings.groups)):
-            self.cycle, _ = self._said["learner", index]
         self._look_at_learners(0)
 
     def until(self, done: Callable[[], bool], all_of_them: bool = False) -> None:
