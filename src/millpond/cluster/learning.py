@@ -15,7 +15,7 @@ import numpy as np
 from ..engine.checkpoint import named_leaves
 from ..engine.learner import Learner
 from ..engine.settings import Settings
-from ..engine.sharded import apart, together
+from ..engine.sharded import actors_in, apart, together
 from ..errors import ChannelClosed
 from ..rows import Batch, Draw, Rows
 from .links import RaySource, RayWeights
@@ -30,11 +30,13 @@ T = TypeVar("T")
 
 
 class RemoteShards:
-    """`Shards` that stand elsewhere: rows are there already, batches have come with a pack."""
+    """`Replay` in shards elsewhere: rows are there already, batches have come with a pack."""
 
-    def __init__(self, source: RaySource, number: int, patience: float) -> None:
-        self.source, self.number, self.cycle = source, number, 0
-        self._patience = 2 * patience  # with a shard that hangs, is ended for it and comes back
+    def __init__(self, source: RaySource, settings: Settings) -> None:
+        self.source, self.settings, self.cycle = source, settings, 0
+        self._patience = (
+            2 * settings.crew.start_s
+        )  # with a shard that hangs, is ended for it and comes back
         self.batches: dict[int, Batch] = {}
 
     def store(self, rows: Rows) -> None:
@@ -43,19 +45,19 @@ class RemoteShards:
     def draw(self, turn: int) -> Batch | None:
         return self.batches.pop(turn, None)
 
-    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
         with contextlib.suppress(Lost):  # rows and priorities went with the shard
-            self.source.rank(draw, errors)
+            self.source.rank(draw, priority)
 
-    def cut(self, actors: Sequence[int]) -> None:
-        for actor in actors:
+    def cut(self, envs: np.ndarray) -> None:
+        for actor in actors_in(self.settings, envs):
             self._insist(lambda one=actor: self.source.cut(one, self.cycle))
 
     def export(self) -> list[dict[str, np.ndarray]]:
         return together(self._insist(self.source.export), self.cycle)
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        self.cycle, parts = apart(arrays, self.number)
+        self.cycle, parts = apart(arrays, self.settings.shards)
         self.batches = {}
         self._insist(lambda: self.source.restore(self.cycle, parts))
 
@@ -83,7 +85,7 @@ class LearnerPart(Part):
         super().__init__()
         self.settings, self.index, self.weights = settings, index, weights
         self.policies, self.source = settings.groups[index], source
-        self.shards = RemoteShards(source, settings.shards, settings.crew.start_s)
+        self.shards = RemoteShards(source, settings)
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
             Learner.opened(settings, self.policies, folder, self.shards)
