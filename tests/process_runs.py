@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -98,5 +97,7 @@ def lost(run: Run) -> list[tuple[str, int]]:
 
 def kill_actor(loop: CrewLoop, index: int = 0) -> None:
     """SIGKILL, and wait until the next incarnation is there."""
-    os.kill(loop.crew.team.children["actor", index].process.pid, signal.SIGKILL)
+    process = loop.crew.team.children["actor", index].process
+    process.kill()
+    process.wait(timeout=30)
     loop.crew.check()
