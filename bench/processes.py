@@ -82,10 +82,10 @@ def one(case: str, mode: str, actors: int) -> dict[str, Any]:
 
 def spent(loop: Any) -> dict[str, np.ndarray]:
     """Nanoseconds of each process so far: working, waiting, moving data."""
-    supervisor = getattr(getattr(loop, "crew", None), "supervisor", None)
-    children = supervisor.children if supervisor else {}
+    team = getattr(getattr(loop, "crew", None), "team", None)
+    children = team.children if team else {}
     return {
-        f"{role} {index}": np.array(supervisor.board.line(child.line).spent_ns)
+        f"{role} {index}": np.array(team.board.line(child.line).spent_ns)
         for (role, index), child in children.items()
     }
 

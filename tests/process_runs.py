@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from tiny_runs import WORLD, settings
 from millpond.engine.crew import CrewLoop
 from millpond.engine.settings import CrewSettings
 from millpond.metrics import read_metrics
-from millpond.process import free
+from millpond.process import team
 from millpond.train import Run
 
 CREW = replace(
@@ -71,9 +70,9 @@ def events(run: Run) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def with_hook(mode=free, **hook: str):
+def with_hook(**hook: str):
     named = {role.replace("_", " "): f"process_hooks:{name}" for role, name in hook.items()}
-    return functools.partial(mode.open_loop, hook=named)
+    return functools.partial(team.open_loop, hook=named)
 
 
 def evidence(run: Run, name: str) -> list:
@@ -98,12 +97,7 @@ def lost(run: Run) -> list[tuple[str, int]]:
 
 def kill_actor(loop: CrewLoop, index: int = 0) -> None:
     """SIGKILL, and wait until the next incarnation is there."""
-    supervisor = loop.crew.supervisor
-    child = supervisor.children["actor", index]
-    os.kill(child.process.pid, signal.SIGKILL)
-
-    def back() -> bool:
-        new = supervisor.children["actor", index]
-        return new is not child and new.ready
-
-    supervisor.wait(back)
+    process = loop.crew.team.children["actor", index].process
+    process.kill()
+    process.wait(timeout=30)
+    loop.crew.check()

@@ -31,11 +31,12 @@ from process_runs import (
 from tiny_runs import WORLD, Crash, dqn
 
 from millpond.cli.train import told_identical
+from millpond.engine import checkpoint
 from millpond.engine.row_audit import LAG_EDGES
 from millpond.engine.settings import CrewSettings
 from millpond.errors import RunFailed
 from millpond.metrics import read_metrics
-from millpond.train import Run, checkpoint, train
+from millpond.train import Run, train
 from millpond.train.check_lockstep import compare
 from millpond.train.loop import open_loop
 from millpond.train.session import resume_point
@@ -261,11 +262,10 @@ def test_a_full_disk_at_a_checkpoint_stops_the_run_and_loses_nothing(tmp_path, m
             raise OSError(errno.ENOSPC, "No space left on device")
         real(draft, path)
 
-    monkeypatch.setattr(checkpoint.os, "replace", full)
-    with pytest.raises(RunFailed, match="No space left"):
-        train(run)
-    monkeypatch.undo()
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.os, "replace", full)
+        with pytest.raises(RunFailed, match="No space left"):
+            train(run)
     assert train(run)
     assert run.status()["state"] == "finished"
 

@@ -11,29 +11,25 @@ import pytest
 from process_runs import ALONE, CREW, hooks, kill_actor, nothing_left_behind, with_hook
 from tiny_runs import WORLD
 
-from millpond.process import free, lockstep
+from millpond.process import team
 from millpond.process.heartbeat import WAITING
-from millpond.process.supervisor import Supervisor
+from millpond.process.team import ProcessTeam
 from millpond.transport.memory import PLACES
 
 __all__ = ["hooks", "nothing_left_behind"]
 
 
-@pytest.mark.parametrize(
-    "mode", [lockstep, pytest.param(free, marks=pytest.mark.full)], ids=["lockstep", "processes"]
-)
+@pytest.mark.parametrize("mode", ["lockstep", pytest.param("processes", marks=pytest.mark.full)])
 def test_a_state_saved_where_a_new_incarnation_begins_can_be_gone_on_from(tmp_path, mode):
     """The replay in it ends with a cut, so the actor's first row may follow."""
-    name = "lockstep" if mode is lockstep else "processes"
-    of = replace(ALONE, mode=name, replay="host")
-    with mode.open_loop(of, tmp_path) as loop:
+    of = replace(ALONE, mode=mode, replay="host")
+    with team.open_loop(of, tmp_path) as loop:
         state, _ = loop.round(loop.init(), 7)  # mid-episode: one is 11 turns, a cycle is 2
-        if mode is free:
-            loop.crew.meet()
+        loop.crew.meet()
         kill_actor(loop)
         state = loop.init()
         tree, cycle = loop.pack(state), state.cycle
-    with mode.open_loop(of, tmp_path) as loop:
+    with team.open_loop(of, tmp_path) as loop:
         state = loop.unpack(tree)
         assert state.cycle == cycle
         state, _ = loop.round(state, 8)
@@ -43,26 +39,26 @@ def test_a_state_saved_where_a_new_incarnation_begins_can_be_gone_on_from(tmp_pa
 
 def test_an_actor_lost_before_its_first_cycle_goes_on_counting(tmp_path):
     """Epsilon is by env steps: a successor of a successor must not begin at 1 again."""
-    with lockstep.open_loop(replace(ALONE, mode="lockstep"), tmp_path) as loop:
+    with team.open_loop(replace(ALONE, mode="lockstep"), tmp_path) as loop:
         state, _ = loop.round(loop.init(), 7)
-        before = loop.crew.supervisor.board.line(0).steps
+        before = loop.crew.team.board.line(0).steps
         assert before > 0
         kill_actor(loop)
         kill_actor(loop)
         loop.round(state, 1)
-        assert loop.crew.supervisor.board.line(0).steps > before
+        assert loop.crew.team.board.line(0).steps > before
 
 
 @pytest.mark.full
 def test_an_actor_stopped_while_it_waits_is_replaced(tmp_path):
     of = replace(ALONE, mode="lockstep", crew=replace(ALONE.crew, hang_s=2.0, start_s=60.0))
-    with lockstep.open_loop(of, tmp_path) as loop:
+    with team.open_loop(of, tmp_path) as loop:
         state, _ = loop.round(loop.init(), 7)
-        supervisor = loop.crew.supervisor
-        supervisor.wait(lambda: supervisor.board.line(0).state == WAITING)
-        os.kill(supervisor.children["actor", 0].process.pid, signal.SIGSTOP)
+        crew = loop.crew
+        crew.until(lambda: crew.team.board.line(0).state == WAITING)
+        os.kill(crew.team.children["actor", 0].process.pid, signal.SIGSTOP)
         state, _ = loop.round(state, 2)
-        assert supervisor.children["actor", 0].incarnation == 1
+        assert crew.members["actor", 0].incarnation == 1
         assert state.cycle == 9
 
 
@@ -78,18 +74,17 @@ def test_a_successor_killed_while_it_starts_is_replaced(tmp_path, monkeypatch):
                 self.kill()
 
     monkeypatch.setattr(subprocess, "Popen", Frail)
-    with lockstep.open_loop(replace(ALONE, mode="lockstep"), tmp_path) as loop:
+    with team.open_loop(replace(ALONE, mode="lockstep"), tmp_path) as loop:
         state, _ = loop.round(loop.init(), 3)
-        supervisor = loop.crew.supervisor
-        os.kill(supervisor.children["actor", 0].process.pid, signal.SIGKILL)
-        supervisor.wait(lambda: supervisor.children["actor", 0].incarnation == 2)
+        kill_actor(loop)
+        assert loop.crew.members["actor", 0].incarnation == 2
         state, _ = loop.round(state, 2)
         assert state.cycle == 5
 
 
 def test_a_successor_killed_as_it_says_that_it_is_ready_is_replaced(tmp_path, monkeypatch):
     """The goal that it is sent then finds nobody."""
-    confirm, frail, words = Supervisor._confirm, [], set()
+    confirm, frail, words = ProcessTeam._confirm, [], set()
 
     def confirmed(self, child, message):
         confirm(self, child, message)
@@ -98,15 +93,15 @@ def test_a_successor_killed_as_it_says_that_it_is_ready_is_replaced(tmp_path, mo
             frail.append(child)
             child.kill()
 
-    monkeypatch.setattr(Supervisor, "_confirm", confirmed)
-    with free.open_loop(ALONE, tmp_path) as loop:
+    monkeypatch.setattr(ProcessTeam, "_confirm", confirmed)
+    with team.open_loop(ALONE, tmp_path) as loop:
         state, _ = loop.round(loop.init(), 3)
-        os.kill(loop.crew.supervisor.children["actor", 0].process.pid, signal.SIGKILL)
+        os.kill(loop.crew.team.children["actor", 0].process.pid, signal.SIGKILL)
         state, _ = loop.round(state, 20)
         assert state.cycle >= 23
         assert len(frail) == 1
         assert words == {("learner", 1), ("actor", PLACES[0])}  # drawn, two actors could meet
-        assert loop.crew.supervisor.children["actor", 0].incarnation == 2
+        assert loop.crew.team.children["actor", 0].incarnation == 2
 
 
 @pytest.mark.full
@@ -115,12 +110,12 @@ def test_actors_lost_between_two_pushes_while_a_state_is_saved(tmp_path):
     crew = replace(CREW.crew, learners=2, start_s=60.0)
     of = replace(CREW, world=WORLD, crew=crew, replay="host")
     with with_hook(actor="stop_between_pushes")(of, tmp_path) as loop:
-        state, supervisor = loop.init(), loop.crew.supervisor
+        state, team = loop.init(), loop.crew.team
         loop.crew.run(5)  # the actors answer no more, so nobody is asked for a report
         pushed = [[6, 5], [5, 5]]
-        supervisor.wait(lambda: [[c.whole() for c in row] for row in supervisor.channels] == pushed)
+        loop.crew.until(lambda: [[c.whole() for c in row] for row in team.channels] == pushed)
         for index in range(2):
-            os.kill(supervisor.children["actor", index].process.pid, signal.SIGKILL)
+            os.kill(team.children["actor", index].process.pid, signal.SIGKILL)
         tree = loop.pack(state)
         assert [int(one["cycles"]) for one in tree["learners"]] == [6, 6]
         state, _ = loop.round(loop.init(), 8)

@@ -7,15 +7,18 @@ from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from process_runs import CREW
 
-from millpond.cluster import crew as crew_module
-from millpond.cluster.crew import ClusterCrew, Member
-from millpond.cluster.watch import Failed, Gone, Server, ServerWatch
+from millpond.engine import member_watch
+from millpond.engine.server_watch import ServerWatch
 from millpond.engine.stopping import ask_to_stop, stop_asked
+from millpond.engine.supervised_crew import SupervisedCrew
+from millpond.engine.team import Begun, Failed, Gone, Member, Server
 from millpond.errors import RunFailed
 
+BEGUN = Begun([7], np.zeros(1, np.uint32))
 TIMES = replace(CREW.crew, hang_s=60.0, start_s=300.0, failures=3)
 
 
@@ -25,6 +28,8 @@ class Team:
     def __init__(self, number: int = 2) -> None:
         self.shards = [f"shard {i}" for i in range(number)]
         self.weights = "weights"
+        self.servers = [Server("shard", i, one) for i, one in enumerate(self.shards)]
+        self.servers.append(Server("weights", 0, self.weights))
         self.how = dict.fromkeys([*self.shards, self.weights], "answers")
         self.restarted: list[str] = []
         self.killed: list[str] = []
@@ -41,7 +46,10 @@ class Team:
             raise Gone("killed by SIGKILL")
         if how == "fails":
             raise Failed("LakeRefused: no", "Traceback ...")
-        return {"beats": 100, "doing": "working", "starting": False}
+        return {"beats": 100, "waits": False, "starting": False}
+
+    def about(self, member):
+        return {}
 
     def restart(self, member):
         self.restarted.append(member)
@@ -56,8 +64,7 @@ class World:
 
     def __init__(self) -> None:
         self.team, self.now, self.cycle, self.notes = Team(), 0.0, 0, Counter()
-        servers = [Server("shard", i, one) for i, one in enumerate(self.team.shards)]
-        self.watch = ServerWatch(servers, self.team, TIMES, self.note)
+        self.watch = ServerWatch(self.team.servers[:-1], self.team, TIMES, self.note)
         self.run(10)
 
     def note(self, what, who, **more):
@@ -144,7 +151,7 @@ def test_a_shard_that_fails_when_it_comes_back_ends_the_run_with_its_traceback()
 
 def test_a_signal_while_shards_start_ends_the_run(tmp_path):
     """There is nothing to save yet, and a shard may take minutes."""
-    crew = ClusterCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
+    crew = SupervisedCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
     crew.team.how["shard 0"] = "hangs"
     with stop_asked():
         ask_to_stop(signal.SIGTERM)
@@ -154,17 +161,17 @@ def test_a_signal_while_shards_start_ends_the_run(tmp_path):
 
 def test_an_actor_that_hangs_before_its_first_beat_is_seen(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(crew_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    crew = ClusterCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
-    crew._join("actor", 0, 1, 7, "actor 0")
+    monkeypatch.setattr(member_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    crew = SupervisedCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
+    crew._join("actor", 0, 1, BEGUN, "actor 0")
     crew.team.how["actor 0"] = "hangs"
     while now[0] < 290:
         now[0] += 0.5
-        crew._look_for_hangs()
+        crew.watch.look(crew.cycle)
     assert crew.team.killed == []
     while now[0] < 310:
         now[0] += 0.5
-        crew._look_for_hangs()
+        crew.watch.look(crew.cycle)
     assert crew.team.killed == ["actor 0"]
 
 
@@ -172,14 +179,14 @@ def test_an_actor_that_hangs_before_its_first_beat_is_seen(tmp_path, monkeypatch
 def test_a_learner_is_not_blamed_for_a_server_that_hangs(tmp_path, monkeypatch, server):
     """Its beats stand still at 100: it waits for an answer while it works."""
     now = [0.0]
-    monkeypatch.setattr(crew_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    crew = ClusterCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
-    crew.members["learner", 0] = Member("learner", 0, 0, 0, "learner 0")
+    monkeypatch.setattr(member_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    crew = SupervisedCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
+    crew.members["learner", 0] = Member("learner", 0, 0, BEGUN, "learner 0")
 
     def look_until(end: float) -> None:
         while now[0] < end:
             now[0] += 0.5
-            crew._look_for_hangs()
+            crew.watch.look(crew.cycle)
 
     look_until(5)
     crew.team.how[server] = "hangs"

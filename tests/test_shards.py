@@ -20,18 +20,18 @@ from tiny_runs import WORLD, crash_at, dqn, settings
 
 from millpond import prioritized
 from millpond.cli.main import main
-from millpond.cluster import crew as crew_module
-from millpond.cluster.crew import ClusterCrew, Member, Seen
 from millpond.cluster.learning import LearnerPart
 from millpond.cluster.outbox import Outbox
-from millpond.cluster.ray import import_ray
-from millpond.cluster.transport import Lost
+from millpond.cluster.ray import Lost, import_ray
 from millpond.doctor.actor_checks import lag_bound
+from millpond.engine import member_watch
 from millpond.engine.chunk_dedup import ChunkDedup, ChunkId
 from millpond.engine.provenance import EXTRAS, traced_spec
 from millpond.engine.shard import Shard, actors_of, narrow
 from millpond.engine.shard_sampling import assemble, deal, importance
 from millpond.engine.shard_store import Chunk
+from millpond.engine.supervised_crew import SupervisedCrew
+from millpond.engine.team import Begun, Member, Server
 from millpond.errors import BadConfig, ChannelClosed
 from millpond.metrics import read_metrics
 from millpond.rows import FIRST, Rows, host_batch
@@ -480,8 +480,8 @@ class Silent:
 
     def __init__(self) -> None:
         self.killed: list[Any] = []
-        self.shards: list[Any] = []
         self.weights = "weights"
+        self.servers = [Server("weights", 0, self.weights)]
 
     def call(self, member: Any, method: str, *args: Any) -> Any:
         return member, method
@@ -498,16 +498,17 @@ class Silent:
 
 def test_nobody_hangs_because_the_driver_was_away(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(crew_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(member_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
     of = replace(BASE, mode="ray", crew=replace(BASE.crew, hang_s=60.0))
-    crew = ClusterCrew(of, tmp_path, Silent())
-    crew.members["actor", 0] = Member("actor", 0, 0, 0, "handle")
-    crew._seen["actor", 0] = Seen(0, 100, 0.0, starting=False)
+    crew = SupervisedCrew(of, tmp_path, Silent())
+    begun = Begun([0], np.zeros(1, np.uint32))
+    seen = dict(beats=100, seen=0.0, starting=False)
+    crew.members["actor", 0] = Member("actor", 0, 0, begun, "handle", **seen)
 
     def look_until(end: float) -> None:
         while now[0] < end:
             now[0] += 0.5
-            crew._look_for_hangs()
+            crew.watch.look(crew.cycle)
 
     look_until(50)
     now[0] = 500.0  # an evaluation, or a large state

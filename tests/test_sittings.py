@@ -14,7 +14,7 @@ from tiny_runs import dqn, settings
 from millpond.engine.actor import make_actor
 from millpond.engine.learner import Learner
 from millpond.envs.gym import GymEnv
-from millpond.process import lockstep
+from millpond.process import team
 from millpond.schedule import constant
 from millpond.train.loop import open_loop
 
@@ -75,7 +75,7 @@ def test_no_chance_is_drawn_twice_over_incarnations_and_sittings(tmp_path, world
 def test_a_replaced_actor_begins_otherwise_in_every_sitting(tmp_path):
     of, begun, tree = replace(ALONE, mode="lockstep"), [], None
     for _ in range(2):
-        with lockstep.open_loop(of, tmp_path) as loop:
+        with team.open_loop(of, tmp_path) as loop:
             state = loop.init() if tree is None else loop.unpack(tree)
             state, _ = loop.round(state, 3)
             kill_actor(loop)  # in each sitting the first to be replaced

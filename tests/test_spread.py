@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mix_runs import mixture
 
-from millpond.cluster.transport import Lost
+from millpond.cluster.ray import Lost
 from millpond.engine.checkpoint import hash_of
 from millpond.errors import BadConfig, RunFailed
 from millpond.mixture.spread import Parts, SpreadAgents, Worker

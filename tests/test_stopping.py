@@ -13,7 +13,6 @@ import pytest
 from process_runs import ALONE, events, hooks, living, lost, nothing_left_behind
 
 from millpond.engine.stopping import SIGNALS, stop_asked
-from millpond.process.signals import SIGNALS as FOR_WORKERS
 from millpond.train import Run, train
 from millpond.train import stopping as module
 from millpond.train.loop import open_loop
@@ -148,7 +147,6 @@ def test_the_same_signal_twice_at_once_is_one_request():
             signal.raise_signal(number)
         assert asked[0] == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert FOR_WORKERS == SIGNALS
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 
 from millpond.errors import BadConfig
-from millpond.process.supervisor import allow_descriptors
-from millpond.process.wire import Wire
+from millpond.process.team import allow_descriptors
+from millpond.process.wire import Wire, pack, unpack
 
 
 @pytest.fixture
@@ -55,3 +56,13 @@ def test_more_actors_than_the_machine_allows_are_refused_with_the_limit(limit):
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 3 * 66
     with pytest.raises(BadConfig, match=r"actors and 1 learners need about .*ulimit -Hn"):
         allow_descriptors(10**9, 1)
+
+
+def test_what_is_packed_comes_out_again_whatever_its_names():
+    tree = [3, {"array": np.arange(4), "b": [{"array": None}, np.float32(2)]}, (None,)]
+    plain, arrays = pack(tree)
+    out = unpack(json.loads(json.dumps(plain)), arrays)
+    assert out[0] == 3
+    assert out[1]["array"].tolist() == [0, 1, 2, 3]
+    assert out[1]["b"] == [{"array": None}, np.float32(2)]
+    assert out[2] == [None]

@@ -22,9 +22,9 @@ import ray
 from mix_runs import mixture
 from tiny_runs import WORLD, dqn, settings
 
-from millpond.cluster.crew import ClusterCrew
 from millpond.cluster.team import open_loop
 from millpond.engine.settings import CrewSettings
+from millpond.engine.supervised_crew import SupervisedCrew
 from millpond.errors import BadConfig, RunFailed
 from millpond.lake import Lake
 from millpond.metrics import read_metrics
@@ -76,7 +76,7 @@ class Watched:
     """An opener that lets a test see the crew of the loop it opened."""
 
     def __init__(self) -> None:
-        self.crew: ClusterCrew | None = None
+        self.crew: SupervisedCrew | None = None
         self.opened = 0
 
     @contextlib.contextmanager
@@ -282,8 +282,9 @@ def test_an_actor_that_hangs_is_replaced(cluster, tmp_path):
             return
         assert time.monotonic() < until
         if not stopped:
-            seen = watched.crew._seen.get(("actor", 1))
-            if seen and not seen.starting:  # before that it is compiling, and has longer
+            if not watched.crew.members[
+                "actor", 1
+            ].starting:  # before that it is compiling, and has longer
                 pid = watched.pid("actor", 1)
                 stopped.append(os.pidfd_open(pid))
                 os.kill(pid, signal.SIGSTOP)
@@ -312,7 +313,7 @@ def test_a_server_that_hangs_is_started_again_and_nobody_else_is_blamed(
             return
         assert time.monotonic() < until
         if not stopped:
-            if any(seen.starting for seen in watched.crew._seen.values()):
+            if any(one.starting for one in watched.crew.members.values()):
                 return
             pid = watched.pid(role, index)
             stopped.append(os.pidfd_open(pid))

@@ -17,14 +17,15 @@ from ..engine.shard_store import Chunk
 from ..engine.trace import digest
 from ..errors import ChannelClosed
 from ..rows import Rows
-from .fair_lock import FairLock, Stopwatch
+from .links import RaySink, RayWeights
 from .outbox import Outbox
-from .transport import Lost, Sink, Weights
+from .part import Part, own
+from .ray import Lost
 
 _SLICE_S = 0.2  # how long one wait may take before it is looked around
 
 
-class ActorPart:
+class ActorPart(Part):
     """`part.run(goal)` acts up to a cycle in one thread; everything else may be asked by others."""
 
     def __init__(
@@ -34,9 +35,10 @@ class ActorPart:
         incarnation: int,
         cycle: int,
         steps: np.ndarray,
-        sink: Sink,
-        weights: Weights,
+        sink: RaySink,
+        weights: RayWeights,
     ) -> None:
+        super().__init__()
         crew = settings.crew
         self.settings, self.index, self.incarnation = settings, index, incarnation
         self.cycle, self.number = cycle, 0
@@ -46,8 +48,6 @@ class ActorPart:
         self.params: list[Any] = [None] * len(settings.groups)
         self.versions = np.full(len(settings.groups), -1, np.int64)
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
-        self.watch, self._door = Stopwatch(), FairLock()
-        self.first = True  # until the first cycle here, which is compiled before it is acted
         self._hold = False
         self._idle = threading.Condition()
         self._running = False
@@ -142,14 +142,10 @@ class ActorPart:
             return self.actor.export()
 
     def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Go on from an exported state; False if the envs had to begin anew."""
+        """Go on from an exported state; False if the envs had to begin again."""
         with self._door.between():
             self.cycle = cycle
-            return self.actor.restore(arrays)
-
-    def close(self) -> None:
-        """Let go of the envs."""
-        self.actor.close()
+            return self.actor.restore(own(arrays))
 
 
 def _joined(*leaves: Any) -> np.ndarray:

@@ -134,8 +134,8 @@ class WeightsHost:
         return {"pid": os.getpid()}
 
 
-class ActorHost:
-    """An `ActorPart`. `run` keeps one thread busy; others answer meanwhile."""
+class ActorHost(ActorPart):
+    """`run` keeps one thread of Ray busy; others answer meanwhile."""
 
     def __init__(
         self,
@@ -147,117 +147,15 @@ class ActorHost:
         shard: Any,
         weights: Any,
     ) -> None:
-        self.part = ActorPart(
-            Settings.from_json(settings),
-            index,
-            incarnation,
-            cycle,
-            steps,
-            RaySink(shard),
-            RayWeights(weights),
-        )
-
-    def run(self, goal: int) -> tuple[int, int]:
-        """Act until a cycle, or until a pause."""
-        return self.part.run(goal)
-
-    def pause(self, timeout: float) -> int:
-        """Stop after the cycle that is under way."""
-        return self.part.pause(timeout)
-
-    def report(self) -> dict[str, np.ndarray]:
-        """Sums since the last report."""
-        return self.part.report()
-
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state."""
-        return self.part.export()
-
-    def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Go on from an exported state."""
-        return self.part.restore(cycle, _own(arrays))
-
-    def beat(self) -> dict[str, Any]:
-        """How it gets on."""
-        return _beat(self.part)
+        of, sink, shelf = Settings.from_json(settings), RaySink(shard), RayWeights(weights)
+        super().__init__(of, index, incarnation, cycle, steps, sink, shelf)
 
 
-class LearnerHost:
-    """A `LearnerPart`. `run` keeps one thread busy; others answer meanwhile."""
+class LearnerHost(LearnerPart):
+    """`run` keeps one thread of Ray busy; others answer meanwhile."""
 
     def __init__(
-        self,
-        settings: dict[str, Any],
-        index: int,
-        folder: str,
-        shards: list[Any],
-        weights: Any,
+        self, settings: dict[str, Any], index: int, folder: str, shards: list[Any], weights: Any
     ) -> None:
-        self.part = LearnerPart(
-            Settings.from_json(settings),
-            index,
-            Path(folder),
-            RaySource(index, shards),
-            RayWeights(weights),
-        )
-
-    def run(self, goal: int) -> tuple[int, list[dict[str, int]]]:
-        """Learn until a cycle."""
-        return self.part.run(goal)
-
-    def aim(self, goal: int) -> None:
-        """Change the goal of a `run` that is under way."""
-        self.part.goal = goal
-
-    def reach(self, cycle: int, timeout: float) -> tuple[int, bool]:
-        """Wait for a cycle, at most so long: where it is, and whether a policy is bad."""
-        return self.part.reach(cycle, timeout), self.part.learner.bad
-
-    def report(self) -> list[dict[str, Any]]:
-        """Of each policy its progress."""
-        return self.part.report()
-
-    def params(self) -> Any:
-        """The parameters, [policies]."""
-        return self.part.params
-
-    def batch(self) -> dict[str, np.ndarray]:
-        """The batch of the first bad update."""
-        return self.part.batch()
-
-    def stood(self, actor: int) -> tuple[int, np.ndarray]:
-        """How far an actor's rows have come."""
-        return self.part.stood(actor)
-
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The whole state of each policy."""
-        return self.part.export()
-
-    def restore(self, arrays: list[Mapping[str, np.ndarray]]) -> None:
-        """Go on from an exported state."""
-        self.part.restore([_own(one) for one in arrays])
-
-    def cut(self, actor: int) -> None:
-        """An actor's envs begin anew."""
-        self.part.cut(actor)
-
-    def beat(self) -> dict[str, Any]:
-        """How it gets on."""
-        return _beat(self.part)
-
-
-def _beat(part: ActorPart | LearnerPart) -> dict[str, Any]:
-    watch = part.watch
-    return {
-        "cycle": part.cycle,
-        "beats": watch.beats,
-        "doing": watch.doing,
-        "starting": part.first,
-        "spent": watch.spent,
-        "pid": os.getpid(),
-    }
-
-
-def _own(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Copies: what comes from Ray is read-only and pins shared memory."""
-    return {name: np.array(array) for name, array in arrays.items()}
+        of, source = Settings.from_json(settings), RaySource(index, shards)
+        super().__init__(of, index, Path(folder), source, RayWeights(weights))

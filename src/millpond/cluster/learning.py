@@ -15,12 +15,13 @@ import numpy as np
 from ..engine.checkpoint import named_leaves
 from ..engine.learner import Learner
 from ..engine.settings import Settings
-from ..engine.sharded import apart, together
+from ..engine.sharded import actors_in, apart, together
 from ..errors import ChannelClosed
 from ..rows import Batch, Draw, Rows
-from .fair_lock import FairLock, Stopwatch
+from .links import RaySource, RayWeights
 from .packs import Packs
-from .transport import Lost, Source, Weights
+from .part import Part, own
+from .ray import Lost
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
 _AGAIN_S = 0.2  # a shard that was lost is asked again after so long
@@ -29,11 +30,13 @@ T = TypeVar("T")
 
 
 class RemoteShards:
-    """`Shards` that stand elsewhere: rows are there already, batches have come with a pack."""
+    """`Replay` in shards elsewhere: rows are there already, batches have come with a pack."""
 
-    def __init__(self, source: Source, number: int, patience: float) -> None:
-        self.source, self.number, self.cycle = source, number, 0
-        self._patience = 2 * patience  # with a shard that hangs, is ended for it and comes back
+    def __init__(self, source: RaySource, settings: Settings) -> None:
+        self.source, self.settings, self.cycle = source, settings, 0
+        self._patience = (
+            2 * settings.crew.start_s
+        )  # with a shard that hangs, is ended for it and comes back
         self.batches: dict[int, Batch] = {}
 
     def store(self, rows: Rows) -> None:
@@ -42,19 +45,19 @@ class RemoteShards:
     def draw(self, turn: int) -> Batch | None:
         return self.batches.pop(turn, None)
 
-    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
         with contextlib.suppress(Lost):  # rows and priorities went with the shard
-            self.source.rank(draw, errors)
+            self.source.rank(draw, priority)
 
-    def cut(self, actors: Sequence[int]) -> None:
-        for actor in actors:
+    def cut(self, envs: np.ndarray) -> None:
+        for actor in actors_in(self.settings, envs):
             self._insist(lambda one=actor: self.source.cut(one, self.cycle))
 
     def export(self) -> list[dict[str, np.ndarray]]:
         return together(self._insist(self.source.export), self.cycle)
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        self.cycle, parts = apart(arrays, self.number)
+        self.cycle, parts = apart(arrays, self.settings.shards)
         self.batches = {}
         self._insist(lambda: self.source.restore(self.cycle, parts))
 
@@ -73,23 +76,22 @@ class RemoteShards:
                 time.sleep(_AGAIN_S)
 
 
-class LearnerPart:
+class LearnerPart(Part):
     """`part.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
-        self, settings: Settings, index: int, folder: Path, source: Source, weights: Weights
+        self, settings: Settings, index: int, folder: Path, source: RaySource, weights: RayWeights
     ) -> None:
+        super().__init__()
         self.settings, self.index, self.weights = settings, index, weights
         self.policies, self.source = settings.groups[index], source
-        self.shards = RemoteShards(source, settings.shards, settings.crew.start_s)
+        self.shards = RemoteShards(source, settings)
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
             Learner.opened(settings, self.policies, folder, self.shards)
         )
-        self.watch, self._door = Stopwatch(), FairLock()
         self._moved = threading.Condition()
         self.goal, self.published = 0, 0
-        self.first = True  # until the first update here, which is compiled before it is taken
         self.packs: Packs | None = None
         self._publish(again=True)
 
@@ -144,8 +146,12 @@ class LearnerPart:
             self.weights.publish(self.index, version, jax.device_get(self.learner.params))
             self.published = version
 
-    def reach(self, cycle: int, timeout: float) -> int:
-        """Wait until so many cycles are taken, or a policy is bad, or time is up: where we are."""
+    def aim(self, goal: int) -> None:
+        """Change the goal of a `run` that is under way."""
+        self.goal = goal
+
+    def reach(self, cycle: int, timeout: float) -> tuple[int, bool]:
+        """Wait for a cycle, at most that long: where we are, and whether a policy is bad."""
         deadline = time.monotonic() + timeout
         with self._moved:
             while self.cycle < cycle and not self.learner.bad:
@@ -153,14 +159,13 @@ class LearnerPart:
                 if left <= 0:
                     break
                 self._moved.wait(left)
-        return self.cycle
+        return self.cycle, self.learner.bad
 
     def report(self) -> list[dict[str, Any]]:
         """Of each policy what happened since the last report."""
         with self._door.between():
             return [progress._asdict() for progress in self.learner.report()]
 
-    @property
     def params(self) -> Any:
         """The parameters, [policies], on the host."""
         with self._door.between():
@@ -191,16 +196,10 @@ class LearnerPart:
             self.packs.close()
             self.packs = None
         with self._door.between():
-            self.learner.restore(arrays)
+            self.learner.restore([own(one) for one in arrays])
         self._publish(again=True)
 
     def cut(self, actor: int) -> None:
-        """An actor's envs begin anew."""
+        """An actor's envs begin again."""
         with self._door.between():
             self.learner.cut(actor)
-
-    def close(self) -> None:
-        """Let go of what is held."""
-        if self.packs is not None:
-            self.packs.close()
-        self._stack.close()

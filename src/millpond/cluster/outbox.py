@@ -12,7 +12,8 @@ from typing import Any
 
 from ..engine.shard_store import Chunk
 from ..errors import ChannelClosed
-from .transport import Lost, Sink
+from .links import RaySink
+from .ray import Lost
 
 _AGAIN_S = 0.2  # a shard that was lost is asked again after so long
 
@@ -23,7 +24,7 @@ class Outbox:
     A shard that stays away for `patience` seconds raises ChannelClosed.
     """
 
-    def __init__(self, sink: Sink, most: int, patience: float) -> None:
+    def __init__(self, sink: RaySink, most: int, patience: float) -> None:
         self._sink, self._most, self._patience = sink, most, patience
         self._held: deque[tuple[Chunk, Any]] = deque()
         self._lost_since: float | None = None

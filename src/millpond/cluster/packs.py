@@ -16,7 +16,8 @@ from ..engine.shard import Collected, actors_of
 from ..engine.sharded import draw_together
 from ..errors import ChannelClosed
 from ..rows import Batch, Rows
-from .transport import Lost, Source
+from .links import RaySource
+from .ray import Lost
 
 _SLICE_S = 0.5  # how long a shard is asked before it is asked again
 
@@ -39,7 +40,7 @@ class Packs:
     """
 
     def __init__(
-        self, settings: Settings, policies: range, source: Source, first: int, ahead: int
+        self, settings: Settings, policies: range, source: RaySource, first: int, ahead: int
     ) -> None:
         self.settings, self.policies, self.source = settings, policies, source
         self.first = first  # all rows before it were fetched

@@ -16,11 +16,15 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..engine.stopping import SIGNALS
 from ..errors import BadConfig, RunFailed
-from ..process.signals import SIGNALS, held_back
-from .transport import Lost
+from ..process.signals import held_back
 
 _ENVIRONMENT = ("XLA_", "JAX_", "OMP_", "OPENBLAS_", "MKL_", "NPROC")
+
+
+class Lost(Exception):
+    """The other end is gone for now, with all that was on its way to it; it may come back."""
 
 
 def import_ray() -> Any:

@@ -14,15 +14,15 @@ import numpy as np
 from ..engine.crew import CrewLoop
 from ..engine.environment import child_environment
 from ..engine.settings import Settings
-from .crew import ClusterCrew
+from ..engine.supervised_crew import SupervisedCrew
+from ..engine.team import CALL_S, Asks, Begun, Failed, Gone, Member, Server
+from ..errors import RunFailed
 from .hosts import ActorHost, LearnerHost, ShardHost, WeightsHost
 from .ray import beside_us, connected, import_ray, passed_on, why_of
-from .transport import CALL_S
-from .watch import Failed, Gone
 
 
 class RayTeam:
-    """Starts and ends Ray actors, calls them, and tells how they ended: `Team` of `ClusterCrew`."""
+    """Starts and ends Ray actors, calls them, and tells how they ended: a `Team`."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._ray = import_ray()
@@ -36,6 +36,9 @@ class RayTeam:
             self._make(ShardHost, self._plain, i, str(self.folder), self._session, restarts=True)
             for i in range(settings.shards)
         ]
+        self.servers = [Server("shard", index, shard) for index, shard in enumerate(self.shards)]
+        self.servers.append(Server("weights", 0, self.weights))
+        self._members: list[Any] = []
 
     def _make(
         self,
@@ -62,24 +65,32 @@ class RayTeam:
         options["max_concurrency"] = threads or max(1000, 8 * self.settings.actors)
         return self._ray.remote(kind).options(**options).remote(*args)
 
-    def start_actor(self, index: int, incarnation: int, cycle: int, steps: np.ndarray) -> Any:
+    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
         """A new incarnation of an actor."""
         shard = self.shards[index % len(self.shards)]
-        begin = (index, incarnation, cycle, steps, shard, self.weights)
-        return self._make(ActorHost, self._plain, *begin, spread=True, threads=4)
+        begin = (index, incarnation, min(begun.cycles), begun.steps, shard, self.weights)
+        return self._join(self._make(ActorHost, self._plain, *begin, spread=True, threads=4))
 
     def start_learner(self, index: int) -> Any:
         """A learner."""
         begin = (index, str(self.folder), self.shards, self.weights)
         gpus = self.settings.crew.gpus
-        return self._make(LearnerHost, self._plain, *begin, gpus=gpus, threads=8)
+        return self._join(self._make(LearnerHost, self._plain, *begin, gpus=gpus, threads=8))
+
+    def _join(self, member: Any) -> Any:
+        self._members.append(member)
+        return member
+
+    def about(self, member: Any) -> dict[str, Any]:
+        """Its process may be on another machine."""
+        return {}
 
     def call(self, member: Any, method: str, *args: Any) -> Any:
         """Begin a call; what it returns is for `wait` and `result`."""
         return getattr(member, method).remote(*args)
 
     def wait(self, calls: Sequence[Any], number: int, timeout: float) -> list[Any]:
-        """Those that have ended, once there are so many, or time is up."""
+        """Those that have ended, once there are `number` of them, or time is up."""
         if not calls:
             time.sleep(min(timeout, 0.05))
             return []
@@ -115,9 +126,39 @@ class RayTeam:
         with contextlib.suppress(Exception):  # it is gone already
             self._ray.kill(member, no_restart=False)
 
+    def stood(self, actor: Member, crew: Asks) -> Begun:
+        """Up to where an actor's rows are safe: with its shard, or else with the learners."""
+        deadline = time.monotonic() + self.settings.crew.start_s
+        which = actor.index % len(self.shards)
+        while True:
+            try:
+                found = crew.result(self.call(self.shards[which], "stood", actor.index))
+                break
+            except Gone as error:  # it is coming back
+                if time.monotonic() > deadline:
+                    raise RunFailed(f"shard {which}, of {actor.name}, stays away") from error
+                time.sleep(0.1)
+        learners = crew.ask("learner", "stood", actor.index)
+        cycle, steps = min(one for one, _ in learners), [some for _, some in learners]
+        if found is not None and found[0] >= cycle:
+            cycle, steps = found[0], [found[1]]
+        return Begun([int(cycle)] * len(learners), np.concatenate(steps))
+
+    def pace(self, crew: Asks) -> dict[str, Any]:
+        """What the shards hold, each and all together; one that is away just now says nothing."""
+        shards: list[dict[str, Any]] = []
+        for call in [self.call(shard, "stats") for shard in self.shards]:
+            try:
+                shards.append(crew.result(call))
+            except Gone:
+                shards.append({})
+        names = ("stored", "bytes", "chunks", "rows", "again", "refused", "drawn")
+        total = {name: sum(one.get(name, 0) for one in shards) for name in names}
+        return {"shards": {"each": [one.get("stored") for one in shards], **total}}
+
     def close(self) -> None:
-        """End shards and weights."""
-        for member in (*self.shards, self.weights):
+        """End everybody."""
+        for member in (*self._members, *self.shards, self.weights):
             self.kill(member)
 
 
@@ -135,6 +176,6 @@ def open_loop(settings: Settings, folder: Path) -> Generator[CrewLoop]:
     with (
         connected(settings.address, cpus, who, settings.crew.store_mb, gpus),
         contextlib.closing(RayTeam(settings, folder)) as team,
-        ClusterCrew(settings, folder, team) as crew,
+        SupervisedCrew(settings, folder, team) as crew,
     ):
         yield CrewLoop(settings, crew)

@@ -17,7 +17,7 @@ from ..engine.crew import CrewLoop
 from ..engine.sequential import LocalCrew
 from ..engine.settings import CrewSettings
 from ..envs.treasurehunt import Treasurehunt
-from ..process import free
+from ..process import team
 from ..schedule import constant
 from ..train import Settings
 from . import sabotage
@@ -98,7 +98,7 @@ def _code(patch: Callable[[], AbstractContextManager[None]], within: Opener) -> 
 def _hook(process: str, breaks: Callable[[Any], None]) -> Opener:
     """A process breaks itself before it runs."""
     where = f"{breaks.__module__}:{breaks.__name__}"
-    return functools.partial(free.open_loop, hook={process: where})
+    return functools.partial(team.open_loop, hook={process: where})
 
 
 def _with(seed: int = 0, **changes: Any) -> Settings:
@@ -116,7 +116,7 @@ _LOST = ("process-health",)
 
 PLANTS = (
     Plant("healthy, sequential"),
-    Plant("healthy, processes", settings=PROCESSES, opener=free.open_loop, all_green=True),
+    Plant("healthy, processes", settings=PROCESSES, opener=team.open_loop, all_green=True),
     Plant("history cleared in mid-episode", "stack-parity", opener=_crew(sabotage.forget)),
     Plant(
         "a second target update",
@@ -166,7 +166,7 @@ PLANTS = (
         "shared-memory",
         _LOST,
         PROCESSES,
-        _code(sabotage.by_value, free.open_loop),
+        _code(sabotage.by_value, team.open_loop),
     ),
     Plant(
         "parameters damaged",

@@ -104,3 +104,8 @@ def hash_of(tree: Any) -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(np.asarray(leaf)).tobytes())
     return digest.hexdigest()[:16]
+
+
+def within(arrays: Mapping[str, Any], begin: str) -> dict[str, Any]:
+    """Those whose names begin so, by the rest of their names."""
+    return {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}

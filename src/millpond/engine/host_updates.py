@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,43 @@ from ..agents import AgentState
 from ..rows import Array, Batch, Draw, Rows
 from .host_replay import HostReplay
 from .settings import Settings
-from .updates import LEAST, Lesson, lesson_of
+from .updates import LEAST, Cycle, Learnt, Lesson, lesson_of
+
+
+class Replay(Protocol):
+    """The replay of a learner's policies: one store for each, or shards."""
+
+    def store(self, rows: Rows) -> None:
+        """Keep one cycle's rows [time, policies, env] of all actors, unless they are there."""
+        ...
+
+    def draw(self, turn: int) -> Batch | None:
+        """A batch [policies, batch] for update `turn`; None: there is nothing to draw from."""
+        ...
+
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+        """New priorities [policies, batch]."""
+        ...
+
+    def cut(self, envs: np.ndarray) -> None:
+        """Continuity is lost after the newest rows of envs bool[env]."""
+        ...
+
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """The whole replay of each policy."""
+        ...
+
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from exported replays."""
+        ...
 
 
 class HostUpdates:
-    """Any `HostReplay`, one for each policy."""
+    """Any `Replay` on the host."""
 
-    def __init__(
-        self, settings: Settings, policies: range, replays: Sequence[HostReplay], agent: Any
-    ) -> None:
-        self.settings, self.replays, self._agent = settings, replays, agent
+    def __init__(self, settings: Settings, policies: range, replay: Replay, agent: Any) -> None:
+        self.settings, self.replay, self._agent = settings, replay, agent
+        self.cut, self.export, self.restore = replay.cut, replay.export, replay.restore
         self._policies = np.asarray(policies, np.uint32)
         self._update = jax.jit(jax.vmap(self._improve), donate_argnums=0)
 
@@ -34,26 +61,18 @@ class HostUpdates:
         agent, found = self._agent.update(agent, batch, now)
         return agent, found.priority, lesson_of(found, batch, self._agent.reports)
 
-    def learn(
-        self,
-        agent: AgentState,
-        rows: Rows | None,
-        cycle: int,
-        updates: int,
-        steps: np.ndarray,
-        after: np.ndarray | None,
-    ) -> tuple[AgentState, Lesson | None, Any]:
-        if rows is not None:
-            self.store(rows)
+    def learn(self, agent: AgentState, cycle: Cycle) -> Learnt:
+        if cycle.rows is not None:
+            self.replay.store(cycle.rows)
         lessons: list[Lesson] = []
-        evidence, first = None, cycle * self.settings.learns.updates
-        for number in range(updates):
-            batch = self.draw(first + number)
+        evidence, first = None, cycle.number * self.settings.learns.updates
+        for number in range(cycle.updates):
+            batch = self.replay.draw(first + number)
             if batch is None:
                 break
-            agent, priority, lesson = self._update(agent, batch, steps, self._policies)
+            agent, priority, lesson = self._update(agent, batch, cycle.steps, self._policies)
             if self.settings.ranked:
-                self.rank(batch.draw, np.asarray(priority) + LEAST)
+                self.replay.rank(batch.draw, np.asarray(priority) + LEAST)
             # Row ids of the host are 64-bit numbers, which JAX would cut.
             lesson = jax.device_get(lesson)._replace(row=np.asarray(batch.draw.row))
             lessons.append(jax.tree.map(lambda leaf: leaf[:, None], lesson))
@@ -64,20 +83,24 @@ class HostUpdates:
         lesson = jax.tree.map(lambda *some: np.concatenate(some, 1), *lessons) if lessons else None
         return agent, lesson, evidence
 
+
+class Replays:
+    """A `HostReplay` for each policy."""
+
+    def __init__(self, replays: Sequence[HostReplay]) -> None:
+        self.replays = replays
+
     def store(self, rows: Rows) -> None:
-        """Keep one cycle's rows [time, policies, env]."""
         for policy, replay in enumerate(self.replays):
             replay.add(jax.tree.map(lambda leaf, p=policy: leaf[:, p], rows))
 
     def draw(self, turn: int) -> Batch | None:
-        """A batch [policies, batch] for update `turn`; None: there is nothing to draw from."""
         batches = [replay.sample(turn) for replay in self.replays]
         if len(batches) == 1:
             return jax.tree.map(lambda leaf: leaf[None], batches[0])
         return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
 
     def rank(self, draw: Draw, priority: np.ndarray) -> None:
-        """New priorities [policies, batch]."""
         for policy, replay in enumerate(self.replays):
             replay.rank(jax.tree.map(lambda leaf, p=policy: leaf[p], draw), priority[policy])
 

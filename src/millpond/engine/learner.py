@@ -13,9 +13,9 @@ import numpy as np
 
 from ..agents import Rollouts
 from ..rows import Rows
-from .checkpoint import named_leaves
+from .checkpoint import named_leaves, within
 from .host_replay import open_replay
-from .host_updates import HostUpdates
+from .host_updates import HostUpdates, Replay, Replays
 from .keys import Role, key_of
 from .limiter import Limiter
 from .make_agent import make_agent
@@ -24,9 +24,9 @@ from .provenance import traced_spec
 from .rollout_updates import RolloutUpdates
 from .row_audit import RowAudit
 from .settings import Settings
-from .sharded import LocalShards, Shards, ShardUpdates
+from .sharded import LocalShards
 from .trace import digest
-from .updates import Updates
+from .updates import Cycle, Updates
 
 
 class Progress(NamedTuple):
@@ -67,20 +67,19 @@ class Learner:
     @staticmethod
     @contextlib.contextmanager
     def opened(
-        settings: Settings, policies: range, folder: Path, shards: Shards | None = None
+        settings: Settings, policies: range, folder: Path, shards: Replay | None = None
     ) -> Generator[Learner]:
         """Open the policies' replay, and close it at the end; `shards` that are elsewhere stay."""
         agent = make_agent(settings)
         if shards is not None:
-            yield Learner(
-                settings, policies, ShardUpdates(settings, policies, agent, shards), agent
-            )
+            updates = HostUpdates(settings, policies, shards, agent)
+            yield Learner(settings, policies, updates, agent)
             return
         with contextlib.ExitStack() as stack:
             if settings.shards:
                 here = LocalShards(settings, policies, folder)
                 stack.callback(here.close)
-                learning: Updates = ShardUpdates(settings, policies, agent, here)
+                learning: Updates = HostUpdates(settings, policies, here, agent)
             elif isinstance(settings.learns, Rollouts):
                 learning = RolloutUpdates(settings, policies, agent)
             elif settings.replay == "pond" and not settings.from_lake:
@@ -91,7 +90,7 @@ class Learner:
                     stack.enter_context(open_replay(settings, spec, folder / "lake", policy))
                     for policy in policies
                 ]
-                learning = HostUpdates(settings, policies, replays, agent)
+                learning = HostUpdates(settings, policies, Replays(replays), agent)
             yield Learner(settings, policies, learning, agent)
 
     @property
@@ -123,9 +122,8 @@ class Learner:
         self.cycles += 1
         due = 0 if self.bad else self.limiter.due(self.cycles)
         steps = before if after is not None else self.steps
-        self.state, lesson, batch = self.learning.learn(
-            self.state, rows, self.cycles, due, steps.astype(np.uint32), after
-        )
+        cycle = Cycle(rows, self.cycles, due, steps.astype(np.uint32), after)
+        self.state, lesson, batch = self.learning.learn(self.state, cycle)
         self._lesson = lesson
         if lesson is None:
             return
@@ -196,13 +194,9 @@ class Learner:
         ]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
         self.updates = self._updates_of_agents()
-        self.learning.restore([_part(one, "replay/") for one in arrays])
-        self.witness.restore([_part(one, "witness/") for one in arrays])
+        self.learning.restore([within(one, "replay/") for one in arrays])
+        self.witness.restore([within(one, "witness/") for one in arrays])
 
 
 def _of(tree: Any, policy: int) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf[policy]), tree)
-
-
-def _part(arrays: Mapping[str, np.ndarray], begin: str) -> dict[str, np.ndarray]:
-    return {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}

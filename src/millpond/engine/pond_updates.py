@@ -18,7 +18,7 @@ from .keys import Role, key_of
 from .make_agent import make_agent
 from .provenance import traced_spec
 from .settings import Settings
-from .updates import Lesson, lesson_of
+from .updates import Cycle, Learnt, Lesson, lesson_of
 
 
 class PondUpdates:
@@ -32,22 +32,13 @@ class PondUpdates:
         fold = jax.vmap(lambda policy: jax.random.fold_in(draw, policy))
         self._keys = fold(self._policies)
 
-    def learn(
-        self,
-        agent: AgentState,
-        rows: Rows | None,
-        cycle: int,
-        updates: int,
-        steps: np.ndarray,
-        after: np.ndarray | None,
-    ) -> tuple[AgentState, Lesson | None, Any]:
+    def learn(self, agent: AgentState, cycle: Cycle) -> Learnt:
         program = self._program
-        if not updates:
-            self.state = program.add(self.state, rows)
+        if not cycle.updates:
+            self.state = program.add(self.state, cycle.rows)
             return agent, None, None
-        agent, self.state, lesson = program.learn(
-            agent, self.state, rows, self._keys, np.uint32(cycle), steps, self._policies
-        )
+        which = (self._keys, np.uint32(cycle.number), cycle.steps, self._policies)
+        agent, self.state, lesson = program.learn(agent, self.state, cycle.rows, *which)
         lesson = Lesson(*map(np.asarray, lesson))
         return agent, lesson, self._evidence(lesson)
 

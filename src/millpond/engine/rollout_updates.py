@@ -16,7 +16,7 @@ from .episode_stats import numbers_of
 from .keys import Role, key_of
 from .provenance import stack_hash, traced_spec
 from .settings import Settings
-from .updates import Lesson
+from .updates import Cycle, Learnt, Lesson
 
 
 class RolloutUpdates:
@@ -29,19 +29,11 @@ class RolloutUpdates:
         self._history: History = self._stacker.init(len(policies) * settings.envs)
         self._learn = jax.jit(self._improve, donate_argnums=0)
 
-    def learn(
-        self,
-        agent: AgentState,
-        rows: Rows | None,
-        cycle: int,
-        updates: int,
-        steps: np.ndarray,
-        after: np.ndarray | None,
-    ) -> tuple[AgentState, Lesson | None, Any]:
-        assert rows is not None
-        turn = np.uint32(cycle * self.settings.learns.turns)
+    def learn(self, agent: AgentState, cycle: Cycle) -> Learnt:
+        assert cycle.rows is not None
+        turn = np.uint32(cycle.number * self.settings.learns.turns)
         agent, self._history, found, strange, evidence = self._learn(
-            agent, self._history, rows, after, steps, turn
+            agent, self._history, cycle.rows, cycle.after, cycle.steps, turn
         )
         lesson = self._lesson(np.asarray(found), np.asarray(strange))
         bad = np.flatnonzero(np.asarray(agent.bad))

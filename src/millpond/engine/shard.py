@@ -7,7 +7,7 @@ in batches alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,7 +190,7 @@ class Shard:
         """The whole store of each policy."""
         return [self.store.export(policy - self.policies.start) for policy in policies]
 
-    def restore(self, policies: range, arrays: list[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, policies: range, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Go on from exported stores."""
         for policy, one in zip(policies, arrays, strict=True):
             self.store.restore(policy - self.policies.start, one)

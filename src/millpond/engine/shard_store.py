@@ -17,6 +17,7 @@ from ..lake import Lake, Writer
 from ..replay import HostPond
 from ..rows import Batch, Draw, Rows, host_batch
 from ..spec import Spec
+from .checkpoint import within
 from .chunk_dedup import ChunkId
 from .settings import Settings
 
@@ -176,8 +177,7 @@ class PondStore:
 
     def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
         for actor, rings in self.rings.items():
-            begin = f"{actor}/"
-            mine = {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}
+            mine = within(arrays, f"{actor}/")
             self.base[actor] = int(mine.pop("base"))
             rings[policy].restore(mine)
 

@@ -1,79 +1,23 @@
-"""`ShardUpdates`: a learner whose replay stands in shards, here or elsewhere."""
+"""Replay that stands in shards: `LocalShards` are in this process."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from ..rows import Batch, Draw, Rows
+from .checkpoint import within
 from .chunk_dedup import ChunkId
-from .host_updates import HostUpdates
 from .settings import Settings
 from .shard import Shard
 from .shard_sampling import assemble, deal, importance
 from .shard_store import Chunk
 
 _DEAL = 104_729  # keeps the chance of dealing apart from that of drawing
-
-
-class Shards(Protocol):
-    """All shards, as a learner sees them."""
-
-    def store(self, rows: Rows) -> None:
-        """One cycle's rows [time, policies, env] of all actors; where they came by, nothing."""
-        ...
-
-    def draw(self, turn: int) -> Batch | None:
-        """The batch [policies, batch] of update `turn`, or None if nothing is stored."""
-        ...
-
-    def rank(self, draw: Draw, errors: np.ndarray) -> None:
-        """New priorities [policies, batch], each to its shard."""
-        ...
-
-    def cut(self, actors: Sequence[int]) -> None:
-        """These actors begin anew."""
-        ...
-
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The whole replay of each policy."""
-        ...
-
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from exported replays."""
-        ...
-
-
-class ShardUpdates(HostUpdates):
-    """`Learner(settings, policies, ShardUpdates(settings, policies, agent, shards), agent)`."""
-
-    def __init__(self, settings: Settings, policies: range, agent: Any, shards: Shards) -> None:
-        super().__init__(settings, policies, [], agent)
-        self.shards = shards
-
-    def store(self, rows: Rows) -> None:
-        self.shards.store(rows)
-
-    def draw(self, turn: int) -> Batch | None:
-        return self.shards.draw(turn)
-
-    def rank(self, draw: Draw, priority: np.ndarray) -> None:
-        self.shards.rank(draw, priority)
-
-    def cut(self, envs: np.ndarray) -> None:
-        width = self.settings.envs // self.settings.actors
-        self.shards.cut(np.flatnonzero(envs.reshape(-1, width).any(1)).tolist())
-
-    def export(self) -> list[dict[str, np.ndarray]]:
-        return self.shards.export()
-
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        self.shards.restore(arrays)
 
 
 class LocalShards:
@@ -114,12 +58,12 @@ class LocalShards:
             self._batches = {turn + number: batch for number, batch in enumerate(found)}
         return self._batches.pop(turn, None)
 
-    def rank(self, draw: Draw, errors: np.ndarray) -> None:
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
         for shard in self.shards:
-            shard.rank(self.policies, draw, errors)
+            shard.rank(self.policies, draw, priority)
 
-    def cut(self, actors: Sequence[int]) -> None:
-        for actor in actors:
+    def cut(self, envs: np.ndarray) -> None:
+        for actor in actors_in(self.settings, envs):
             self.shards[actor % len(self.shards)].cut(actor)
 
     def export(self) -> list[dict[str, np.ndarray]]:
@@ -135,6 +79,11 @@ class LocalShards:
         """Let go of files."""
         for shard in self.shards:
             shard.close()
+
+
+def actors_in(settings: Settings, envs: np.ndarray) -> list[int]:
+    """Whose envs, bool[env], these are."""
+    return np.flatnonzero(envs.reshape(settings.actors, -1).any(1)).tolist()
 
 
 def draw_together(
@@ -173,14 +122,11 @@ def together(shards: list[list[dict[str, np.ndarray]]], cycle: int) -> list[dict
 
 def apart(
     arrays: Sequence[Mapping[str, np.ndarray]], shards: int
-) -> tuple[int, list[list[Mapping[str, np.ndarray]]]]:
+) -> tuple[int, list[list[dict[str, np.ndarray]]]]:
     """What `together` put together: the cycle, and of each shard what each policy had."""
 
-    def part(one: Mapping[str, np.ndarray], shard: int) -> Mapping[str, np.ndarray]:
-        begin = f"{shard}/"
-        return {k.removeprefix(begin): a for k, a in one.items() if k.startswith(begin)}
-
-    return int(arrays[0]["cycle"]), [[part(one, i) for one in arrays] for i in range(shards)]
+    parts = [[within(one, f"{shard}/") for one in arrays] for shard in range(shards)]
+    return int(arrays[0]["cycle"]), parts
 
 
 def _columns(rows: Rows, actor: int, width: int) -> Rows:

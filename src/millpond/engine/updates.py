@@ -34,23 +34,25 @@ class Lesson(NamedTuple):
     strange: Array  # int32[policies, updates]: stacks that are not those acted on
 
 
+class Cycle(NamedTuple):
+    """What a learner takes at once."""
+
+    rows: Rows | None  # [time, policies, env] of all actors; offline there are none
+    number: int  # since the run began: 1, 2, ...
+    updates: int  # that are due
+    steps: np.ndarray  # uint32[policies]: env steps that the schedules go by
+    after: np.ndarray | None  # [policies, env]: what the states after the rows are worth
+
+
+# The agents, what was drawn and found, and the batch of the first update that was not finite.
+Learnt = tuple[AgentState, Lesson | None, Any]
+
+
 class Updates(Protocol):
-    """The updates of some policies: `agent, lesson, bad = updates.learn(agent, rows, ...)`."""
+    """The updates of some policies: `agent, lesson, bad = updates.learn(agent, cycle)`."""
 
-    def learn(
-        self,
-        agent: AgentState,
-        rows: Rows | None,
-        cycle: int,
-        updates: int,
-        steps: np.ndarray,
-        after: np.ndarray | None,
-    ) -> tuple[AgentState, Lesson | None, Any]:
-        """Take rows [time, policies, env] and then that many updates of agent [policies].
-
-        `steps` uint32[policies] decide the schedules; `after` [policies, env] is what the states
-        after the rows are worth. Also the batch of the first bad update, or None.
-        """
+    def learn(self, agent: AgentState, cycle: Cycle) -> Learnt:
+        """Take the rows, then the updates of agent [policies] that are due."""
         ...
 
     def cut(self, envs: np.ndarray) -> None:

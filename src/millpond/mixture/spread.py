@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..cluster.transport import Lost
+from ..cluster.ray import Lost
 from ..engine.episode_stats import Sums, no_sums
 from ..errors import RunFailed
 from .agents import Agents, AgentsState

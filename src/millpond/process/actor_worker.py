@@ -38,7 +38,7 @@ class ActorWorker(Part):
         self.params: list[Any] = [None] * len(self.groups)
         self.versions = np.full(len(self.groups), -1, np.int64)
         self._sizes = [len(group) for group in self.groups]
-        steps = np.full(settings.policies, int(values["steps"]), np.uint32)
+        steps = np.array(values["steps"], np.uint32)
         self.actor = make_actor(settings, self.index, self.incarnation, self.cycle, steps)
         self.begun = [int(cycle) for cycle in values["begun"]]
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
@@ -86,18 +86,33 @@ class ActorWorker(Part):
     def arrived(self) -> None:
         self.pencil.reached(self.cycle, int(self.actor.steps[0]))
 
-    def where(self) -> dict[str, Any]:
-        return {"cycle": self.cycle, "rows": self.rows}
+    def where(self) -> tuple[int, int]:
+        return self.cycle, self.rows
 
-    def report(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        sums = self.actor.report()._asdict()
-        return {}, {f"sums/{name}": np.asarray(value) for name, value in sums.items()}
+    def pause(self, timeout: float) -> int:
+        """Stop after the cycle that is under way: where that is.
+
+        It is said at once: for that cycle to end, others may have to go on. What one learner has
+        from the incarnation before, all must get.
+        """
+        self.goal = max(self.cycle + self._busy, *self.begun)
+        return self.goal
+
+    def report(self) -> dict[str, np.ndarray]:
+        """What happened since the last report."""
+        return {name: np.asarray(a) for name, a in self.actor.report()._asdict().items()}
 
     def export(self) -> dict[str, np.ndarray]:
+        """The whole state."""
         return self.actor.export()
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        return {"whole": self.actor.restore(arrays)}
+    def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Go on from an exported state; False if the envs had to begin again."""
+        self.cycle = self.goal = cycle
+        self.begun = [cycle] * len(self.begun)
+        whole = self.actor.restore(arrays)
+        self.arrived()  # first: once it is said to be restored, its line counts
+        return whole
 
     def close(self) -> None:
         for writer in self.writers:

@@ -1,4 +1,4 @@
-"""`Child`: one process of a run, as its parent sees it."""
+"""`Child`: one process of a run, as its parent sees it; `Call`: what it was asked."""
 
 from __future__ import annotations
 
@@ -7,13 +7,29 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ..engine.team import Failed, Gone
 from ..errors import ChannelClosed
 from .signals import held_back
-from .wire import Message, Wire
+from .wire import Message, Wire, pack, unpack
+
+
+@dataclass(eq=False)
+class Call:
+    """A call of a child's method; once it is done there is an answer or an error."""
+
+    child: Child
+    method: str
+    args: tuple[Any, ...]
+    done: bool = False
+    answer: Any = None
+    error: Gone | Failed | None = None
+
+    def ended(self, answer: Any, error: Gone | Failed | None = None) -> None:
+        self.done, self.answer, self.error = True, answer, error
 
 
 class Child:
@@ -40,24 +56,40 @@ class Child:
                 stdin=subprocess.DEVNULL,
             )
         self.pidfd = os.pidfd_open(self.process.pid)
-        with contextlib.suppress(ChannelClosed):  # it was killed as it began: its end will be seen
-            self.wire.send(role, {"index": index, "incarnation": incarnation, **values}, fds=fds)
+        self.tell(role, {"index": index, "incarnation": incarnation, **values}, fds)
         self.ready = False
-        self.failure: Message | None = None  # what it said of its own end
-        self.beat, self.seen = -1, time.monotonic()
+        self.early: list[Call] = []  # to be sent when it is ready
+        self.end: Gone | Failed | None = None  # once its last words are read
+        self._sent: dict[int, Call] = {}  # that it has not answered
+        self._number = 0
+        self._failure: Failed | None = None  # what it said of its own end
 
-    @property
-    def name(self) -> str:
-        """`actor 0`, `actor 0 (incarnation 2)`."""
-        again = f" (incarnation {self.incarnation})" if self.incarnation else ""
-        return f"{self.role} {self.index}{again}"
+    def tell(self, kind: str, values: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send a message that has no answer."""
+        with contextlib.suppress(ChannelClosed):  # it was killed: its end will be seen
+            self.wire.send(kind, values, fds=fds)
+
+    def send(self, call: Call) -> None:
+        """Send a call."""
+        self._number += 1
+        self._sent[self._number] = call
+        args, arrays = pack(call.args)
+        with contextlib.suppress(ChannelClosed):  # it was killed: its end will be seen
+            self.wire.send(call.method, {"call": self._number, "args": args}, arrays)
 
     def said(self) -> list[Message]:
-        """Every message that has come, also from one that has died since."""
+        """Every message that has come, less answers; also from one that has died since."""
         found: list[Message] = []
         with contextlib.suppress(ChannelClosed):
             while (message := self.wire.receive(0)) is not None:
-                found.append(message)
+                values = message.values
+                if message.kind == "answer":
+                    call = self._sent.pop(values["call"])
+                    call.ended(unpack(values["answer"], message.arrays))
+                elif message.kind == "failed":
+                    self._failure = Failed(values["error"], values["traceback"])
+                else:
+                    found.append(message)
         return found
 
     @property
@@ -65,19 +97,19 @@ class Child:
         """Whether it has exited."""
         return self.process.poll() is not None
 
+    def settle(self) -> None:
+        """It has ended and all it said was read: its calls end too."""
+        code = self.process.returncode
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self.end = self._failure or Gone(how)
+        for call in (*self.early, *self._sent.values()):
+            call.ended(None, self.end)
+        self.early, self._sent = [], {}
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self.process.kill()
         self.process.wait(timeout=30)
-
-    def how(self) -> str:
-        """How it ended."""
-        if self.failure is not None:
-            return str(self.failure.values["error"])
-        code = self.process.returncode
-        if code is not None and code < 0:
-            return f"killed by {signal.Signals(-code).name}"
-        return f"exit code {code}"
 
     def forget(self) -> None:
         """Close what the parent holds of it."""

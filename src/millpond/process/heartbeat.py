@@ -14,7 +14,7 @@ from ..transport.memory import PAGE, Memory
 
 STARTING, WORKING, WAITING = range(3)
 _WORDS = 8  # one cache line per process
-_BEAT, _STATE, _CYCLE, _STEPS, _SPENT = 0, 1, 2, 3, 4  # spent: three words
+_BEAT, _STATE, _CYCLE, _STEPS, _SPENT, _BAD = 0, 1, 2, 3, 4, 7  # spent: three words
 
 
 class Line(NamedTuple):
@@ -25,6 +25,7 @@ class Line(NamedTuple):
     cycle: int
     steps: int  # of one policy, by an actor
     spent_ns: tuple[int, int, int]  # working, waiting, moving data
+    bad: bool  # a learner met an update that was not finite
 
 
 class Heartbeats:
@@ -52,8 +53,8 @@ class Heartbeats:
     def line(self, process: int) -> Line:
         """How a process stands."""
         at = PAGE // 8 + process * _WORDS
-        beat, state, cycle, steps, *spent = self._words[at : at + 7].tolist()
-        return Line(beat, state, cycle, steps, (spent[0], spent[1], spent[2]))
+        beat, state, cycle, steps, *spent, bad = self._words[at : at + _WORDS].tolist()
+        return Line(beat, state, cycle, steps, (spent[0], spent[1], spent[2]), bool(bad))
 
     def wipe(self, process: int) -> None:
         """Begin a line anew, for a new incarnation."""
@@ -86,7 +87,7 @@ class Pencil:
         """Still here, though nothing has changed: to be said while others are waited for."""
         self._words[_BEAT] += 1
 
-    def reached(self, cycle: int, steps: int = 0) -> None:
-        """So many cycles are done, and an actor's env steps."""
-        self._words[_CYCLE], self._words[_STEPS] = cycle, steps
+    def reached(self, cycle: int, steps: int = 0, bad: bool = False) -> None:
+        """Cycles that are done; an actor's env steps, or whether a learner can learn no more."""
+        self._words[_BAD], self._words[_CYCLE], self._words[_STEPS] = bad, cycle, steps
         self._words[_BEAT] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,8 +77,7 @@ class LearnerWorker(Part):
         if self.publish():
             self.first = False
         if self.learner.bad:
-            self.goal = self.cycle + 1  # nothing more is learned; the parent is told by the report
-            self.wire.send("bad", {})
+            self.goal = self.cycle + 1  # nothing more is learned; the parent sees it on the board
 
     def _pop(self, actor: int) -> Rows:
         """The next rows of an actor, whichever of its incarnations they come from."""
@@ -120,51 +119,49 @@ class LearnerWorker(Part):
                 self.wire.send("broken", {**where, "error": str(error)})
             return None, True
 
+    def arrived(self) -> None:
+        self.pencil.reached(self.cycle, bad=self.learner.bad)
+
+    def aim(self, goal: int) -> None:
+        self.goal = self.cycle + self._busy if self.learner.bad else goal
+
     def take(self, message: Message) -> None:
-        values = message.values
         if message.kind == "channel":
+            values = message.values
             reader = self._reader(values["channel"], list(message.fds))
             self.sources[int(values["actor"])].append(Source(int(values["incarnation"]), reader))
-        elif message.kind == "cut":
-            self.learner.cut(int(values["actor"]))
-        elif message.kind == "batch":
-            batch = named_leaves(self.learner.batch)
-            self.wire.send("batch", {}, {name: np.asarray(leaf) for name, leaf in batch})
         else:
             super().take(message)
 
-    def where(self) -> dict[str, Any]:
-        trace = self.settings.crew.trace
-        return {"cycle": self.cycle, "traced": self.learner.traced() if trace else []}
+    def where(self) -> tuple[int, list[dict[str, int]]]:
+        return self.cycle, self.learner.traced() if self.settings.crew.trace else []
 
-    def report(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def batch(self) -> dict[str, np.ndarray]:
+        """The batch of the first update that was not finite; empty if all were."""
+        return {name: np.asarray(leaf) for name, leaf in named_leaves(self.learner.batch)}
+
+    def cut(self, actor: int) -> None:
+        """An actor's envs begin again: all that its dead incarnations had pushed is taken."""
+        del self.sources[actor][:-1]
+        self.learner.cut(actor)
+
+    def report(self) -> list[dict[str, Any]]:
+        """Of each policy what happened since the last report."""
         found = [progress._asdict() for progress in self.learner.report()]
         for progress in found:
             progress["evidence"]["torn"] = self.torn
-        return {"policies": found}, {}
+        return found
 
-    def export(self) -> dict[str, np.ndarray]:
-        # All that was pushed is taken. An actor that came back and has not acted yet is exported
-        # as one that begins, so the cut before its rows must be in what is exported here.
-        for actor, source in enumerate(self.sources):
-            while len(source) > 1:
-                self._turn_to_next(actor)
-        return {
-            f"{policy}/{name}": array
-            for policy, arrays in zip(self.policies, self.learner.export(), strict=True)
-            for name, array in arrays.items()
-        }
+    def export(self) -> list[dict[str, np.ndarray]]:
+        """The whole state of each policy."""
+        return self.learner.export()
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        mine: list[dict[str, np.ndarray]] = []
-        for policy in self.policies:
-            begin = f"{policy}/"
-            mine.append(
-                {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}
-            )
-        self.learner.restore(mine)
+    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from an exported state."""
+        self.learner.restore(arrays)
+        self.cycle = self.goal = self.learner.cycles
         self.publish()
-        return {}
+        self.arrived()  # first: once it is said to be restored, its line counts
 
     def close(self) -> None:
         for source in (one for sources in self.sources for one in sources):

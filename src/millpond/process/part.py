@@ -1,10 +1,9 @@
-"""`Part`: what actor and learner processes share: messages, a goal, a line on the board."""
+"""`Part`: what actor and learner processes share: calls, a goal, a line on the board."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from ..engine.make_agent import make_agent
 from ..engine.settings import Settings
 from .heartbeat import STARTING, WAITING, WORKING, Heartbeats
 from .signals import Stopped, heard
-from .wire import Message, Wire
+from .wire import Message, Wire, pack, unpack
 
 SLICE_S = 0.2  # how long a process waits for others before it looks for messages
 
@@ -24,7 +23,10 @@ class NotYet(Exception):
 
 
 class Part(abc.ABC):
-    """Runs cycles up to a goal, then waits for messages. Subclasses say what a cycle is."""
+    """Runs cycles up to a goal, then waits for calls. Subclasses say what a cycle is.
+
+    A call is a message by the name of a method; `run` is answered when the goal is reached.
+    """
 
     def __init__(self, wire: Wire, begin: Message) -> None:
         self.wire = wire
@@ -36,7 +38,8 @@ class Part(abc.ABC):
         board = Heartbeats.attach(values["board"], self.take_fds(1))
         self.pencil = board.mine(int(values["line"]))
         self.pencil.now(STARTING, "working")
-        self._tell = self._busy = False
+        self._run: int | None = None  # the call that is under way
+        self._busy = False
 
     def take_fds(self, number: int) -> list[int]:
         """The next descriptors of those that came with the first message."""
@@ -55,9 +58,9 @@ class Part(abc.ABC):
                 self._busy = False
                 self.listen(0)
             else:
-                if self._tell:
-                    self._tell = False
-                    self.wire.send("at", self.where())
+                if self._run is not None:
+                    call, self._run = self._run, None
+                    self._answer(call, self.where())
                 self.pencil.now(WAITING, "waiting")
                 self.listen(SLICE_S)
                 self.pencil.now(WORKING, "working")
@@ -70,9 +73,13 @@ class Part(abc.ABC):
         """Write on the board how far we are."""
         self.pencil.reached(self.cycle)
 
-    def where(self) -> dict[str, Any]:
-        """What is told when the goal is reached."""
-        return {"cycle": self.cycle}
+    @abc.abstractmethod
+    def where(self) -> tuple[int, Any]:
+        """What `run` returns: the cycle, and the trace's hashes."""
+
+    def aim(self, goal: int) -> None:
+        """Change the goal."""
+        self.goal = goal
 
     def listen(self, timeout: float) -> None:
         """Take every message that has come, and pass on signals."""
@@ -87,37 +94,19 @@ class Part(abc.ABC):
         """Do what a message asks for."""
         if message.kind == "stop":
             raise Stopped
-        if message.kind == "goal":
-            self.goal, self._tell = int(message.values["cycle"]), bool(message.values["tell"])
-        elif message.kind == "pause":
-            # Said at once: a cycle that is under way may need others to go on before it can end.
-            self.goal, self._tell = self.cycle + self._busy, False
-            self.wire.send("at", {"cycle": self.goal})
-        elif message.kind == "report":
-            self.wire.send("report", *self.report())
-        elif message.kind == "export":
+        call = int(message.values["call"])
+        args = unpack(message.values["args"], message.arrays)
+        if message.kind == "run":
+            self._run = call
+            self.aim(*args)
+            return
+        if message.kind in ("export", "restore"):
             self.pencil.now(STARTING, "moving")  # a large state takes as long as starting
-            self.wire.send("export", {}, self.export())
-        elif message.kind == "restore":
-            self.pencil.now(STARTING, "moving")
-            self.cycle = self.goal = int(message.values["cycle"])
-            said = self.restore(message.arrays)
-            self.arrived()  # first: once it is said to be restored, its line counts
-            self.wire.send("restore", said)
-        else:
-            raise AssertionError(f"unknown message {message.kind}")
+        self._answer(call, getattr(self, message.kind)(*args))
 
-    @abc.abstractmethod
-    def report(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What happened since the last report."""
-
-    @abc.abstractmethod
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state."""
-
-    @abc.abstractmethod
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Go on from an exported state."""
+    def _answer(self, call: int, answer: Any) -> None:
+        plain, arrays = pack(answer)
+        self.wire.send("answer", {"call": call, "answer": plain}, arrays)
 
     @abc.abstractmethod
     def close(self) -> None:

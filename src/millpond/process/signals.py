@@ -10,7 +10,7 @@ import contextlib
 import signal
 from collections.abc import Generator
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from ..engine.stopping import SIGNALS
 
 heard: list[int] = []  # those that this process was sent and has not passed on yet
 

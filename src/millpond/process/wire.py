@@ -32,6 +32,33 @@ def wait_for(fds: Sequence[int], timeout: float) -> list[int]:
     return [fd for fd, _ in poll.poll(timeout * 1000)]
 
 
+def pack(tree: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """Plain values, with the name of an array where there was one; and the arrays."""
+    arrays: dict[str, np.ndarray] = {}
+
+    def part(one: Any) -> Any:
+        if hasattr(one, "__array__"):
+            name = str(len(arrays))
+            arrays[name] = np.asarray(one)
+            return {"array": name}
+        if isinstance(one, Mapping):
+            return {name: part(value) for name, value in one.items()}
+        return [part(value) for value in one] if isinstance(one, list | tuple) else one
+
+    return part(tree), arrays
+
+
+def unpack(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """What was packed; tuples are lists."""
+    if isinstance(plain, list):
+        return [unpack(one, arrays) for one in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if isinstance(name := plain.get("array"), str):
+        return arrays[name]
+    return {name: unpack(one, arrays) for name, one in plain.items()}
+
+
 class Message(NamedTuple):
     """`message.kind` says what it is about."""
 

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..cluster import team
+from ..cluster import team as ray_team
 from ..engine.crew import CrewLoop
 from ..engine.device_loop import DeviceLoop
 from ..engine.episode_stats import Sums
 from ..engine.sequential import LocalCrew
 from ..engine.settings import Settings
-from ..process import free, lockstep
+from ..process import team as process_team
 
 
 class Loop(Protocol):
@@ -72,6 +72,6 @@ def open_loop(settings: Settings, folder: Path) -> Generator[Loop]:
         with LocalCrew.opened(settings, folder) as crew:
             yield CrewLoop(settings, crew)
     else:
-        opener = {"lockstep": lockstep, "processes": free, "ray": team}[settings.way].open_loop
-        with opener(settings, folder) as loop:
+        team = ray_team if settings.way == "ray" else process_team
+        with team.open_loop(settings, folder) as loop:
             yield loop

@@ -7,65 +7,20 @@ it is asked for a beat now and then, and one that gives none is ended, for Ray t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from ..engine.settings import CrewSettings
 from ..errors import RunFailed
-
-
-class Gone(Exception):
-    """A member was lost: killed, or its machine was."""
-
-
-class Failed(Exception):
-    """A member raised: what, and its traceback."""
-
-    def __init__(self, what: str, traceback: str) -> None:
-        super().__init__(what)
-        self.traceback = traceback
-
-
-class Calls(Protocol):
-    """How servers are called and ended; see `Team`."""
-
-    def call(self, member: Any, method: str, *args: Any) -> Any: ...
-
-    def wait(self, calls: Sequence[Any], number: int, timeout: float) -> list[Any]: ...
-
-    def result(self, call: Any, timeout: float = ...) -> Any: ...
-
-    def restart(self, member: Any) -> None: ...
-
-
-@dataclass(eq=False)
-class Server:
-    """A shard, or the weights: what all its incarnations have in common."""
-
-    role: str
-    index: int
-    handle: Any
-    incarnation: int = 0
-    there: bool = False  # it answered when it was heard of last
-    heard: float | None = None  # when that was
-    call: Any = None  # a beat that it has not given yet
-    asked: float = 0.0
-    failures: int = 0  # in a row, without a cycle of the run in between
-    cycle: int = -1  # of the run when it was lost last
-
-    @property
-    def name(self) -> str:
-        """`shard 0`."""
-        return f"{self.role} {self.index}"
+from .settings import CrewSettings
+from .team import Failed, Gone, Server, Team
 
 
 class ServerWatch:
     """`watch.look(now, cycle)` now and then; `watch.silent(now)`: whether others wait for one."""
 
     def __init__(
-        self, servers: Sequence[Server], calls: Calls, crew: CrewSettings, note: Callable[..., None]
+        self, servers: Sequence[Server], team: Team, crew: CrewSettings, note: Callable[..., None]
     ) -> None:
-        self.servers, self.calls, self.crew, self._note = servers, calls, crew, note
+        self.servers, self.team, self.crew, self._note = servers, team, crew, note
         self.every = min(2.0, crew.hang_s / 4)
         self.moving = False  # whole states are on their way, which takes as long as starting
         self.restarts = 0
@@ -73,14 +28,14 @@ class ServerWatch:
     def look(self, now: float, cycle: int) -> None:
         """Hear who answers, ask again, and end who hangs; the run is at a cycle."""
         calls = [server.call for server in self.servers if server.call is not None]
-        ended = set(self.calls.wait(calls, len(calls), 0.0)) if calls else set[Any]()
+        ended = set(self.team.wait(calls, len(calls), 0.0)) if calls else set[Any]()
         for server in self.servers:
             if server.heard is None:
                 server.heard = now
             if server.call in ended:
                 self._hear(server, now, cycle)
             if server.call is None and now - server.asked >= self.every:
-                server.call, server.asked = self.calls.call(server.handle, "beat"), now
+                server.call, server.asked = self.team.call(server.handle, "beat"), now
             self._judge(server, now, cycle)
 
     def skip(self, seconds: float) -> None:
@@ -96,7 +51,7 @@ class ServerWatch:
     def _hear(self, server: Server, now: float, cycle: int) -> None:
         call, server.call = server.call, None
         try:
-            self.calls.result(call)
+            self.team.result(call)
         except Failed as error:
             raise RunFailed(f"{server.name} failed: {error}\n{error.traceback}") from error
         except Gone as error:
@@ -121,7 +76,7 @@ class ServerWatch:
             )
         why = f"it gave no answer for {quiet:.0f} s"
         self._note("hangs", server, cycle=cycle)
-        self.calls.restart(server.handle)
+        self.team.restart(server.handle)
         server.call = None
         self._away(server, now, cycle, why)
 

@@ -1,0 +1,346 @@
+"""`SupervisedCrew`: a run's actors and learners, wherever their team has them, for `CrewLoop`.
+
+Running free, each is as fast as it can: actors are ahead of the learners by what is on its way, and
+a learner takes the updates that its rows call for and no others. So samples per row are exactly
+those of the sequential run, and only the age of the acting parameters differs. In lockstep all go
+from cycle to cycle together, bit for bit as mode `sequential` does.
+
+A lost actor comes back as a new incarnation, after a cut. A lost learner takes the run back to its
+resume state. A lost server comes back by itself; one that hangs is ended first. What happened is
+written to `events.jsonl` in the run's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import LearnerLost, RunFailed
+from .crew import SHARES
+from .episode_stats import Sums
+from .events import Events
+from .learner import Progress
+from .member_watch import MemberWatch
+from .settings import Settings
+from .stopping import stop_if_asked
+from .team import CALL_S, Begun, Failed, Gone, Member, Team
+from .trace import Trace
+
+_SLICE_S = 0.5
+_PAUSE_S = 60.0
+
+
+class SupervisedCrew:
+    """with SupervisedCrew(settings, folder, team) as crew: crew.run(100)"""
+
+    def __init__(self, settings: Settings, folder: Path, team: Team) -> None:
+        self.settings, self.team = settings, team
+        crew = settings.crew
+        self.lockstep = crew.lockstep or settings.way == "lockstep"
+        self.trace = Trace(folder) if crew.trace else None
+        self._note = Events(folder).note
+        self.members: dict[tuple[str, int], Member] = {}
+        self.watch = MemberWatch(self.members, team, crew, self._note)
+        self.restarts, self.cycle, self.bad = 0, 0, False
+        self.goal = 0  # where all run to; 0: nowhere
+        self._last = -(-settings.steps // (settings.envs * settings.learns.turns))
+        self._running: dict[Any, Member] = {}  # calls of `run` that have not ended
+        self._paused: set[Member] = set()  # whose `run` ends before the goal
+        self._said: dict[tuple[str, int], Any] = {}  # what the newest `run` of each returned
+        self._failures = [0] * settings.actors
+        # Whoever hangs is ended sooner. A server may hang while it moves all it holds, be ended for
+        # it, and begin again.
+        self._patience = crew.start_s + crew.hang_s
+        self._call_s = max(CALL_S, self._patience)
+        self._long_s = 2 * crew.start_s + CALL_S
+        self._starting = True  # nothing has been done yet that could be saved
+
+    def __enter__(self) -> SupervisedCrew:
+        self._await_servers()
+        begun = self._begun_at(0)
+        for index in range(len(self.settings.groups)):
+            self._join("learner", index, 0, begun, self.team.start_learner(index))
+        for index in range(self.settings.actors):
+            self._join("actor", index, 0, begun, self.team.start_actor(index, 0, begun))
+        self.check()
+        self._starting = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The team ends its members."""
+
+    def _begun_at(self, cycle: int) -> Begun:
+        blank = np.zeros(self.settings.policies, np.uint32)
+        return Begun([cycle] * len(self.settings.groups), blank)
+
+    def _await_servers(self) -> None:
+        """One that cannot start would be waited for in vain by everybody else."""
+        calls = [(one, self.team.call(one.handle, "beat")) for one in self.team.servers]
+        for server, call in calls:
+            try:
+                self.result(call)
+            except Failed as error:
+                why = f"{server.name} failed: {error}\n{error.traceback}"
+                raise RunFailed(why) from error
+            except Gone as error:
+                raise RunFailed(f"{server.name} does not start: {error}") from error
+
+    def _join(self, role: str, index: int, incarnation: int, begun: Begun, handle: Any) -> Member:
+        member = self.members[role, index] = Member(role, index, incarnation, begun, handle)
+        self.watch.ask(member)
+        self._note("started", member, cycle=min(begun.cycles), **self.team.about(handle))
+        return member
+
+    def check(self) -> None:
+        """Hear from everybody; actors that are lost are replaced."""
+        for role in ("learner", "actor"):
+            self.ask(role, "beat")
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def run(self, cycle: int) -> None:
+        """Until every learner has taken that many cycles, or a policy is bad."""
+        if self.lockstep:
+            while self.cycle < cycle and not self.bad:
+                self._run_all(self.cycle + 1)
+                self._until_stopped()
+                if self.trace and not self.bad:
+                    self._write_trace()
+            return
+        if self.goal < max(cycle, self._last):
+            self._run_all(max(cycle, self._last))
+        self.until(lambda: self.cycle >= cycle or self.bad)
+
+    def _run_all(self, goal: int) -> None:
+        """Learners first: they wait for rows. Those that are under way get the new goal."""
+        self.goal = goal
+        under_way = set(self._running.values())  # some of whom may have been replaced
+        for key in sorted(self.members, reverse=True):
+            member = self.members[key]
+            if member not in under_way:
+                self._run(member)
+            elif member.role == "learner":
+                self.team.call(member.handle, "aim", goal)
+
+    def _run(self, member: Member) -> None:
+        self._running[self.team.call(member.handle, "run", self.goal)] = member
+
+    def _until_stopped(self) -> None:
+        """Until all calls of `run` have ended."""
+        self.until(lambda: not self._running, all_of_them=True)
+        self._look_at_learners(0)
+
+    def until(self, done: Callable[[], bool], all_of_them: bool = False) -> None:
+        """Until `done()`, or until calls of `run` end; members are seen to meanwhile."""
+        before: Any = None
+        since = time.monotonic()
+        while not done():
+            if not all_of_them:
+                self._look_at_learners(0.05 if self._running else 0.0)
+            calls = list(self._running)
+            number = len(calls) if all_of_them else 1
+            for call in self.team.wait(calls, max(1, number), _SLICE_S if all_of_them else 0.0):
+                self._ended(call)
+            self.watch.look(self.cycle)
+            now = (self.cycle, len(self._running), self.restarts, self.watch.servers.restarts)
+            if now != before:
+                before, since = now, time.monotonic()
+            elif time.monotonic() - since > self._patience:
+                raise RunFailed(
+                    f"nothing has happened for {self._patience:g} s at cycle {self.cycle}; every "
+                    "process waits for another. Look at events.jsonl, and on a cluster at its "
+                    "nodes (ray status); if they are well, please report it with events.jsonl"
+                )
+
+    def _look_at_learners(self, wait_s: float) -> None:
+        """How far the slowest of them is; waits a little for it to get on."""
+        found: list[int] = []
+        for index in range(len(self.settings.groups)):
+            member = self.members["learner", index]
+            asked = self.team.call(member.handle, "reach", self.cycle + 1, wait_s)
+            try:
+                at, bad = self.result(asked)
+            except (Gone, Failed) as error:
+                self._lost(member, error)
+                raise AssertionError("a lost learner ends the run") from error
+            found.append(at)
+            self.bad = self.bad or bad
+        self.cycle = min(found)
+
+    def _ended(self, call: Any) -> None:
+        member = self._running.pop(call)
+        if self.members.get((member.role, member.index)) is not member:
+            return  # it was replaced
+        try:
+            said = self._said[member.role, member.index] = self.team.result(call)
+        except (Gone, Failed) as error:
+            self._lost(member, error)
+            return
+        early = said[0] < self.goal or member in self._paused  # it had not got the new goal
+        self._paused.discard(member)
+        if early and not self.bad:
+            self._run(member)
+
+    def _write_trace(self) -> None:
+        rows = [self._said["actor", i][1] for i in range(self.settings.actors)]
+        learners = [self._said["learner", i][1] for i in range(len(self.settings.groups))]
+        assert self.trace
+        self.trace.write(self.cycle, rows, [one for some in learners for one in some])
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def ask(self, role: str, method: str, *args: Any) -> list[Any]:
+        """Call every member of a role; one that is lost meanwhile is replaced and asked again."""
+        return self._ask_each(role, method, lambda _: args)
+
+    def _ask_each(
+        self,
+        role: str,
+        method: str,
+        args: Callable[[int], Sequence[Any]],
+        timeout: float | None = None,
+    ) -> list[Any]:
+        def begin(key: tuple[str, int]) -> tuple[Member, Any]:
+            member = self.members[key]
+            return member, self.team.call(member.handle, method, *args(key[1]))
+
+        asked = {key: begin(key) for key in sorted(self.members) if key[0] == role}
+        found: list[Any] = []
+        for key in asked:
+            while len(found) <= key[1]:
+                member, call = asked[key]
+                try:
+                    found.append(self.result(call, timeout))
+                except (Gone, Failed) as error:
+                    if self.members[key] is member:
+                        self._lost(member, error)
+                    asked[key] = begin(key)
+        return found
+
+    def result(self, call: Any, timeout: float | None = None) -> Any:
+        """What a call returned; who hangs meanwhile is killed, and the call then raises `Gone`."""
+        timeout = self._call_s if timeout is None else timeout
+        deadline = time.monotonic() + timeout
+        while not self.team.wait([call], 1, _SLICE_S):
+            if self._starting:
+                stop_if_asked()
+            self.watch.look(self.cycle)
+            if time.monotonic() > deadline:
+                raise Gone(f"no answer within {timeout:g} s")
+        return self.team.result(call)
+
+    def reports(self) -> tuple[list[Sums], list[Progress]]:
+        """Of every actor its sums, of every policy its progress."""
+        actors = [Sums(**one) for one in self.ask("actor", "report")]
+        learners = [Progress(**one) for some in self.ask("learner", "report") for one in some]
+        return actors, learners
+
+    def params(self) -> list[Any]:
+        """Every learner's parameters, [its policies]."""
+        return self.ask("learner", "params")
+
+    def batch(self) -> Any:
+        """The batch of the first update that was not finite."""
+        return next((found for found in self.ask("learner", "batch") if found), None)
+
+    def pace(self) -> dict[str, Any]:
+        """How everybody spent their time, and how often one was replaced."""
+        shares: dict[str, list[float]] = {}
+        for role in ("actor", "learner"):
+            for index, beat in enumerate(self.ask(role, "beat")):
+                spent = np.array([beat["spent"][name] for name in SHARES])
+                shares[f"{role} {index}"] = (spent / max(1e-9, spent.sum())).round(4).tolist()
+        return {
+            "restarts": self.restarts + self.watch.servers.restarts,
+            "shares": shares,
+            "share_names": list(SHARES),
+            **self.team.pace(self),
+        }
+
+    # --- saving ----------------------------------------------------------------------------------
+
+    def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+        """The whole state of every actor and every policy, at one cycle."""
+        self.meet()
+        actors = self.ask("actor", "export")
+        # An actor that came back and has not acted yet is exported as one that begins, so the cut
+        # before its rows must be in what the learners export.
+        for (role, index), member in sorted(self.members.items()):
+            if role == "actor" and member.incarnation and max(member.begun.cycles) >= self.cycle:
+                self.ask("learner", "cut", index)
+        with self._moving():
+            found = self._ask_each("learner", "export", lambda _: (), self._long_s)
+        return actors, [policy for some in found for policy in some]
+
+    @contextlib.contextmanager
+    def _moving(self) -> Generator[None]:
+        """While servers write out or take in all they hold, they answer nobody."""
+        self.watch.servers.moving = True
+        try:
+            yield
+        finally:
+            self.watch.servers.moving = False
+
+    def meet(self) -> None:
+        """Actors stop where they are; all go on to where the foremost one stands."""
+        if self.lockstep or not self._running:
+            return
+        self.goal = 0
+        # None is waited for before all can go on: to end its cycle, one may need another's rows.
+        self._paused = {one for one in self._running.values() if one.role == "actor"}
+        self._run_all(max(self.ask("actor", "pause", _PAUSE_S)))
+        self._until_stopped()
+        self.goal = 0
+
+    def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
+        """Go on from an exported state."""
+        self.cycle = int(learners[0]["cycles"])
+        given = [([learners[policy] for policy in group],) for group in self.settings.groups]
+        with self._moving():
+            self._ask_each("learner", "restore", lambda i: given[i], self._long_s)
+        for member in self.members.values():  # one that is lost from here on begins there
+            member.begun = self._begun_at(self.cycle)
+        whole = self._ask_each("actor", "restore", lambda i: (self.cycle, actors[i]))
+        for index, kept in enumerate(whole):
+            if not kept:
+                self.ask("learner", "cut", index)
+        if self.trace:
+            self.trace.cut(self.cycle)
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def _lost(self, member: Member, error: Gone | Failed) -> None:
+        """A member is gone: bring an actor back, or say that the run cannot go on."""
+        failed = isinstance(error, Failed)
+        why, traceback = (str(error), error.traceback) if failed else (member.hung or error, "")
+        self._note("lost", member, why=str(why), traceback=traceback)
+        crew = self.settings.crew
+        self.restarts += 1
+        if self.restarts > crew.restarts:
+            raise RunFailed(f"{member.name}: {why}; {crew.restarts} restarts are used up")
+        if member.role == "learner" and not failed:
+            raise LearnerLost(f"{member.name}: {why}") from error
+        # One that cannot start for a reason of its own will not start the next time either. One
+        # that was killed meanwhile may, and so may the successor of one that had started.
+        in_vain = failed and self._starting and not member.incarnation
+        if member.role == "learner" or in_vain:
+            raise RunFailed(f"{member.name} failed: {why}\n{traceback}") from error
+        self.team.kill(member.handle)
+        index, begun = member.index, self.team.stood(member, self)
+        got_on = sum(begun.cycles) > sum(member.begun.cycles)
+        self._failures[index] = 0 if got_on else self._failures[index] + 1
+        if self._failures[index] >= crew.failures:
+            raise RunFailed(
+                f"{member.name}: {why}; it failed {self._failures[index]} times without a step in "
+                f"between, so another try would not help\n{traceback}"
+            ) from error
+        incarnation = member.incarnation + 1
+        handle = self.team.start_actor(index, incarnation, begun)
+        new = self._join("actor", index, incarnation, begun, handle)
+        if self.goal:
+            self._run(new)

@@ -1,0 +1,321 @@
+"""`ProcessTeam`: the actors and learners of a run as processes; modes `processes` and `lockstep`.
+
+Rows go from every actor to every learner by a channel, parameters back by Weights, and a board of
+heartbeats tells how each gets on: all in shared memory. Everything else is asked by messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..engine.crew import SHARES, CrewLoop
+from ..engine.environment import child_environment
+from ..engine.events import Events
+from ..engine.provenance import traced_spec
+from ..engine.settings import Settings
+from ..engine.stopping import ask_to_stop
+from ..engine.supervised_crew import SupervisedCrew
+from ..engine.team import Asks, Begun, Member, Server
+from ..errors import BadConfig, ChannelBroken, ChannelClosed, SpecMismatch
+from ..transport.channel import Channel
+from ..transport.memory import Canary
+from ..transport.weights import Weights
+from .child import Call, Child
+from .heartbeat import STARTING, Heartbeats
+from .part import params_template
+from .wire import Message, wait_for
+
+_STOP_S = 10.0  # how long a process may take to stop before it is killed
+
+
+class ProcessTeam:
+    """Starts and ends processes, calls them, and tells how they ended: a `Team`.
+
+    `hook` names functions that are called in processes before they run: {"actor 0": "module:name"}.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, hook: Mapping[str, str] = {}) -> None:
+        if not sys.platform.startswith("linux"):
+            raise BadConfig(f"mode {settings.mode}: this needs Linux, got {sys.platform}")
+        self.settings, self.folder, self.hook = settings, folder, hook
+        self.servers: Sequence[Server] = ()
+        self._note = Events(folder).note
+        self.groups, actors = settings.groups, settings.actors
+        allow_descriptors(actors, len(self.groups))
+        self.spec = traced_spec(settings.world)
+        templates = [params_template(settings, group) for group in self.groups]
+        self.weights = [Weights.create(template) for template in templates]
+        self.readers = [
+            one.reader(template) for one, template in zip(self.weights, templates, strict=True)
+        ]
+        self.channels = [self._new_channels() for _ in range(actors)]
+        self.board = Heartbeats.create(actors + len(self.groups))
+        self.children: dict[tuple[str, int], Child] = {}
+        self._steps = [0] * actors  # env steps of one policy, as far as an actor has said
+
+    def _new_channels(self) -> list[Channel]:
+        """From one actor to every learner."""
+        of = self.settings
+        envs, turns = of.envs // of.actors, of.learns.turns
+        return [
+            Channel.create(self.spec, len(group) * envs, turns, of.crew.credits)
+            for group in self.groups
+        ]
+
+    def close(self) -> None:
+        """Stop every process: by asking first, by SIGKILL in the end."""
+        for child in self.children.values():
+            with contextlib.suppress(ChannelClosed):
+                child.wire.send("stop", timeout=1.0)
+        deadline = time.monotonic() + _STOP_S
+        for child in self.children.values():
+            with contextlib.suppress(Exception):
+                child.process.wait(timeout=max(0.01, deadline - time.monotonic()))
+            if not child.ended:
+                child.kill()
+            child.forget()
+        self.children.clear()
+        for channel in (c for row in self.channels for c in row):
+            channel.close()
+
+    # --- starting --------------------------------------------------------------------------------
+
+    def start_learner(self, index: int) -> Child:
+        """A learner."""
+        channels = [row[index].share() for row in self.channels]
+        weights = self.weights[index].share()
+        values = {
+            "channels": [plain for plain, _ in channels],
+            "weights": weights[0],
+            "folder": str(self.folder),
+            "cycle": 0,
+        }
+        fds = [fd for _, some in (*channels, weights) for fd in some]
+        return self._start("learner", index, 0, self.settings.actors + index, values, fds)
+
+    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Child:
+        """A new incarnation of an actor, with new channels."""
+        if incarnation:
+            self._renew_channels(index, incarnation)
+        channels = [channel.share() for channel in self.channels[index]]
+        weights = [one.share() for one in self.weights]
+        values = {
+            "channels": [plain for plain, _ in channels],
+            "weights": [plain for plain, _ in weights],
+            "cycle": min(begun.cycles),
+            "begun": begun.cycles,
+            "steps": begun.steps.tolist(),
+        }
+        fds = [fd for _, some in (*channels, *weights) for fd in some]
+        return self._start("actor", index, incarnation, index, values, fds)
+
+    def _renew_channels(self, index: int, incarnation: int) -> None:
+        self.children.pop(("actor", index)).forget()  # should its successor not start: closed once
+        for channel in self.channels[index]:
+            channel.close()
+        self.channels[index] = self._new_channels()
+        for learner, channel in enumerate(self.channels[index]):
+            plain, fds = channel.share()
+            values = {"actor": index, "incarnation": incarnation, "channel": plain}
+            self.children["learner", learner].tell("channel", values, fds)
+
+    def _start(
+        self,
+        role: str,
+        index: int,
+        incarnation: int,
+        line: int,
+        values: Mapping[str, Any],
+        fds: Sequence[int],
+    ) -> Child:
+        self.board.wipe(line)
+        crew = self.settings.crew
+        board, board_fds = self.board.share()
+        plain = {**values, "settings": self.settings.to_json(), "line": line, "board": board}
+        if crew.pin:
+            plain["cores"] = cores_for(line, crew.threads)
+        if hook := self.hook.get(f"{role} {index}", self.hook.get(role)):
+            plain["hook"] = hook
+        environment = child_environment(crew.threads, role == "actor", self.folder / "compiled")
+        child = Child(role, index, incarnation, line, plain, [*board_fds, *fds], environment)
+        self.children[role, index] = child
+        return child
+
+    def about(self, member: Child) -> dict[str, Any]:
+        """Its process."""
+        return {"pid": member.process.pid}
+
+    # --- calling ---------------------------------------------------------------------------------
+
+    def call(self, member: Child, method: str, *args: Any) -> Call:
+        """Begin a call; one to a process that is not ready waits until it is."""
+        call = Call(member, method, args)
+        if member.ended:
+            self._hear(member)
+        if member.end is not None:
+            call.ended(None, member.end)
+        elif member.ready:
+            self._begin(call)
+        else:
+            member.early.append(call)
+        return call
+
+    def _begin(self, call: Call) -> None:
+        """What is in shared memory is looked up there; the rest is sent."""
+        child, board = call.child, self.board
+        if call.method == "beat":
+            line = board.line(child.line)
+            spent = dict(zip(SHARES, line.spent_ns, strict=True))
+            # Who waits beats too, so one whose beats stand still hangs whatever it does.
+            beat = {"beats": line.beat, "waits": False, "starting": line.state == STARTING}
+            call.ended({**beat, "spent": spent})
+        elif call.method == "reach":
+            cycle, wait_s = call.args
+            if (line := board.line(child.line)).cycle < cycle and not line.bad:
+                self._poll(wait_s)
+                line = board.line(child.line)
+            call.ended((line.cycle, line.bad))
+        elif call.method == "params":
+            found = self.readers[child.index].pull_if_newer()
+            call.ended(found[0] if found else None)
+        else:
+            child.send(call)
+
+    def wait(self, calls: Sequence[Call], number: int, timeout: float) -> list[Call]:
+        """Those that have ended, once there are `number` of them, or time is up."""
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = [call for call in calls if call.done]
+            left = deadline - time.monotonic()
+            if len(ended) >= number or left <= 0:
+                return ended
+            self._poll(left)
+
+    def result(self, call: Call) -> Any:
+        """What a call returned; `Gone` if the process was lost, `Failed` if it raised."""
+        if call.error is not None:
+            raise call.error
+        return call.answer
+
+    def kill(self, member: Child) -> None:
+        """End a process at once."""
+        member.kill()
+        self._hear(member)
+
+    def restart(self, member: Any) -> None:
+        """There is none."""
+        raise AssertionError("processes have no servers")
+
+    # --- hearing ---------------------------------------------------------------------------------
+
+    def _poll(self, timeout: float) -> None:
+        """Take what processes say; see who has ended."""
+        some = [child for child in self.children.values() if child.end is None]
+        wait_for([fd for child in some for fd in (child.wire.fileno(), child.pidfd)], timeout)
+        for child in some:
+            self._hear(child)
+
+    def _hear(self, child: Child) -> None:
+        ended = child.ended  # before its last words are read
+        for message in child.said():
+            self._heard(child, message)
+        if ended and child.end is None:
+            child.settle()
+
+    def _heard(self, child: Child, message: Message) -> None:
+        values = message.values
+        if message.kind == "ready":
+            self._confirm(child, message)
+            child.ready, early, child.early = True, child.early, []
+            for call in early:
+                self._begin(call)
+        elif message.kind == "signal":
+            self._note("signal", child, number=values["number"])
+            ask_to_stop(int(values["number"]))
+        elif message.kind == "broken":
+            actor = self.children["actor", int(values["actor"])]
+            self._note("broken channel", actor, why=values["error"])
+            # Another learner may have found the same actor's rows damaged before: replace it once.
+            if values["incarnation"] == actor.incarnation and not actor.ended:
+                self.kill(actor)
+        else:
+            raise AssertionError(f"unknown message {message.kind}")
+
+    def _confirm(self, child: Child, message: Message) -> None:
+        """What the process wrote into shared memory must be seen here, and its rows be ours."""
+        own = self.spec.fingerprint()
+        if message.values["spec"] != own:
+            raise SpecMismatch(
+                f"{child.role} {child.index}: its rows are {message.values['spec']}, this process "
+                f"expects {own}; start all processes with one version and one config"
+            )
+        canaries = [Canary(*pair) for pair in message.values["canaries"]]
+        if child.role == "actor":
+            shared: list[Any] = [*self.channels[child.index], *self.weights]
+        else:
+            shared = [*(row[child.index] for row in self.channels), self.weights[child.index]]
+        try:
+            for one, canary in zip(shared, canaries, strict=True):
+                one.confirm(canary)
+        except ChannelBroken as error:
+            self._note("not shared", child, why=str(error))
+            raise ChannelBroken(f"{child.role} {child.index}: {error}") from error
+
+    def stood(self, actor: Member, crew: Asks) -> Begun:
+        """What an actor that is gone has pushed to each learner."""
+        index = actor.index
+        # Its line is blank until it has ended a cycle: then it stands where the one before stood.
+        self._steps[index] = max(self._steps[index], self.board.line(index).steps)
+        # It may have died between two pushes of one cycle: each learner goes on where it stands.
+        # From a damaged channel nothing is taken after the damage.
+        pushed = [channel.whole() for channel in self.channels[index]]
+        cycles = [a + b for a, b in zip(actor.begun.cycles, pushed, strict=True)]
+        return Begun(cycles, np.full(self.settings.policies, self._steps[index], np.uint32))
+
+    def pace(self, crew: Asks) -> dict[str, Any]:
+        """How often parameters were found damaged."""
+        return {"weights_torn": sum(one.torn for one in self.weights)}
+
+
+@contextlib.contextmanager
+def open_loop(
+    settings: Settings, folder: Path, hook: Mapping[str, str] = {}
+) -> Generator[CrewLoop]:
+    """Start the processes; they are gone at the end."""
+    with (
+        contextlib.closing(ProcessTeam(settings, folder, hook)) as team,
+        SupervisedCrew(settings, folder, team) as crew,
+    ):
+        yield CrewLoop(settings, crew)
+
+
+def allow_descriptors(actors: int, learners: int) -> None:
+    """Raise this process's own limit of open files, which its children inherit, to what is needed.
+
+    A channel between an actor and a learner has three, and each process two here.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = 3 * actors * learners + 2 * (actors + learners) + 256
+    if soft == resource.RLIM_INFINITY or need <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and need > hard:
+        raise BadConfig(
+            f"{actors} actors and {learners} learners need about {need} open files, this process "
+            f"may have {hard} (ulimit -Hn); use fewer actors, or raise the limit"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+
+
+def cores_for(line: int, threads: int) -> list[int]:
+    """The cores of one process, in turn; the processes beyond the last core begin anew."""
+    cores = sorted(os.sched_getaffinity(0))
+    return sorted({cores[(line * threads + i) % len(cores)] for i in range(threads)})
