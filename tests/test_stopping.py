@@ -12,9 +12,9 @@ import gnu_timeout
 import pytest
 from process_runs import ALONE, events, hooks, living, lost, nothing_left_behind
 
+from millpond.engine import stopping as module
 from millpond.engine.stopping import SIGNALS, stop_asked
 from millpond.train import Run, train
-from millpond.train import stopping as module
 from millpond.train.loop import open_loop
 from millpond.train.session import resume_point
 

@@ -61,20 +61,16 @@ class HostActor:
     def after(self, params: Params) -> np.ndarray | None:
         if not self._acting.bootstraps:
             return None
-        return np.asarray(self._worth(params, self.history, *self._seen()))
-
-    def _seen(self) -> tuple[np.ndarray, np.ndarray]:
-        """obs and flags of the rows to come, [policies, envs]."""
-        obs = self.vector.obs
-        flags = np.broadcast_to(self.vector.flags, obs.shape[:2])
-        return self._acting.population.by_policy((obs, flags))
+        return np.asarray(
+            self._worth(params, self.history, *self._acting.population.seen(self.vector))
+        )
 
     def _turn(self, params: Params, versions: np.ndarray, now: Now) -> Rows:
         key = jax.random.fold_in(self._key, self.turn)
-        self.history, action, extras = self._move(
-            params, self.history, *self._seen(), key, now, versions
-        )
         population = self._acting.population
+        self.history, action, extras = self._move(
+            params, self.history, *population.seen(self.vector), key, now, versions
+        )
         rows = self.vector.step(np.asarray(population.by_env(action)))
         rows = jax.tree.map(np.asarray, population.by_policy(rows))
         rows = rows._replace(extras={**rows.extras, **jax.device_get(extras)})

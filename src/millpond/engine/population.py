@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..rows import Array
 
@@ -41,6 +42,11 @@ class Population:
             return split.swapaxes(0, 1).reshape(self.policies, self.envs, *tail)
 
         return jax.tree.map(turn, tree)
+
+    def seen(self, envs: Any, xp: Any = np) -> tuple[Array, Array]:
+        """obs and flags of the rows to come of all envs, [policies, envs]."""
+        flags = xp.broadcast_to(envs.flags, envs.obs.shape[:2])
+        return self.by_policy((envs.obs, flags))
 
     def by_env(self, tree: Any) -> Any:
         """Leaves [policies, envs, ...] -> [agents, members * envs, ...]"""

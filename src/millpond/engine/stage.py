@@ -46,7 +46,7 @@ class Stage:
         """One turn of all policies; the history to go on with is the move's."""
         chance, key = fate
         population = self.player.population
-        move = self.player.move(params, history, *self._seen(envs), chance, now)
+        move = self.player.move(params, history, *population.seen(envs, jnp), chance, now)
         envs, rows = self.envs.step(envs, population.by_env(move.action), key)
         return envs, move, population.by_policy(rows)
 
@@ -71,9 +71,4 @@ class Stage:
 
     def worth(self, params: Any, envs: EnvState, history: History) -> Array:
         """What is seen now is worth: float32[policies, envs]."""
-        return self.player.worth(params, history, *self._seen(envs))
-
-    def _seen(self, envs: EnvState) -> tuple[Array, Array]:
-        """obs and flags of the rows to come, [policies, envs]."""
-        flags = jnp.broadcast_to(envs.flags, envs.obs.shape[:2])
-        return self.player.population.by_policy((envs.obs, flags))
+        return self.player.worth(params, history, *self.player.population.seen(envs, jnp))

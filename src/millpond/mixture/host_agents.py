@@ -100,6 +100,4 @@ class HostAgents(Agents):
     def _seen(self) -> tuple[np.ndarray, np.ndarray]:
         """obs and flags of the rows to come, [policies, envs]."""
         assert self._vector is not None
-        obs = self._vector.obs
-        flags = np.broadcast_to(self._vector.flags, obs.shape[:2])
-        return self.acting.population.by_policy((obs, flags))
+        return self.acting.population.seen(self._vector)

@@ -100,9 +100,7 @@ class Referee:
 
         def turn(carry: Any) -> Any:
             time, envs, history, counts, total, length, alive = carry
-            flags = jnp.broadcast_to(envs.flags, envs.obs.shape[:2])
-            seen = population.by_policy((envs.obs, flags))
-            history, stacks = self.player.look(history, *seen)
+            history, stacks = self.player.look(history, *population.seen(envs, jnp))
             acting, stepping = jax.random.split(key_of(seed, Role.EVALUATE, time))
             action = choose(params, stacks, acting)
             after, rows = vector.step(envs, population.by_env(action), stepping)
@@ -148,9 +146,7 @@ class Referee:
         alive = np.ones(shape, bool)
         try:
             for time in range(self.settings.eval_turns):
-                flags = np.broadcast_to(vector.flags, vector.obs.shape[:2])
-                seen = self.population.by_policy((vector.obs, flags))
-                history, stacks = look(history, *seen)
+                history, stacks = look(history, *self.population.seen(vector))
                 action = choose(params, stacks, key_of(self.seed, Role.EVALUATE, time))
                 rows = vector.step(np.asarray(self.population.by_env(action)))
                 rows = jax.device_get(self.population.by_policy(rows))

@@ -62,8 +62,7 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
     pictures = [vector.render()]
     try:
         for _ in range(turns):
-            flags = np.broadcast_to(vector.flags, (agents, 1))
-            history, action = choose(history, vector.obs, flags)
+            history, action = choose(history, *population.seen(vector))
             rows = vector.step(np.asarray(action))
             pictures.append(vector.render())
             if rows.terminated.any() or rows.truncated.any():
