@@ -13,7 +13,7 @@ PROGRAM = """
 import jax
 import numpy as np
 from scenarios import PATTERNS, SUBJECTS
-from test_contract import SAMPLERS, WINDOWS, play
+from test_contract import SAMPLERS, SEQUENCES, WINDOWS, play
 
 assert jax.numpy.zeros(1, int).dtype == np.int64
 story = [("add", 5), ("add", 1), ("cut", 1), ("add", 19), ("reload", 0), ("add", 1)]
@@ -22,6 +22,9 @@ for subject in ("device-stream", "device-per_env", "device-shared"):
     for name in NAMES:
         play(SUBJECTS[subject], window, PATTERNS["everything"], (7, 3, story, 1),
              sampler=SAMPLERS[name])
+        if name == "uniform" and not subject.endswith("shared"):
+            play(SUBJECTS[subject], SEQUENCES["cross-stack3-every2"], PATTERNS["everything"],
+                 (7, 3, story, 1))
         print(subject, name)
 """
 

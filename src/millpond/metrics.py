@@ -77,7 +77,10 @@ class Metrics:
 
 
 def read_metrics(path: Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of one kind, or all; a torn last line is left out."""
+    """The lines of one kind, or all; a torn last line is left out.
+
+    `[line["return"] for line in read_metrics(run.metrics, "eval")]`.
+    """
     if not path.exists():
         return
     with open(path, encoding="utf-8") as file:

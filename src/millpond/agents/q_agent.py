@@ -24,7 +24,10 @@ class Chance(NamedTuple):
 
 
 class QAgent:
-    """Values of actions by a Q-network; pure functions, vmap them for several agents."""
+    """Values of actions by a Q-network; pure functions, vmap them for several agents.
+
+    `class Mine(QAgent)` adds `Settings`, `__init__` and `update`; docs/how-to/your-own-agent.md.
+    """
 
     continuous: ClassVar[bool] = False
     reports: ClassVar[tuple[str, ...]] = ("loss", "q", "gradient", "change")
@@ -93,7 +96,10 @@ def unrolled(turns: int) -> int:
 
 
 class Applied(NamedTuple):
-    """A gradient made into a change of parameters, if it is finite."""
+    """A gradient made into a change of parameters, if it is finite.
+
+    `done = apply_gradient(...)`; then `state._replace(params=done.params)`.
+    """
 
     params: Any
     optimizer: Any
@@ -109,6 +115,7 @@ def apply_gradient(
 
     The norm of a tree is finite only if every number in it is. It is judged before anything is
     changed, so that choosing between old and new costs no pass of its own over the parameters.
+    `done = apply_gradient(settings.optimizer, state, loss, gradient, now["rate"])`.
     """
     change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)
     steepness = optax.tree.norm(gradient)
@@ -123,6 +130,9 @@ def apply_gradient(
 
 
 def relative_change(before: Any, after: Any) -> Array:
-    """How far parameters moved, as a share of their size."""
+    """How far parameters moved, as a share of their size.
+
+    `relative_change(state.params, done.params)`.
+    """
     moved = jax.tree.map(jnp.subtract, after, before)
     return optax.tree.norm(moved) / (optax.tree.norm(before) + 1e-12)

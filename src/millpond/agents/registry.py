@@ -38,5 +38,5 @@ def find_agent(name: str) -> Any:
 
 
 def agent_names() -> list[str]:
-    """Every agent that is known by name."""
+    """Every agent that is known by name: `"dqn" in agent_names()`."""
     return part_names("agent", _OURS)

@@ -23,7 +23,10 @@ from ..window import Window
 
 @dataclass(frozen=True)
 class CrewSettings:
-    """How actors and learners work together, in modes other than `fused`."""
+    """How actors and learners work together, in modes other than `fused`.
+
+    `Settings(env, world, mode="processes", crew=CrewSettings(credits=2))`.
+    """
 
     learners: int = 1  # among which the policies are shared out; 0: one for each policy
     credits: int = 4  # cycles (mode ray: chunks) that an actor may be ahead of a learner

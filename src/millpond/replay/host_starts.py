@@ -59,13 +59,15 @@ class HostStarts:
         """Exactly, at either end of the ring: what follows the newest row is not here yet."""
         ring, length = self.ring, self.layout.length
         stream, position = self.layout.place(slots)
-        ids = ring.ids(stream, position)
         added = np.asarray(ring.each) if ring.lockstep else ring.added[stream]
         near = (position + self.reach.reshape(-1, *(1,) * slots.ndim)) % length
         flags = ring.flat_flags.take(self.layout.slot(stream, near))
         flags |= (near == (added - 1) % length) * np.uint8(CUT)
         span = window.judge(flags, np)
-        return span._replace(valid=span.valid & (ids % window.every == 0))
+        if window.every == 1:
+            return span
+        aligned = ring.ids(stream, position) % window.every == 0
+        return span._replace(valid=span.valid & aligned)
 
     def any_valid(self) -> bool:
         """Whether there is a valid start."""
