@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from millpond import Field, HostPond, Rows, Spec
 from millpond.errors import BadConfig, ChannelBroken, ChannelClosed, ChannelFull, SpecMismatch
-from millpond.transport import Channel, bell
+from millpond.transport import Channel, eventfd
 
 
 def ends(spec=PLAIN, envs=2, time=3, slots=4, **alive):
@@ -202,7 +202,7 @@ def test_an_end_that_was_replaced_does_nothing_more():
 @pytest.mark.parametrize("who", ["reader", "writer"])
 def test_a_waiting_end_is_woken_at_once(who, monkeypatch):
     """With looks of their own that come a minute apart, only the bell can wake them."""
-    monkeypatch.setattr(bell, "SLICE_S", 60.0)
+    monkeypatch.setattr(eventfd, "SLICE_S", 60.0)
     channel, writer, reader = ends(slots=1)
     rows = random_rows(PLAIN, (2,), np.random.default_rng(0))
     header = writer._header
