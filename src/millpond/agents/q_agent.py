@@ -26,7 +26,7 @@ class Chance(NamedTuple):
 class QAgent:
     """Values of actions by a Q-network; pure functions, vmap them for several agents.
 
-    `class Mine(QAgent)` adds `Settings`, `__init__` and `update`; docs/how-to/your-own-agent.md.
+    `agent.best(params, obs)`; a subclass adds `Settings`, `__init__` and `update`.
     """
 
     continuous: ClassVar[bool] = False
