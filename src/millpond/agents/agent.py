@@ -151,7 +151,7 @@ class Agent(Protocol):
         ...
 
     def chance(self, key: jax.Array, envs: int) -> Any:
-        """What one turn leaves to chance, [envs]; it needs no values, so many are drawn ahead."""
+        """What one turn leaves to chance, [envs]; it needs no values, so it is drawn ahead."""
         ...
 
     def act(self, params: Any, obs: Array, chance: Any, now: Now) -> Act:

@@ -87,7 +87,7 @@ def steps_of(flags: Array) -> Array:
 
 
 def learned(sums: Sums, found: Array, updates: int) -> Sums:
-    """Take the means [policies, reports] over so many updates."""
+    """Take the means [policies, reports] over that many updates."""
     return sums._replace(
         updates=sums.updates + np.int32(updates), found=sums.found + found * np.float32(updates)
     )

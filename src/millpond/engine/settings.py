@@ -321,7 +321,7 @@ class Settings:
         return find_agent(self.agent).reports
 
     def now(self, steps: Array, policies: Array = 0, xp: Any = np) -> dict[str, Array]:
-        """The agent's schedules after so many env steps of each of these policies."""
+        """The agent's schedules after that many env steps of each of these policies."""
         schedules: Mapping[str, Any] = self.learning.schedules
         return {
             name: schedule.at(steps, self.steps, policies, xp=xp)

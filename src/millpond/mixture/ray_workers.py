@@ -27,7 +27,7 @@ class AgentHost:
     def round(
         self, leaves: list[np.ndarray], updates: int
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """So many updates from a state; it and the sums afterwards."""
+        """That many updates from a state; it and the sums afterwards."""
         return self.worker.round(leaves, updates)
 
     def pid(self) -> int:

@@ -49,7 +49,7 @@ class Worker:
     def round(
         self, leaves: Sequence[np.ndarray], updates: int
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """So many updates from a state; it and the sums afterwards."""
+        """That many updates from a state; it and the sums afterwards."""
         state = jax.tree.unflatten(self._tree, [jnp.array(leaf) for leaf in leaves])
         state, sums = self.agents.round(state, updates)
         return jax.tree.leaves(jax.device_get(state)), jax.tree.leaves(sums)
