@@ -154,6 +154,13 @@ def test_what_cannot_be_imported_is_named(tmp_path):
         make_env("millpond.window:Window")
     with pytest.raises(BadConfig, match="could not be made without arguments"):
         make_env("millpond.window:Stacker")
+    for name in ("", ":", "a:", ":b", "..x:y", "a b:c", "1:2"):
+        with pytest.raises(BadConfig, match="there is no agent"):
+            find_agent(name)
+    with pytest.raises(BadConfig, match="sampler 'os:path': expected a class, got <module"):
+        make_sampler("os:path")
+    with pytest.raises(BadConfig, match=r"sampler 'millpond.samplers:Recent': could not be made"):
+        make_sampler("millpond.samplers:Recent")
     with pytest.raises(BadConfig, match="a dataclass with tries and propose"):
         make_sampler("millpond.window:Window")
 

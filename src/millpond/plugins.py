@@ -29,12 +29,27 @@ def find_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
     if found := _registered(kind).get(name):
         return _loaded(kind, name, found)
     module, colon, attribute = name.partition(":")
-    if not colon or not attribute:
+    words = [*module.split("."), *attribute.split(".")]
+    if not colon or not all(word.isidentifier() for word in words):
         raise BadConfig(
             f"there is no {kind} '{name}'; {nearest(name, part_names(kind, ours))}, or write "
             "package.module:Name for one of your own"
         )
     return _imported(kind, name, module, attribute)
+
+
+def make_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
+    """The env or sampler of that name with its own settings, which all have defaults."""
+    found = find_part(kind, name, ours)
+    if not callable(found):
+        raise BadConfig(f"{kind} '{name}': expected a class, got {found!r}")
+    try:
+        return found()
+    except TypeError as error:
+        raise BadConfig(
+            f"{kind} '{name}': could not be made without arguments: {error}; give every setting of "
+            "it a default"
+        ) from error
 
 
 def part_names(kind: str, ours: Iterable[str]) -> list[str]:
@@ -80,9 +95,9 @@ def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
         sys.path.append(here)
     try:
         found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = error.name or module
-        why = "" if module.startswith(missing) else f", because it imports {missing}"
+    except ImportError as error:
+        lacking = isinstance(error, ModuleNotFoundError) and module.startswith(error.name or module)
+        why = "" if lacking else f": {error}"
         raise BadConfig(
             f"{kind} '{name}': the module {module} cannot be imported{why}; install its package, "
             "set PYTHONPATH, or run from the folder that holds it"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .errors import BadConfig
-from .plugins import find_part, part_names
+from .plugins import make_part, part_names
 from .rows import Array
 
 
@@ -231,7 +231,7 @@ def make_sampler(name: str) -> Any:
 
     `make_sampler("recent")`, `make_sampler("package.module:Mine")`.
     """
-    sampler = find_part("sampler", name, _OURS)()
+    sampler = make_part("sampler", name, _OURS)
     if not isinstance(sampler, Prioritized) and not hasattr(sampler, "propose"):
         raise BadConfig(
             f"sampler '{name}': expected a dataclass with tries and propose, got {sampler!r}"

@@ -79,7 +79,7 @@ class SupervisedCrew:
         return Begun([cycle] * len(self.settings.groups), blank)
 
     def _await_servers(self) -> None:
-        """One that cannot start would be waited for in vain by everybody else."""
+        """If one cannot start, everybody else would wait for it."""
         calls = [(one, self.team.call(one.handle, "beat")) for one in self.team.servers]
         for server, call in calls:
             try:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from ..errors import BadConfig
-from ..plugins import find_part, part_names
+from ..plugins import make_part, part_names
 from .atari import Atari
 from .env import AnyEnv, Env, HostEnv
 from .gym import GymEnv
@@ -43,13 +43,7 @@ def make_env(name: str) -> AnyEnv:
 
 def _of_another(name: str) -> AnyEnv:
     """An env that a package registered, or `package.module:Name`."""
-    try:
-        env = find_part("env", name, _OURS)()
-    except TypeError as error:
-        raise BadConfig(
-            f"env '{name}': could not be made without arguments: {error}; give every setting of "
-            "it a default"
-        ) from error
+    env = make_part("env", name, _OURS)
     if not isinstance(env, (Env, HostEnv)):
         raise BadConfig(
             f"env '{name}': expected an Env (reset, step, observe, render) or a HostEnv (vector), "

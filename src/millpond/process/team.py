@@ -316,6 +316,6 @@ def allow_descriptors(actors: int, learners: int) -> None:
 
 
 def cores_for(line: int, threads: int) -> list[int]:
-    """The cores of one process, in turn; the processes beyond the last core begin anew."""
+    """The cores of one process, in turn; beyond the last core, they start from the first again."""
     cores = sorted(os.sched_getaffinity(0))
     return sorted({cores[(line * threads + i) % len(cores)] for i in range(threads)})
