@@ -7,7 +7,7 @@ from typing import Any
 
 from tiny_runs import Arms, at_rate
 
-from millpond.agents import DQNSettings, Network, PQNSettings
+from millpond.agents import Network, PQNSettings, QLambdaSettings
 from millpond.mixture import MixRun, MixSettings, mix
 from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, LakeSettings
@@ -30,8 +30,8 @@ def mixture(**changes: Any) -> MixSettings:
         pond=32,
         network=Network(width=8),
         learning=PQNSettings(rollout=4, minibatches=2, epochs=2, optimizer=at_rate(1e-3)),
-        big_learning=DQNSettings(batch=4, n_step=2),
-        big=BigSettings(steps=4, capacity=400, own_fraction=0.3),
+        big_learning=QLambdaSettings(length=4, batch=2, optimizer=at_rate(1e-3)),
+        big=BigSettings(28.0, capacity=400, own_fraction=0.3),
         lake=LakeSettings(capacity=20_000),
         eval_updates=3,
         eval_episodes=3,

@@ -87,8 +87,12 @@ def test_the_preset_gives_equal_frames_and_batches():
     assert (mixture.frames, alone.frames) == (10**8, 10**8)
     assert (mixture.agents, alone.agents, arms[2].per_seed) == (4, 1, 4)
     assert mixture.playing.steps == apart.steps, "learning rates over each agent's own frames"
-    for one in (single, mixture, apart, alone):
-        assert (one.envs, one.learning) == (single.envs, single.learning)
+    assert single.learning == apart.learning
+    for one in (mixture, alone):  # their clones explore less than beginners, all else is equal
+        assert one.learning.epsilon.restart == (0.1,)
+        epsilon = dataclasses.replace(one.learning.epsilon, restart=())
+        assert dataclasses.replace(one.learning, epsilon=epsilon) == single.learning
+    assert {one.envs for one in (single, mixture, apart, alone)} == {128}
     assert mixture.lake.envs == 32
     every = [one.updates * one.frames_per_update for one in (mixture, alone)]
     assert every[0] == every[1], "resets come at the same frames"
@@ -105,7 +109,7 @@ def test_arms_by_agent_and_by_setting():
     assert (one.settings.mode, other.settings.mode) == ("sequential", "processes")
     assert (other.settings.actors, other.at_once, dqn.at_once) == (2, False, True)
     texts = ["none=mixture", "some=mixture big.own_fraction=0.2 big.init=scratch"]
-    none, some = make_arms(texts, "minatar/breakout", 1000, {"clone.gate": "0.5"})
+    none, some = make_arms(texts, "minatar/breakout", 200_000, {"clone.gate": "0.5"})
     assert isinstance(some.settings, MixSettings)
     assert (some.settings.own_fraction, some.settings.init) == (0.2, "scratch")
     assert none.settings.clone.gate == some.settings.clone.gate == 0.5
@@ -204,8 +208,9 @@ def test_the_report_is_one_file_and_a_picture(tmp_path):
         curve = [[100.0 * i, [level + i, level + 2 * i]] for i in range(4)]
         points = [[0.0, [1.0, 2.0]], [50.0, [5.0, 6.0]]]
         about = Arm(name, "<b>what</b>", settings(), 1)
-        plain = {"scores": [level + 3.0, level + 6.0], "frames": 300, "gradient_steps": 12}
-        more = {"big": [1.0, 3.0], "big_curve": curve, "resets": []}
+        plain = {"scores": [level + 3.0, level + 6.0], "frames": 300}
+        plain |= {"gradient_steps": 12, "row_updates": 600}
+        more = {"big": [1.0, 3.0], "agents": [1.5, 3.5], "big_curve": curve, "resets": []}
         for cycle in range(resets):
             more["resets"].append({"cycle": cycle + 1, "target": [4.0, 4.0], "points": points})
         return results.summary(about, plain | {"curve": curve} | (more if resets else {}))
@@ -234,7 +239,8 @@ def test_the_report_is_one_file_and_a_picture(tmp_path):
 
 def test_the_command_prints_its_results_as_json(tmp_path, monkeypatch, capsys):
     curve = [[100.0, [1.0, 2.0]], [200.0, [2.0, 4.0]]]
-    plain = {"scores": [2.0, 4.0], "frames": 200, "gradient_steps": 4, "curve": curve}
+    plain = {"scores": [2.0, 4.0], "frames": 200, "curve": curve}
+    plain |= {"gradient_steps": 4, "row_updates": 600}
     arms = [results.summary(Arm(name, name, settings(), 1), plain) for name in ("dqn", "pqn")]
     about = {"env": "staghunt", "frames": 200, "seeds": 2}
     found = {**about, "arms": arms, "pairs": results.pairs(arms)}

@@ -235,6 +235,21 @@ def test_recent_fills_prefer_new_rows(tmp_path):
     assert 0.35 < share < 0.65  # half of all starts lie in the newest half life
 
 
+@pytest.mark.parametrize(("since", "first"), [(0, 0), (150, 160), (160, 160), (299, 288)])
+def test_newest_fills_take_every_row_since_and_no_older_one(tmp_path, since, first):
+    """Whole cores only: one that is in part older is left out, unless it is the only one."""
+    lake, source = filled_lake(tmp_path, "long", 300)
+    pond = HostPond(SPEC, 4 * 400, 4, WINDOWS["plain"])
+    with Fill(lake, pond, core=16, seed=1, choice="newest", since=since) as filling:
+        for _ in range(-(-ENVS * (300 - first) // 16 // 4)):
+            filling()
+    rows = int(pond.added[0])
+    batch = pond.take(np.repeat(np.arange(4), rows), np.tile(np.arange(rows), 4))
+    source.model.stack, source.model.n_step = 1, 1
+    wanted = {frame_of(env, i) for env, i in source.model.transitions() if i >= first}
+    assert set(decode(batch.obs)[batch.mask][:, -1].tolist()) == wanted
+
+
 def test_fills_are_decided_by_their_seed(tmp_path):
     lake, _ = filled_lake(tmp_path, "short", 300)
     contents = []
@@ -429,4 +444,8 @@ def test_flow_refuses_what_cannot_work(tmp_path):
     with pytest.raises(BadConfig, match="core"):
         fill(lake, HostPond(SPEC, 30, 3), core=64)
     with pytest.raises(BadConfig, match="choice"):
-        fill(lake, HostPond(SPEC, 300, 3), core=8, choice="newest")
+        fill(lake, HostPond(SPEC, 300, 3), core=8, choice="latest")
+    with pytest.raises(BadConfig, match="since=5 is the first row of choice 'newest'"):
+        Fill(lake, HostPond(SPEC, 300, 3), core=8, since=5)
+    with pytest.raises(NotEnoughData, match="no row 9999 or later"):
+        Fill(lake, HostPond(SPEC, 300, 3), core=8, choice="newest", since=9999)

@@ -207,7 +207,8 @@ def test_the_lines_and_checkpoints_say_what_happened(whole, programs):
     train = lines(run, "train")
     assert train[-1]["frames"] >= settings.frames
     assert train[-1]["frames"] - settings.frames_per_update < settings.frames
-    assert train[-1]["big_updates"] == 2 * settings.big.steps * settings.minibatches
+    taken = [line["minibatches"] for line in lines(run, "big")]
+    assert train[-1]["big_updates"] == sum(taken[:2])
     assert {"epsilon", "rate", "pond_fill", "lake_fill"} <= train[0].keys()
     for line in lines(run, "measure"):
         for name in ("disagreement", "big_agreement", "big_max_q", "realised", "big_dormant"):
@@ -219,9 +220,9 @@ def test_the_lines_and_checkpoints_say_what_happened(whole, programs):
     fills = [line["big_pond_fill"] for line in lines(run, "fill")]
     assert all(0 < fill < 1 for fill in fills), "the Lake has fewer rows than BigPond wants"
     for line in lines(run, "big"):
-        batch, steps = settings.big_learning.batch, settings.big.steps * settings.minibatches
+        samples = 2 * 4 * line["minibatches"]  # sequences of 4 rows
         rows = fills[line["cycle"]] * settings.big.capacity
-        assert line["samples_per_row"] == pytest.approx(batch * steps / rows)
+        assert line["samples_per_row"] == pytest.approx(samples / rows)
     *_, last = run.folder.checkpoints()
     agents = jax.eval_shape(programs.init)
     both = {"agents": agents.agents.agent.params, "big": agents.big.agent.params}
@@ -276,8 +277,8 @@ def test_how_the_bigagent_begins(init, programs):
     state = big.init()
     noted = jax.tree.map(lambda leaf: leaf + 1, state.agent)._replace(bad=np.array([True, False]))
     best = jax.tree.map(lambda leaf: leaf - 7, state.agent.params)
-    begun = big.begin(state._replace(agent=noted), 3, best).agent
-    fresh = big.begin(state, 3, best).agent.params if init == "scratch" else None
+    begun = big.begin(state._replace(agent=noted), 3, best, 4).agent
+    fresh = big.begin(state, 3, best, 4).agent.params if init == "scratch" else None
     wanted = {
         "scratch": fresh,
         "previous": noted.params,
@@ -288,9 +289,9 @@ def test_how_the_bigagent_begins(init, programs):
         assert hash_of(begun.params) == hash_of(wanted)
     else:
         scratch = dataclasses.replace(
-            settings, big=BigSettings(4, 400, own_fraction=0.3, init="scratch")
+            settings, big=BigSettings(28.0, 400, own_fraction=0.3, init="scratch")
         )
-        other = type(big)(scratch).begin(state, 3, best).agent.params
+        other = type(big)(scratch).begin(state, 3, best, 4).agent.params
         half = jax.tree.map(lambda a, b: 0.5 * a + 0.5 * b, noted.params, other)
         for got, expected in zip(*map(jax.tree.leaves, (begun.params, half)), strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
@@ -304,8 +305,8 @@ def test_own_play_counts_as_frames(whole):
     run, _, _ = whole
     settings = run.settings
     assert (settings.own_envs, settings.own_turns) == (4, round(0.3 * 100 / 4))
-    rows = 4 * settings.own_turns * settings.own_envs
     for fill, big in zip(lines(run, "fill"), lines(run, "big"), strict=True):
+        rows = big["minibatches"] // settings.minibatches * settings.own_turns * settings.own_envs
         own = big["frames"] - fill["frames"]
         assert 0.5 * 3 * rows < own < 3 * rows, "own steps count, border rows do not"
         filled = settings.big.capacity * min(1.0, fill["big_pond_fill"] + rows / 400)
@@ -313,16 +314,24 @@ def test_own_play_counts_as_frames(whole):
         assert big["epsilon"] < 0.9, "it falls as the BigAgent plays"
 
 
-def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path):
+def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path, monkeypatch):
     """These decide outside of what is compiled."""
+    gates = []
+
+    def closed(big, agents, gate):
+        gates.append((big.shape, agents.shape, gate))
+        return np.zeros(len(big), bool)
+
+    monkeypatch.setattr("millpond.mixture.session.passes", closed)
     settings = programs.settings
-    big = dataclasses.replace(settings.big, choice="balanced", eval_every=1, plateau=1)
+    big = dataclasses.replace(settings.big, choice="balanced", eval_every=4, plateau=1)
     big = dataclasses.replace(big, keep_best=True)
-    settings = dataclasses.replace(settings, big=big, clone=CloneSettings(gate=1e6))
+    settings = dataclasses.replace(settings, big=big, clone=CloneSettings(gate=3.0))
     settings = dataclasses.replace(settings, frames=1_500, eval_updates=6)
     run, again = MixRun.create(tmp_path / "a", settings), MixRun.create(tmp_path / "b", settings)
     mix(run, lambda line: None, programs)
     assert [line["cloned"] for line in lines(run, "reset")] == [[False, False]], "a closed gate"
+    assert gates == [((2, 3), (2, 2, 3), 3.0)], "returns of every episode"
     before, after = (
         next(line["returns"] for line in lines(run, "eval") if line["when"] == when)
         for when in ("before", "after")
@@ -332,22 +341,23 @@ def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path):
         tried = [x["big"] for x in lines(run, "big_eval") if x["cycle"] == line["cycle"]]
         best = np.maximum.accumulate(tried, 0)
         better = [True, *(best[1:] > best[:-1]).any(1)]
-        assert line["big_steps"] == len(tried)
+        assert line["minibatches"] == len(tried) * settings.minibatches
         assert all(better[:-1]), "it goes on as long as any member gets better"
-        assert not better[-1] or len(tried) == 4
+        assert not better[-1] or len(tried) >= 4
     crash_where(again, programs, lambda line: line["kind"] == "big_eval" and line["cycle"] == 1)
     mix(again, lambda line: None, programs)
     assert files_of(again.path) == files_of(run.path)
 
 
 def test_few_frames_make_shorter_cycles():
-    settings = mixture(updates=500, big=BigSettings(100, 400), eval_updates=50)
+    settings = mixture(updates=500, big=BigSettings(1.0, 400), eval_updates=50)
     whole = settings.updates * settings.frames_per_update
     assert with_frames(settings, 4 * whole) == dataclasses.replace(settings, frames=4 * whole)
     few = with_frames(settings, whole)
-    assert (few.frames, few.updates, few.big.steps, few.eval_updates) == (whole, 125, 25, 50)
-    least = with_frames(settings, 1)
-    assert (least.updates, least.big.steps, least.eval_updates) == (1, 1, 1)
+    assert (few.frames, few.updates, few.eval_updates) == (whole, 125, 50)
+    assert few.big_steps == round(settings.big_steps / 4)
+    with pytest.raises(BadConfig, match="1 updates between two resets are 4 rows of each env"):
+        with_frames(settings, 1)
 
 
 def test_a_lake_may_keep_some_of_the_envs(programs, tmp_path):
@@ -373,7 +383,7 @@ def test_a_lake_that_has_dropped_rows_resumes_exactly(tmp_path):
     """Each agent's group keeps two segments of 4096 rows; they play 12,800."""
     lake = LakeSettings(capacity=16_384)
     sizes = dict(envs=64, pond=1024, updates=20, frames=150_000, members=1, eval_updates=20)
-    settings = mixture(**sizes, big=BigSettings(2, 6400), resume_updates=8, lake=lake)
+    settings = mixture(**sizes, big=BigSettings(8.0, 6400), resume_updates=8, lake=lake)
     programs = Programs(settings)
     run, again = MixRun.create(tmp_path / "a", settings), MixRun.create(tmp_path / "b", settings)
     mix(run, lambda line: None, programs)
@@ -393,7 +403,7 @@ def test_a_lake_that_has_dropped_rows_resumes_exactly(tmp_path):
 
 @pytest.mark.full
 def test_the_defaults_resume_exactly_too(tmp_path):
-    settings = mixture(big=BigSettings(2, 400))
+    settings = mixture(big=BigSettings(14.0, 400))
     programs = Programs(settings)
     run, again = MixRun.create(tmp_path / "a", settings), MixRun.create(tmp_path / "b", settings)
     mix(run, lambda line: None, programs)
@@ -476,21 +486,23 @@ def test_a_lake_of_another_spec_is_refused(programs, tmp_path):
 
 
 def test_settings_survive_json_and_refuse_what_cannot_work():
-    settings = mixture(clone=CloneSettings(gate=0.5), big=BigSettings(2, 400, init="scratch"))
+    settings = mixture(clone=CloneSettings(gate=0.5), big=BigSettings(14.0, 400, init="scratch"))
     world = dataclasses.replace(WORLD, agents=1)
     settings = dataclasses.replace(settings, env="treasurehunt-small", world=world)
     assert MixSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
     for wrong, said in {
         "agents must be at least 1": dict(agents=0),
         "needs an env with one agent": dict(world=WORLD),
-        "pqn.gamma is 0.5, dqn.gamma is 0.99": dict(learning=PQNSettings(4, 2, gamma=0.5)),
+        "pqn.gamma is 0.5, qlambda.gamma is 0.99": dict(learning=PQNSettings(4, 2, gamma=0.5)),
         "pond 12 must be a multiple of 4 envs that holds at least one update": dict(pond=12),
-        "big.capacity 401 is no multiple of its 4 streams; use 400": dict(big=BigSettings(2, 401)),
-        "need evaluations within the phase": dict(big=BigSettings(2, 400, keep_best=True)),
+        "big.capacity 401 is no multiple of its 4 streams; use 400": dict(
+            big=BigSettings(14.0, 401)
+        ),
+        "need evaluations within the phase": dict(big=BigSettings(14.0, 400, keep_best=True)),
         "lake.envs must lie in": dict(lake=LakeSettings(envs=5)),
-        "no break in which": dict(transfer="live", big=BigSettings(2, 380, init="best_agent")),
+        "no break in which": dict(transfer="live", big=BigSettings(14.0, 380, init="best_agent")),
         "prioritized is not offered": dict(sampler="prioritized", sampling=None),
-        "own_fraction must lie in": dict(big=BigSettings(2, 400, own_fraction=1.0)),
+        "own_fraction must lie in": dict(big=BigSettings(14.0, 400, own_fraction=1.0)),
     }.items():
         with pytest.raises(BadConfig, match=wrong):
             mixture(**said)
@@ -515,11 +527,15 @@ def test_what_a_comparison_reads_of_a_mixture(whole):
     settings = run.settings
     found = of_run(run.path, Arm("B", "mixture", settings, settings.agents), settings.members)
     final = lines(run, "eval")[-1]
-    assert found["scores"] == pytest.approx(np.mean(final["returns"], 1))
+    means = np.mean(final["returns"], 1)
+    assert found["agents"] == pytest.approx(means)
     assert found["big"] == final["big"]
+    chosen = np.array(found["chosen"]) == "big"
+    assert found["scores"] == pytest.approx(np.where(chosen, final["big"], means))
     last = lines(run, "train")[-1]
-    assert last["big_updates"] == 2 * settings.big.steps * settings.minibatches
-    assert found["gradient_steps"] == 2 * last["updates"] + last["big_updates"]
+    phases = sum(line["minibatches"] for line in lines(run, "big"))
+    assert found["gradient_steps"] == 2 * last["updates"] + phases
+    assert found["row_updates"] == 2 * last["updates"] * 8 + phases * 2 * 4
     assert [reset["cycle"] for reset in found["resets"]] == [1, 2]
     after = [line for line in lines(run, "eval") if line["when"] == "after"]
     first = found["resets"][0]

@@ -17,7 +17,7 @@ from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings
 from millpond.rows import BORDER, CUT
 
-BIG = BigSettings(steps=4, capacity=400)
+BIG = BigSettings(28.0, capacity=400)
 
 
 def test_the_same_rounds_as_on_the_device():

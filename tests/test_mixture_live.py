@@ -28,8 +28,8 @@ from millpond.rows import BORDER
 @pytest.fixture(scope="module")
 def live() -> Programs:
     """One member of two agents; the BigAgent plays in two envs of its own beside their eight."""
-    big = BigSettings(steps=3, capacity=400)
-    small = dict(members=1, stack=1, big_learning=DQNSettings(batch=4))
+    big = BigSettings(21.0, capacity=400)
+    small = dict(members=1, stack=1, big_agent="dqn", big_learning=DQNSettings(batch=4))
     return Programs(mixture(**small, transfer="live", big=big, frames=3 * 2 * 16 * 10))
 
 
@@ -171,9 +171,13 @@ def test_disagreement_and_dormant_units_by_known_values():
 
 
 def test_gates_stand_ins_recovery_and_the_best():
-    scores = np.array([[4.0, 10.0], [5.0, 1.0]])
-    assert passes(np.array([7.0, 3.0]), scores, 0.65).tolist() == [True, False]
-    assert passes(np.array([-9.0, -9.0]), scores, 0.0).all()
+    # Three members, two agents, two episodes. Standard errors: agents 1 each, BigAgents 1, 1, 0.
+    agents = np.tile(np.array([[4.0, 6.0], [6.0, 8.0]]), (3, 1, 1))  # means 6
+    big = np.array([[3.0, 5.0], [1.0, 3.0], [-9.0, -9.0]])  # means 4, 2, -9
+    assert passes(big, agents, 2.0).tolist() == [True, False, False]
+    assert passes(big, agents, 1.0).tolist() == [False, False, False], "2 is more than sqrt(2)"
+    assert passes(big, agents, 0.0).all(), "without a gate nothing is refused"
+    assert passes(-big, -agents, 2.0).all(), "returns below 0 are compared like any others"
     bad = np.array([False, True, True, False, True, True])
     assert stand_ins(bad, 3).tolist() == [0, 0, 0, 3, 3, 3]
     assert stand_ins(np.array([True, True]), 2).tolist() == [-1, -1]

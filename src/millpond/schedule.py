@@ -59,7 +59,7 @@ class Schedule:
     def at(
         self,
         steps: Array,
-        horizon: float,
+        horizon: float | Array,
         agent: Array = 0,
         origin: Array = 0,
         restarts: Array = 0,
@@ -76,7 +76,7 @@ class Schedule:
             count = count + since // self.cycle
             since, horizon = since % self.cycle, self.cycle
         begin = self._begin(count, agent, xp)
-        part = since.astype(np.float32) / np.float32(max(horizon * self.over, 1))
+        part = since.astype(np.float32) / xp.maximum(horizon * self.over, 1).astype(np.float32)
         part = xp.minimum(part, np.float32(1))
         return self._between(begin, np.float32(self.last), part, xp).astype(np.float32)
 

@@ -71,7 +71,14 @@ class Teller:
             return f"BigAgent took {line['minibatches']:,} minibatches, {per_row}"
         if kind == "reset":
             cloned = sum(line["cloned"])
-            return f"reset {line['cycle']}: cloned in {cloned} of {len(line['cloned'])} members"
+            if cloned == len(line["cloned"]) == 1:
+                return f"reset {line['cycle']}: the agents are copies of the BigAgent now"
+            text = f"reset {line['cycle']}: cloned in {cloned} of {len(line['cloned'])} members"
+            if cloned == len(line["cloned"]):
+                return text
+            pairs = zip(line["cloned"], line["chooser_big"], line["chooser"], strict=True)
+            refused = [f"{big:.2f} against {agents:.2f}" for ok, big, agents in pairs if not ok]
+            return f"{text}; refused: BigAgent {', '.join(refused)} of its agents"
         if kind == "recloned":
             return f"agent {line['policy']} diverged: now a copy of agent {line['copy_of']}"
         return ""

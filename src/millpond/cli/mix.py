@@ -1,11 +1,13 @@
 """`millpond mix`: train a mixture: several agents, their Lake, and a BigAgent that unites them
 
     millpond mix minatar/breakout --frames 2e6 --run runs/mixture
-    millpond mix minatar/asterix --frames 1e7 --big.init scratch --clone.gate 0.5
+    millpond mix minatar/asterix --frames 1e7 --big.minibatches-per-1k 4
+    millpond mix minatar/breakout --preset seed-003
     millpond mix minatar/breakout --transfer live
     millpond mix minatar/breakout --debug
 
-Every setting is an option; the env's preset gives those of network, PQN and DQN.
+Every setting is an option; the env's preset gives those of the network, the agents and the
+BigAgent. `--preset seed-003` is the first mixture: a DQN that learns from all of the Lake.
 `millpond resume RUN` goes on with a mixture that was stopped or killed.
 """
 
@@ -17,7 +19,7 @@ from pathlib import Path
 from ..cluster.ray import import_ray
 from ..envs import spec_of
 from ..metrics import import_tracker
-from ..mixture import MixRun, mix_for, tiny_mix, with_frames
+from ..mixture import MixRun, MixSettings, mix_for, tiny_mix, with_frames
 from ._mix_text import mix_and_show
 from ._options import Parser, free_folder, given, parse_settings, whole
 from ._watching import watching
@@ -47,12 +49,18 @@ def main(args: Sequence[str]) -> int:
     if known.frames is not None:
         base = with_frames(base, known.frames)
     settings = parse_settings(base, rest, f"millpond mix {base.env}", hidden=["frames"])
-    spec_of(settings.world)  # what is not installed is told before there is a folder
+    return begin(
+        settings, known.run or free_folder(settings.env, "mix", settings.seed), known.watch
+    )
+
+
+def begin(settings: MixSettings, folder: Path, watch: bool) -> int:
+    """A new mixture in a folder, to its end; the exit code."""
+    spec_of(settings.world)  # what is not installed is said before there is a folder
     if settings.mode == "ray":
         import_ray()
     if settings.track:
         import_tracker(settings.track)
-    folder = known.run or free_folder(settings.env, "mix", settings.seed)
     run = MixRun.create(folder, settings)
-    with watching(folder, known.watch):
+    with watching(folder, watch):
         return mix_and_show(run)

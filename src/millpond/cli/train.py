@@ -3,6 +3,7 @@
     millpond train treasurehunt-small
     millpond train minatar/breakout --agent pqn --steps 400000 --run runs/breakout
     millpond train gym:CartPole-v1 --dqn.n-step 5 --seed 3
+    millpond train minatar/breakout --lake-phases --steps 10000000
 
 Every setting is an option; the env's preset gives the others (see `millpond presets`).
 """
@@ -19,12 +20,14 @@ from ..engine.settings import tiny
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
 from ..metrics import import_tracker, read_metrics
+from ..mixture import MixSettings, alone, mix_for, tiny_mix, with_frames
 from ..train import Run, Settings
 from ..train.check_lockstep import Comparison, compare_with_twin
 from ..train.presets import settings_for
-from ._options import Parser, free_folder, given, parse_settings
+from ._options import Parser, free_folder, given, parse_settings, whole
 from ._train_text import train_and_show
 from ._watching import watching
+from .mix import begin
 
 
 def main(args: Sequence[str]) -> int:
@@ -46,10 +49,15 @@ def main(args: Sequence[str]) -> int:
         action="store_true",
         help="with --mode lockstep or ray: take turns, run the sequential twin too, compare bits",
     )
+    parser.add_argument(
+        "--lake-phases",
+        action="store_true",
+        help="keep all rows in a Lake and learn from them again in phases; settings as of mix",
+    )
     parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     first = args[0].partition("=")[0] if args else ""
-    own = ("--run", "--preset", "--check", "--watch", "-h", "--help")
+    own = ("--run", "--preset", "--check", "--lake-phases", "--watch", "-h", "--help")
     if first.startswith("-") and first not in own:
         # Only the env knows which of its options take a value, so it has to be known first.
         raise BadConfig(f"name the env before its options: millpond train ENV {first} ...")
@@ -57,6 +65,12 @@ def main(args: Sequence[str]) -> int:
         wanted = {"-h", "--help"} & set(args)
         print(parser.format_help())
         return 0 if wanted else 2
+    if known.lake_phases:
+        if known.check:
+            raise BadConfig("--check: compares modes lockstep and ray; --lake-phases has neither")
+        settings = parse_phases(known.env, known.preset, rest)
+        folder = known.run or free_folder(settings.env, "phases", settings.seed)
+        return begin(settings, folder, known.watch)
     parts = {name: given(f"--{name}", rest) for name in ("agent", "sampler")}
     settings = parse_train(settings_for(known.env, known.preset, **parts), rest)
     if known.check:
@@ -103,6 +117,21 @@ def parse_train(preset: Settings, args: Sequence[str]) -> Settings:
     preset = tiny(preset) if "--debug" in args else preset
     _refuse_rate(preset.section, args)
     return parse_settings(preset, args, f"millpond train {preset.env}")
+
+
+def parse_phases(env: str, file: Path | None, args: Sequence[str]) -> MixSettings:
+    """One agent with phases of replay: a mixture of one, with the steps that were asked for."""
+    counts = Parser("millpond train", None, add_help=False, allow_abbrev=False)
+    counts.add_argument("--steps", type=whole, default=None)
+    known, rest = counts.parse_known_args(args)
+    base = mix_for(env, file, given("--agent", rest), given("--big-agent", rest))
+    base = tiny_mix(base) if "--debug" in rest else base
+    steps = known.steps or settings_for(env, file, base.agent).steps
+    if "--debug" not in rest or known.steps:
+        base = with_frames(base, steps * base.world.frames_per_step)
+    return parse_settings(
+        alone(base), rest, f"millpond train {base.env} --lake-phases", hidden=["frames", "agents"]
+    )
 
 
 _RATES = ("--lr", "--learning-rate", "--learning_rate")

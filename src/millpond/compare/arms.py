@@ -4,6 +4,7 @@ single    one PQN agent with all frames
 mixture   the mixture, its agents with equal shares of them
 apart     as many PQN agents with equal shares, which share nothing
 alone     one PQN agent with resets from its own Lake, after as many frames as the mixture's
+seed-003  the first mixture: a DQN that learns from all of the Lake, epsilon back at its first level
 dqn, pqn, and every value of the setting `mode`: the env's preset with that one
 """
 
@@ -19,7 +20,8 @@ from ..agents import agent_names
 from ..config import from_plain, nearest
 from ..engine.settings import Mode
 from ..errors import BadConfig
-from ..mixture import MixSettings, mix_for, with_frames
+from ..mixture import MixSettings, alone, mix_for, with_frames
+from ..mixture.presets import SEED_003
 from ..train import Settings
 from ..train.presets import settings_for
 
@@ -28,6 +30,7 @@ _KINDS = {
     "mixture": "the mixture",
     "apart": "PQN agents with equal shares of the frames, which share nothing",
     "alone": "one PQN agent with resets from its own Lake",
+    "seed-003": "the first mixture, its BigAgent a DQN,",
 }
 # Named in advance, so that nobody chooses the arms by their scores.
 PRESETS = {
@@ -76,7 +79,7 @@ def make_arm(text: str, env: str, frames: int, common: Mapping[str, str], agents
     known = {key: value for key, value in common.items() if _has(settings, key)}
     settings = changed(settings, known)
     if kind == "alone":  # its resets come at the same frames as the mixture's
-        settings = dataclasses.replace(settings, updates=settings.updates * agents)
+        settings = alone(settings)
     settings = changed(settings, own)
     more = f", {' '.join(words[1:])}" if own else ""
     return Arm(name or kind, about + more, settings, per_seed)
@@ -103,10 +106,10 @@ def _settings(
     kind: str, env: str, frames: int, agents: int
 ) -> tuple[Settings | MixSettings, str, int]:
     """Settings, what they are, and policies per seed."""
-    if kind in ("mixture", "alone"):
-        number = agents if kind == "mixture" else 1
-        mixture = with_frames(dataclasses.replace(mix_for(env), agents=agents), frames)
-        mixture = dataclasses.replace(mixture, agents=number)
+    if kind in ("mixture", "alone", "seed-003"):
+        number = 1 if kind == "alone" else agents
+        mixture = mix_for(env, SEED_003 if kind == "seed-003" else None)
+        mixture = with_frames(dataclasses.replace(mixture, agents=agents), frames)
         return mixture, f"{_KINDS[kind]} of {number}" if number > 1 else _KINDS[kind], number
     alike = kind in ("single", "apart")
     named = kind in agent_names() or ":" in kind

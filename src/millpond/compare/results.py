@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..agents import Replayed, Rollouts
 from ..metrics import read_metrics
 from ..mixture import MixSettings
+from ..sequence import Sequence
+from ..train import Settings
 from . import stats
 from .arms import Arm
 from .norm import Norm
@@ -27,11 +30,19 @@ def of_run(path: Path, arm: Arm, seeds: int, norm: Norm | None = None) -> Plain:
     """
     lines = list(read_metrics(path / "metrics.jsonl"))
     if isinstance(arm.settings, MixSettings):
-        return _of_mixture(lines)
-    return _of_train(lines, seeds, norm)
+        return _of_mixture(lines, arm.settings)
+    return _of_train(lines, arm.settings, seeds, norm)
 
 
-def _of_train(lines: list[Plain], seeds: int, norm: Norm | None) -> Plain:
+def _rows(learns: Replayed | Rollouts, envs: int) -> int:
+    """Rows of one minibatch."""
+    if isinstance(learns, Rollouts):
+        return envs * learns.turns // learns.parts
+    window = learns.window
+    return learns.batch * (window.length if isinstance(window, Sequence) else 1)
+
+
+def _of_train(lines: list[Plain], settings: Settings, seeds: int, norm: Norm | None) -> Plain:
     evaluations = [line for line in lines if line["kind"] == "eval"]
     last = [line for line in lines if line["kind"] == "train"][-1]
 
@@ -49,14 +60,20 @@ def _of_train(lines: list[Plain], seeds: int, norm: Norm | None) -> Plain:
         **({"worst": final.min(1).tolist()} if norm else {}),
         "frames": last["frames"] / seeds,
         "gradient_steps": last["updates"] * policies,
+        "row_updates": last["updates"] * policies * _rows(settings.learns, settings.envs),
         "curve": [[line["frames"] / seeds, by_seed(line)] for line in evaluations],
     }
 
 
-def _of_mixture(lines: list[Plain]) -> Plain:
+def _of_mixture(lines: list[Plain], settings: MixSettings) -> Plain:
     evaluations = [line for line in lines if line["kind"] == "eval"]
     last = [line for line in lines if line["kind"] == "train"][-1]
-    agents = len(evaluations[-1]["returns"][0])
+    ours = last["updates"] * settings.agents
+    # A phase after the last line of training counts too; without phases (live) that line has all.
+    phases = [line["minibatches"] for line in lines if line["kind"] == "big"]
+    theirs = sum(phases) if phases else last["big_updates"]
+    rows = ours * _rows(settings.learns, settings.envs)
+    rows += theirs * _rows(settings.big_learns, settings.envs)
 
     def by_seed(line: Plain) -> list[float]:
         return np.array(line["returns"]).mean(1).tolist()
@@ -70,10 +87,13 @@ def _of_mixture(lines: list[Plain]) -> Plain:
             resets[-1]["points"].append([line["frames"] - resets[-1]["frames"], by_seed(line)])
     took = [line["frames_to_recovery"] for line in lines if line["kind"] == "recovery"]
     return {
-        "scores": by_seed(evaluations[-1]),
+        "scores": evaluations[-1]["scores"],
+        "chosen": evaluations[-1]["chosen"],
+        "agents": by_seed(evaluations[-1]),
         "big": evaluations[-1]["big"],
         "frames": last["frames"],
-        "gradient_steps": last["updates"] * agents + last["big_updates"],
+        "gradient_steps": ours + theirs,
+        "row_updates": rows,
         "curve": [[line["frames"], by_seed(line)] for line in evaluations],
         "big_curve": [[line["frames"], line["big"]] for line in evaluations],
         "resets": resets,
@@ -88,10 +108,10 @@ def together(runs: list[Plain]) -> Plain:
         return runs[0]
     whole: Plain = {
         name: [x for run in runs for x in run[name]]
-        for name in ("scores", "worst", "big")
+        for name in ("scores", "worst", "chosen", "agents", "big")
         if name in runs[0]
     }
-    for name in ("frames", "gradient_steps"):
+    for name in ("frames", "gradient_steps", "row_updates"):
         whole[name] = float(np.mean([run[name] for run in runs]))
     for name in ("curve", "big_curve"):
         if name in runs[0]:
@@ -135,6 +155,7 @@ def summary(arm: Arm, found: Plain) -> Plain:
     if "worst" in found:
         numbers["worst_agent"] = min(found["worst"])
     if "big" in found:
+        numbers["agents_mean"] = float(np.mean(found["agents"]))
         numbers["big_mean"] = float(np.mean(found["big"]))
         numbers["big_iqm"] = stats.iqm(found["big"])
     return numbers | found

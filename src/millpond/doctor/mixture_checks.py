@@ -56,8 +56,8 @@ def hand_over(evidence: MixEvidence) -> Verdict:
     return yellow(
         name,
         message,
-        "let the BigAgent learn more (--big.steps), begin from the best agent (--big.init "
-        "best_agent), or clone only when it pays (--clone.gate 1)",
+        "let the BigAgent learn more (--big.minibatches-per-1k), begin from the best agent "
+        "(--big.init best_agent), or refuse more of them (--clone.gate 1)",
         **numbers,
     )
 
@@ -92,7 +92,7 @@ def big_reuse(evidence: MixEvidence) -> Verdict:
     reuse = evidence["big"][-1]["samples_per_row"]
     message = f"{reuse:.2g} samples per row of BigPond"
     if reuse < 1:
-        remedy = "raise --big.steps, or lower --big.capacity to what it can learn from"
+        remedy = "raise --big.minibatches-per-1k, or lower --big.capacity to what it can learn from"
         return yellow(name, f"{message}: most rows are never seen", remedy, samples_per_row=reuse)
     return green(name, message, samples_per_row=reuse)
 

@@ -2,5 +2,6 @@
 
 from .drain import Drain, drain
 from .fill import Fill, fill
+from .runs import Choice
 
-__all__ = ["Drain", "Fill", "drain", "fill"]
+__all__ = ["Choice", "Drain", "Fill", "drain", "fill"]

@@ -31,8 +31,9 @@ class Fill:
             state = fill(state)       # adds the next block, which was prepared meanwhile
 
     Blocks come in an order that the seed decides, so runs that call at the same updates get the
-    same rows. Over many blocks every transition is equally likely (`choice="uniform"`), every
-    group (`"balanced"`), or newer rows likelier by half per `half_life` rows (`"recent"`).
+    same rows. Over many blocks every transition is equally likely (`choice="uniform"`), every one
+    from row `since` of its stream on (`"newest"`), every group (`"balanced"`), or newer rows
+    likelier by half per `half_life` rows (`"recent"`).
     A Pond of another window than the Lake's users have is fine: the Pond's own is used. Where rows
     are small more `runs` in a block are faster, since every block costs a few calls. Up to five
     blocks are in the host's memory at a time, and as many on a Pond's device.
@@ -48,6 +49,7 @@ class Fill:
         half_life: float = 1e6,
         threads: int | None = None,
         runs: int = 1,
+        since: int = 0,
     ) -> None:
         if pond.layout.name != "stream":
             raise BadConfig(
@@ -76,6 +78,7 @@ class Fill:
             threads,
             packed=device,
             together=runs,
+            since=since,
         )
         if self.runs.rows > pond.length:
             raise BadConfig(
@@ -98,7 +101,7 @@ class Fill:
         return self.pond.length // self.runs.rows
 
     def start(self, blocks: int | None = None) -> None:
-        """Begin to prepare now what the next calls add; given a number, so many blocks in all."""
+        """Begin to prepare now what the next calls add; given a number, that many blocks in all."""
         if blocks is not None:
             self._left = max(0, blocks - len(self._ready))
         elif not self._ready:
@@ -154,7 +157,7 @@ class Fill:
         self.runs.look()
 
     def close(self) -> None:
-        """Let go of the blocks in preparation; a later call begins anew."""
+        """Let go of the blocks in preparation; a later call begins again."""
         self._ready.clear()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)

@@ -8,7 +8,7 @@ without repetition until all have had their turn; so every start is in the Pond 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from ..rows import CONTEXT, CUT, Rows
 from ..samplers import Eligible, recent
 from ..sequence import AnyWindow
 
-Choice = Literal["uniform", "recent", "balanced"]
+Choice = Literal["uniform", "newest", "recent", "balanced"]
 
 
 class Dealt(NamedTuple):
@@ -47,10 +47,14 @@ class Runs:
         threads: int,
         packed: bool = False,
         together: int = 1,
+        since: int = 0,
     ) -> None:
-        if choice not in ("uniform", "recent", "balanced"):
+        if choice not in get_args(Choice):
+            names = ", ".join(repr(name) for name in get_args(Choice))
+            raise BadConfig(f"fill: choice must be one of {names}, got {choice!r}")
+        if since and choice != "newest":
             raise BadConfig(
-                f"fill: choice must be 'uniform', 'recent' or 'balanced', got {choice!r}"
+                f"fill: since={since} is the first row of choice 'newest', got choice {choice!r}"
             )
         if not isinstance(core, int) or core < 1:
             raise BadConfig(f"fill: core must be a whole number of rows >= 1, got {core!r}")
@@ -61,19 +65,25 @@ class Runs:
         self.length = window.before + core + window.n_step
         self.number, self.rows = envs * together, together * self.length
         self.choice, self.threads, self._seed, self._packed = choice, threads, seed, packed
+        self.since = since
         self._recent = recent(half_life / core) if choice == "recent" else None
         self._turn = 0
         self.look()
 
     def look(self) -> None:
         """Divide what the Lake holds now; call after `lake.refresh()`. A new order begins."""
-        held = [s for s in self.lake.streams if s.stop > s.first]
+        held = [s for s in self.lake.streams if s.stop > max(s.first, self.since)]
         if not held:
-            raise NotEnoughData("fill: the Lake holds no committed row; commit, refresh() and wait")
+            what = f"row {self.since} or later" if self.since else "committed row"
+            raise NotEnoughData(f"fill: the Lake holds no {what}; commit, refresh() and wait")
         self._stream = np.array([s.number for s in held])
         self._first = np.array([s.first for s in held])
         self._stop = np.array([s.stop for s in held])
-        self._core0 = self._first // self.core
+        # A core that is only in part new is left out, unless there is no other.
+        whole = -(-self.since // self.core)
+        self._core0 = np.maximum(
+            self._first // self.core, np.minimum(whole, (self._stop - 1) // self.core)
+        )
         self._cores = (self._stop - 1) // self.core - self._core0 + 1
         groups = np.array([s.group for s in held])
         names = sorted(set(groups.tolist()))

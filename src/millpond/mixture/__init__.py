@@ -1,6 +1,6 @@
 """The mixture: agents that learn apart, a Lake of what they did, a BigAgent that unites them."""
 
-from .presets import mix_for, mix_from, tiny_mix, with_frames
+from .presets import alone, mix_for, mix_from, tiny_mix, with_frames
 from .run import MixRun, find_mixtures, is_mixture
 from .session import mix
 from .settings import MixSettings
@@ -8,6 +8,7 @@ from .settings import MixSettings
 __all__ = [
     "MixRun",
     "MixSettings",
+    "alone",
     "find_mixtures",
     "is_mixture",
     "mix",

@@ -26,6 +26,8 @@ class BigState(NamedTuple):
     agent: AgentState  # [members]
     acting: ActingState | None  # their own envs, if they have some
     taken: Array  # uint32: minibatches so far
+    begun: Array  # uint32: of those, before this phase
+    goal: Array  # uint32: minibatches of this phase, over which schedules run
 
 
 class BigAgent:
@@ -38,7 +40,7 @@ class BigAgent:
     def __init__(self, settings: MixSettings) -> None:
         self.settings = settings
         playing = settings.big_playing
-        horizon = max(1, settings.big.steps * settings.own_turns * settings.own_envs)
+        horizon = max(1, settings.big_steps * settings.own_turns * settings.own_envs)
         epsilon = settings.big_learning.schedules.get("epsilon", constant(0.0))
         self.acting = Acting(playing, epsilon, horizon, siblings=1, salt=1)
         self.agent = self.acting.agent
@@ -55,14 +57,16 @@ class BigAgent:
     def init(self) -> BigState:
         """Fresh BigAgents."""
         acting = self.acting.init() if self.settings.own_envs else None
-        return BigState(self._fresh(0), acting, jnp.uint32(0))
+        goal = jnp.uint32(self.settings.big_steps * self.settings.minibatches)
+        return BigState(self._fresh(0), acting, jnp.uint32(0), jnp.uint32(0), goal)
 
-    def begin(self, state: BigState, cycle: int, best: Any) -> BigState:
-        """How a cycle begins: by `big.init`, with epsilon restarted.
+    def begin(self, state: BigState, cycle: int, best: Any, steps: int) -> BigState:
+        """How a phase of `steps` begins: by `big.init`, with epsilon and other schedules restarted.
 
         `best` holds parameters [members], from which `best_agent` begins.
         """
-        return self._begin(state, cycle, best)
+        goal = jnp.uint32(steps * self.settings.minibatches)
+        return self._begin(state, cycle, best)._replace(begun=state.taken, goal=goal)
 
     def round(
         self, state: BigState, pond: PondState, steps: int
@@ -82,7 +86,8 @@ class BigAgent:
         number, members = self.settings.minibatches, self.settings.members
         # Everything but the gradients themselves is done for all at once, or not at all: on a GPU
         # each small thing in this loop would cost as much as a layer.
-        schedules = self.now(state.taken + jnp.arange(number, dtype=np.uint32))
+        since = state.taken - state.begun + jnp.arange(number, dtype=np.uint32)
+        schedules = self.now(since, state.goal)
 
         def one(agent: AgentState, part: tuple[Batch, Now]) -> tuple[AgentState, Array]:
             batch, now = part
@@ -116,13 +121,10 @@ class BigAgent:
         """What was found [members, reports], by name: [members] each."""
         return dict(zip(self.agent.reports, np.asarray(found).T, strict=True))
 
-    def now(self, taken: Array) -> dict[str, Array]:
-        """The schedules after that many minibatches, of all that this run will take."""
-        settings = self.settings
-        cycles = max(1, round(settings.frames / (settings.updates * settings.frames_per_update)))
-        horizon = cycles * settings.big.steps * settings.minibatches
-        schedules = settings.big_learning.schedules
-        now = {name: one.at(taken, horizon, xp=jnp) for name, one in schedules.items()}
+    def now(self, since: Array, goal: Array) -> dict[str, Array]:
+        """The schedules after that many minibatches of a phase that has `goal` of them."""
+        schedules = self.settings.big_learning.schedules
+        now = {name: one.at(since, goal, xp=jnp) for name, one in schedules.items()}
         return now | {"beta": jnp.ones_like(now["rate"])}  # BigPond has no priorities
 
     def own_rows(self, state: BigState) -> tuple[BigState, Rows]:

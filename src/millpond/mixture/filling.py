@@ -8,23 +8,28 @@ from ..replay import Pond, PondState
 from .settings import BigSettings
 
 CORE = 128  # rows of a Lake that are dealt together; see docs/decisions/0007
-RUNS = 16  # at most so many of them for every stream of BigPond go into one block
+RUNS = 16  # at most that many of them for every stream of BigPond go into one block
 
 
 class Filling:
     """`filling()` is the state of a BigPond with rows of a Lake; they are gathered from `start` on.
 
-    The Pond is filled whole, or as far as the Lake's rows go, each at most once.
+    The Pond is filled whole, or as far as the Lake's rows go, each at most once. With choice newest
+    these are the rows from number `since` of every stream on.
     """
 
-    def __init__(self, lake: Lake, pond: Pond, big: BigSettings, seed: int) -> None:
-        core = max(1, min(CORE, len(lake) // pond.streams, pond.length // 2))
-        length = pond.window.before + core + pond.window.n_step
-        wanted = max(1, min(pond.length // length, len(lake) // (core * pond.streams)))
+    def __init__(self, lake: Lake, pond: Pond, big: BigSettings, seed: int, since: int) -> None:
+        since = since if big.choice == "newest" else 0
+        rows = sum(max(0, s.stop - max(s.first, since)) for s in lake.streams)
+        context = pond.window.before + pond.window.n_step
+        core = max(1, min(CORE, rows // pond.streams, pond.length - context))
+        length = context + core
+        wanted = max(1, min(pond.length // length, rows // (core * pond.streams)))
         # Few, large blocks, and as few runs left over as can be.
         runs = min(range(1, min(RUNS, wanted) + 1), key=lambda runs: (wanted % runs, -runs))
         self._pond, self._blocks = pond, wanted // runs
-        self._fill = Fill(lake, pond, core, seed, big.choice, big.half_life, runs=runs)
+        more = dict(runs=runs, since=since)
+        self._fill = Fill(lake, pond, core, seed, big.choice, big.half_life, **more)
 
     def start(self) -> None:
         """Begin to gather, beside all that follows."""

@@ -19,18 +19,20 @@ class Live:
     """`agents, big, pond, sums, found = live.round(agents, big, pond, updates)`.
 
     Two pure steps composed: `agents.update` gives rows, the BigAgent plays as long in its own
-    envs, all rows go into BigPond together, and after every `every` updates `big.learn`.
+    envs, all rows go into BigPond together, and after every `every` updates come `times` times
+    `big.learn`.
     """
 
     def __init__(self, settings: MixSettings, agents: Agents, big: BigAgent) -> None:
         self.settings, self.agents, self.big = settings, agents, big
-        self.every = max(1, settings.updates // settings.big.steps)
+        self.every = max(1, settings.updates // settings.big_steps)
+        self.times = max(1, round(settings.big_steps / settings.updates))
         self._round = jax.jit(self._run, donate_argnums=(0, 1, 2))
 
     def round(
         self, agents: AgentsState, big: BigState, pond: Any, updates: int
     ) -> tuple[AgentsState, BigState, Any, Sums, Array]:
-        """So many updates of the agents; the states are used up."""
+        """That many updates of the agents; the states are used up."""
         *states, sums, found = self._round(agents, big, pond, self.agents.no_sums(), updates)
         return (*states, jax.device_get(sums), jax.device_get(found))
 
@@ -50,12 +52,22 @@ class Live:
             # uint32 turns of the agents: a whole number of rollouts since the run began.
             done = agents.acting.turn // np.uint32(self.settings.learns.turns)
             due = done % np.uint32(self.every) == 0
-            big, pond, now = jax.lax.cond(due, self.big.learn, self._idle, big, pond)
+            big, pond, now = jax.lax.cond(due, self._learn, self._idle, big, pond)
             found = found + now
             return agents, big, pond, sums, found
 
         carry = (agents, big, pond, sums, found)
         return jax.lax.fori_loop(0, updates, body, carry)
+
+    def _learn(self, big: BigState, pond: Any) -> tuple[BigState, Any, Array]:
+        def once(_: Array, carry: Any) -> Any:
+            big, pond, total = carry
+            big, pond, found = self.big.learn(big, pond)
+            return big, pond, total + found
+
+        carry = (big, pond, self.big.nothing)
+        big, pond, total = jax.lax.fori_loop(0, self.times, once, carry)
+        return big, pond, total / self.times
 
     def _idle(self, big: BigState, pond: Any) -> tuple[BigState, Any, Array]:
         return big, pond, self.big.nothing

@@ -23,7 +23,8 @@ class Position:
     cycle: int = 0
     updates: int = 0  # of the agents in this cycle
     last: bool = False  # the frames are used up: after this BigAgent the mixture is done
-    since: int = 0  # frames at the latest clone
+    since: int = 0  # frames at the latest reset
+    rows: tuple[int, ...] = ()  # per member: rows of each stream of its Lake at that reset
     target: tuple[float, ...] = ()  # per member: the agents' mean return before that clone
     recovered: tuple[int, ...] = ()  # per member: frames until they had it again; -1: not yet
     before: tuple[float, ...] = ()  # the same before the clone to come

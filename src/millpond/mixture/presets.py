@@ -9,9 +9,14 @@ from typing import Any
 from ..agents import Rollouts
 from ..config import with_known
 from ..engine.settings import Settings
+from ..envs import spec_of
 from ..sequence import Sequence
 from ..train.presets import settings_for
-from .settings import MixSettings
+from .settings import BigSettings, CloneSettings, MixSettings
+
+SEED_003 = Path("seed-003")  # a preset's name: the first mixture
+RESTART = 0.1  # epsilon of clones
+BIG_BYTES = 4 << 30  # BigPond takes at most this, unless a user asks for more
 
 
 def mix_from(agents: Settings, big: Settings) -> MixSettings:
@@ -34,23 +39,44 @@ def mix_from(agents: Settings, big: Settings) -> MixSettings:
         reward_clip=learns.window.reward_clip,
         batch=batch,
     )
-    return MixSettings(**same, big_agent=big.agent, big_learning=learning)
+    epsilon = agents.learning.schedules.get("epsilon")
+    if epsilon and not epsilon.restart:  # clones know what to do: they explore less
+        again = dataclasses.replace(epsilon, restart=(max(RESTART, epsilon.last),))
+        same["learning"] = with_known(same["learning"], epsilon=again)
+    room = BIG_BYTES // spec_of(agents.world).row_bytes // agents.envs * agents.envs
+    ring = BigSettings(capacity=min(BigSettings.capacity, room))
+    return MixSettings(**same, big_agent=big.agent, big_learning=learning, big=ring)
 
 
 def mix_for(
-    env: str, file: Path | None = None, agent: str | None = None, big_agent: str | None = None
+    env: str,
+    file: Path | None = None,
+    agent: str | None = None,
+    big_agent: str | None = None,
 ) -> MixSettings:
     """The mixture of an env by its preset, by another one's name, or by a file of that form.
 
-    `mix_for("minatar/breakout")`.
+    `mix_for("minatar/breakout")`; `mix_for(env, Path("seed-003"))` is the first mixture, as it was
+    drawn up at the start: a DQN from all of the Lake, and epsilon back at its first level.
     """
+    if file == SEED_003:
+        return _as_in_seed_003(mix_for(env, None, agent, big_agent or "dqn"))
     agents = settings_for(env, file, agent or "pqn")
-    return mix_from(agents, settings_for(env, file, big_agent or "dqn"))
+    return mix_from(agents, settings_for(env, file, big_agent or "qlambda"))
+
+
+def _as_in_seed_003(settings: MixSettings) -> MixSettings:
+    big = BigSettings(0.78125, min(512_000, settings.big.capacity), "uniform", init="previous")
+    epsilon = settings.learning.schedules.get("epsilon")
+    learning = settings.learning
+    if epsilon:
+        learning = with_known(learning, epsilon=dataclasses.replace(epsilon, restart=()))
+    clone = CloneSettings(gate=0.0)
+    return dataclasses.replace(settings, learning=learning, big=big, clone=clone)
 
 
 def with_frames(settings: MixSettings, frames: int) -> MixSettings:
-    """The same mixture for so many frames. Where they do not suffice for four cycles, cycles
-    become shorter, and what the BigAgent does in them less in the same proportion.
+    """The same mixture for that many frames; too few for four cycles make shorter ones.
 
     `with_frames(mix_for("minatar/breakout"), 10_000_000)`.
     """
@@ -59,11 +85,16 @@ def with_frames(settings: MixSettings, frames: int) -> MixSettings:
     updates = max(1, min(settings.updates, whole // 4))
     if updates == settings.updates:
         return settings
-    big = dataclasses.replace(
-        settings.big, steps=max(1, settings.big.steps * updates // settings.updates)
-    )
     often = max(1, min(settings.eval_updates, updates // 2))
-    return dataclasses.replace(settings, updates=updates, big=big, eval_updates=often)
+    return dataclasses.replace(settings, updates=updates, eval_updates=often)
+
+
+def alone(settings: MixSettings) -> MixSettings:
+    """One agent in place of several, with phases of replay after as many frames as theirs.
+
+    `alone(with_frames(mix_for("minatar/breakout"), 10_000_000))`.
+    """
+    return dataclasses.replace(settings, agents=1, updates=settings.updates * settings.agents)
 
 
 def tiny_mix(settings: MixSettings) -> MixSettings:
@@ -72,8 +103,8 @@ def tiny_mix(settings: MixSettings) -> MixSettings:
     `tiny_mix(mix_for("minatar/breakout"))`.
     """
     learning = settings.learning.tiny()
-    big_learning = with_known(settings.big_learning, batch=8)
-    big = dataclasses.replace(settings.big, steps=2, capacity=2_560)
+    big_learning = with_known(settings.big_learning.tiny(), batch=8)
+    big = dataclasses.replace(settings.big, capacity=2_560)
     lake = dataclasses.replace(settings.lake, capacity=65_536, envs=0)
     sizes = dict(envs=8, pond=128, updates=4, eval_updates=2, eval_episodes=4, eval_turns=50)
     saves = dict(checkpoint_updates=4, resume_updates=2)

@@ -68,13 +68,19 @@ class Programs:
         """Shapes and dtypes of a state."""
         return jax.eval_shape(self._init)
 
-    def scores(self, referee: Referee, state: MixState) -> tuple[np.ndarray, np.ndarray]:
-        """Mean greedy returns: of the agents [members, agents], of the BigAgents [members]."""
+    def episodes(self, referee: Referee, state: MixState) -> tuple[np.ndarray, np.ndarray]:
+        """Greedy returns: of the agents [members, agents, episodes], of the BigAgents [members,
+        episodes]."""
         ours, theirs = state.agents.agent.params, state.big.agent.params
         everyone = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), ours, theirs)
-        means = referee.play(everyone).mean()
-        agents = means[: self.settings.policies].reshape(-1, self.settings.agents)
-        return agents, means[self.settings.policies :]
+        returns = referee.play(everyone).returns
+        agents = returns[: self.settings.policies]
+        return agents.reshape(-1, self.settings.agents, returns.shape[1]), returns[len(agents) :]
+
+    def scores(self, referee: Referee, state: MixState) -> tuple[np.ndarray, np.ndarray]:
+        """Mean greedy returns: of the agents [members, agents], of the BigAgents [members]."""
+        agents, big = self.episodes(referee, state)
+        return agents.mean(-1), big.mean(-1)
 
     def clone(self, state: MixState, members: np.ndarray) -> MixState:
         """Agents of those members become copies of their BigAgent; epsilon restarts for all."""

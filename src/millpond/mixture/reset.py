@@ -1,4 +1,4 @@
-"""Resets: which agents begin anew, and from which parameters. Pure functions over [policies]."""
+"""Resets: which agents are replaced, and by which parameters. Pure functions over [policies]."""
 
 from __future__ import annotations
 
@@ -32,9 +32,16 @@ def clone(
 def passes(big: np.ndarray, agents: np.ndarray, gate: float) -> np.ndarray:
     """Which members' BigAgents are good enough to be cloned: bool[members].
 
-    big[members] and agents[members, agents] are mean returns by the same episodes.
+    Refused is one whose mean return is more than `gate` standard errors of the difference below
+    its agents' (0: none). big[members, episodes] and agents[members, agents, episodes] are returns
+    of the same episodes, which agents and BigAgent begin alike but do not play alike.
     """
-    return np.ones(len(big), bool) if gate == 0 else big >= gate * agents.max(1)
+    if not gate:
+        return np.ones(len(big), bool)
+    others = agents.mean(1)  # the agents' mean in each episode
+    number = big.shape[1]
+    error = np.sqrt((big.var(1) + others.var(1)) / max(1, number - 1))
+    return big.mean(1) >= others.mean(1) - gate * error
 
 
 def stand_ins(bad: np.ndarray, agents: int) -> np.ndarray:

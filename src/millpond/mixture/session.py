@@ -21,6 +21,7 @@ from ..engine.stopping import stop_asked
 from ..errors import LakeFull, Paused
 from ..lake.files import Files
 from ..replay import PondState
+from ..sequence import Sequence
 from ..train.session import Told, not_finite
 from .best import Best
 from .filling import Filling
@@ -176,9 +177,10 @@ class _Session(Sitting):
     def _begin_filling(self) -> None:
         """Every member's BigPond begins to be gathered from its Lake, beside all that follows."""
         settings, pond, cycle = self.settings, self.programs.big.pond, self.at.cycle
+        since = self.at.rows or (0,) * settings.members
         self.fillings = [
-            Filling(lake, pond, settings.big, (settings.seed * 1000 + member) * 1000 + cycle)
-            for member, lake in enumerate(self.lakes)
+            Filling(lake, pond, settings.big, (settings.seed * 1000 + member) * 1000 + cycle, first)
+            for member, (lake, first) in enumerate(zip(self.lakes, since, strict=True))
         ]
         for filling in self.fillings[:FILLINGS]:
             filling.start()
@@ -206,36 +208,43 @@ class _Session(Sitting):
         if self.at.chosen:
             who = np.arange(settings.members) * settings.agents + np.array(self.at.chosen)
             best = jax.tree.map(lambda leaf: leaf[who], self.state.agents.agent.params)
-        begun = big.begin(self.state.big, self.at.cycle, best)
+        begun = big.begin(self.state.big, self.at.cycle, best, self._steps())
         self.state = self.state._replace(big=begun)
         self.at = self.at.at(phase="big")
 
+    def _steps(self) -> int:
+        """Steps of this phase, by the frames since the latest reset."""
+        return self.settings.steps_after(self.frames - self.at.since)
+
     def _big(self) -> None:
-        settings, big = self.settings, self.programs.big
+        settings, big, steps = self.settings, self.programs.big, self._steps()
         filled = float(self.big_pond.size) * big.pond.streams
         best, taken = Best(), 0
         found: Any = None
-        while taken < settings.big.steps:
-            some = min(settings.big.eval_every or settings.big.steps, settings.big.steps - taken)
+        every = max(1, settings.big.eval_every // settings.minibatches)
+        while taken < steps:
+            some = min(every if settings.big.eval_every else steps, steps - taken)
             state, self.big_pond, found = big.round(self.state.big, self.big_pond, some)
             self.state, taken = self.state._replace(big=state), taken + some
             if settings.big.eval_every:
                 _, scores = self.programs.scores(self.programs.chooser, self.state)
                 best.take(scores, self.state.big.agent.params)
-                told = {"cycle": self.at.cycle, "big_steps": taken, "big": scores.tolist()}
-                self.write("big_eval", told)
+                minibatches = taken * settings.minibatches
+                line = {"cycle": self.at.cycle, "minibatches": minibatches, "big": scores.tolist()}
+                self.write("big_eval", line)
                 if settings.big.plateau and best.age >= settings.big.plateau:
                     break
         if settings.big.keep_best:
             agent = self.state.big.agent._replace(params=best.params, target=best.params)
             self.state = self.state._replace(big=self.state.big._replace(agent=agent))
-        sampled = taken * settings.minibatches * settings.big_learns.batch
+        window = settings.big_learns.window
+        rows = window.length if isinstance(window, Sequence) else 1
+        sampled = taken * settings.minibatches * settings.big_learns.batch * rows
         own = taken * settings.own_turns * settings.own_envs
         self.write(
             "big",
             {
                 "cycle": self.at.cycle,
-                "big_steps": taken,
                 "minibatches": taken * settings.minibatches,
                 "samples_per_row": sampled / max(1.0, filled),
                 "own_share": min(1.0, own / (self.fill_of(self.big_pond) * settings.big.capacity)),
@@ -256,27 +265,28 @@ class _Session(Sitting):
         seen = self.programs.measures(ours, theirs, ponds, x.cycle)
         self.write("measure", {"cycle": x.cycle, **seen})
         self.checkpoint()  # before they are cloned: clones are what the BigAgent is
+        agents, big = self.programs.episodes(self.programs.chooser, state)
         if x.last:
-            self.evaluate("final")
+            self.evaluate("final", big.mean(1) > agents.mean((1, 2)))
             self.save(x.at(phase="done"))
             return
         good = ~(np.asarray(state.big.agent.bad) | np.asarray(not_finite(theirs)))
-        if settings.clone.gate:
-            agents, big = self.programs.scores(self.programs.chooser, state)
-            good &= passes(big, agents, settings.clone.gate)
+        good &= passes(big, agents, settings.clone.gate)
         self.state = self.programs.clone(state, good)
         if self.programs.live:
-            begun = self.programs.big.begin(self.state.big, x.cycle + 1, theirs)
+            begun = self.programs.big.begin(self.state.big, x.cycle + 1, theirs, settings.big_steps)
             self.state = self.state._replace(big=begun)
         self.at = Position(
             cycle=x.cycle + 1,
             since=self.frames,
+            rows=tuple(min((s.stop for s in lake.streams), default=0) for lake in self.lakes),
             target=x.before,
             recovered=(-1,) * settings.members,
             clones=x.clones,
         )
-        told = {"cycle": x.cycle + 1, "cloned": good.tolist(), "target": list(x.before)}
-        self.write("reset", told)
+        line = {"cycle": x.cycle + 1, "cloned": good.tolist(), "target": list(x.before)}
+        means = {"chooser": agents.mean((1, 2)).tolist(), "chooser_big": big.mean(1).tolist()}
+        self.write("reset", line | means)
         self.evaluate("after")
         self.save()
 

@@ -11,6 +11,7 @@ from ..config import from_plain, to_plain, with_known
 from ..engine.settings import Settings
 from ..envs import Env, make_env
 from ..errors import BadConfig
+from ..flow import Choice
 from ..plugins import short_name
 from ..samplers import Prioritized, make_sampler
 from ..schedule import Schedule, constant
@@ -22,30 +23,34 @@ Init = Literal["scratch", "previous", "shrink_perturb", "best_agent"]
 class BigSettings:
     """How the BigAgent learns (its agent's own settings say with which loss, batch and rate).
 
-    One of its `steps` is as many minibatches as one update of the agents. `own_fraction` is the
-    share of BigPond's rows that it plays itself by the end of its phase (live: of all rows).
+    It takes `minibatches_per_1k` minibatches for every thousand frames since the last reset, so a
+    longer run learns as much from its Lake; schedules such as its learning rate run over one phase.
+    `own_fraction` is the share of BigPond's rows that it plays itself by the end of its phase
+    (live: of all rows).
     """
 
-    steps: int = 100
-    capacity: int = 512_000  # rows of BigPond, per member
-    choice: Literal["uniform", "recent", "balanced"] = "uniform"  # which rows of the Lake
+    minibatches_per_1k: float = 8.0
+    capacity: int = 2_048_000  # rows of BigPond, per member
+    choice: Choice = "newest"  # which rows of the Lake; newest: those since the last reset
     half_life: float = 1e6  # recent: rows of a stream after which a row counts half
-    init: Init | None = None  # None: previous, or scratch where transfer is live
+    init: Init | None = None  # None: best_agent, or scratch where transfer is live
     shrink: float = 0.5  # shrink_perturb: the old network's share
     own_fraction: float | None = None  # None: 0, or 0.2 where transfer is live
     reset_optimizer: bool = True
-    eval_every: int = 0  # steps between evaluations within the phase; 0: none
-    plateau: int = 0  # stop after so many evaluations without a better one; 0: never
+    eval_every: int = 0  # minibatches between evaluations within the phase; 0: none
+    plateau: int = 0  # stop after that many evaluations without a better one; 0: never
     keep_best: bool = False  # hand over the best by evaluation, not the last
 
 
 @dataclass(frozen=True)
 class CloneSettings:
-    """How the agents begin again. Their epsilon restarts as its `restart` says."""
+    """How the agents become copies of the BigAgent. Their epsilon restarts as its `restart` says.
 
-    gate: float = (
-        0.0  # only if the BigAgent evaluates at least this share of the best agent; 0: always
-    )
+    `gate`: a BigAgent whose mean return is more than this many standard errors below that of its
+    agents is refused, and they go on as they are; 0: none is refused.
+    """
+
+    gate: float = 2.0
     reset_optimizer: bool = True
     spread: bool = False  # restart levels fall from agent to agent, as in Ape-X
 
@@ -75,7 +80,7 @@ class MixSettings:
     agents: int = 4  # of each member, which share a Lake
     members: int = 1  # independent copies, trained side by side
     seed: int = 0  # decides everything that is left to chance
-    updates: int = 500  # PQN updates of each agent between two resets
+    updates: int = 500  # updates of each agent between two resets
     transfer: Literal["file", "live"] = "file"  # by a Lake, or straight into BigPond
     mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
@@ -85,7 +90,7 @@ class MixSettings:
     network: Network = field(default_factory=Network)
     agent: str = "pqn"  # of all agents: one that learns from rollouts, or package.module:Name
     learning: Any = None  # the agents' own settings
-    big_agent: str = "dqn"  # of the BigAgent: one that learns from replay, or package.module:Name
+    big_agent: str = "qlambda"  # one that learns from replay, or package.module:Name
     big_learning: Any = None  # the BigAgent's own settings
     sampler: str = "uniform"  # which rows of BigPond the BigAgent draws
     sampling: Any = None  # the sampler itself, which is its settings
@@ -104,7 +109,7 @@ class MixSettings:
         self._fill_in()
         whole = ("frames", "agents", "members", "updates", "eval_updates", "checkpoint_updates")
         values = {name: getattr(self, name) for name in (*whole, "resume_updates")}
-        values |= {"big.steps": self.big.steps, "lake.capacity": self.lake.capacity}
+        values |= {"lake.capacity": self.lake.capacity}
         for name, value in values.items():
             if value < 1:
                 raise BadConfig(f"{name} must be at least 1, got {value}")
@@ -146,7 +151,7 @@ class MixSettings:
         if not isinstance(self.big_learning.learns(1), Replayed):
             raise BadConfig(
                 f"mixture: the BigAgent learns from replay, {self.big_agent} does not; use "
-                "--big-agent dqn"
+                "--big-agent qlambda"
             )
 
     def _check_values(self) -> None:
@@ -168,6 +173,11 @@ class MixSettings:
             raise BadConfig(
                 "mixture: sampler prioritized is not offered: BigPond is filled and emptied "
                 "in every cycle; use uniform, stratified or recent"
+            )
+        if not self.big.minibatches_per_1k > 0:
+            raise BadConfig(
+                "mixture: big.minibatches_per_1k must be more than 0, got "
+                f"{self.big.minibatches_per_1k}"
             )
         if not 0 <= self.own_fraction < 1 or not 0 <= self.big.shrink <= 1 or self.clone.gate < 0:
             raise BadConfig(
@@ -202,6 +212,21 @@ class MixSettings:
             raise BadConfig(
                 f"mixture: big.capacity {self.big.capacity} is no multiple of its {streams} "
                 f"streams; use {near}"
+            )
+        window = self.big_learns.window
+        needed = window.before + 1 + window.n_step
+        if self.big.capacity // streams < needed:
+            raise BadConfig(
+                f"mixture: big.capacity {self.big.capacity} keeps {self.big.capacity // streams} "
+                f"rows of each of its {streams} streams, one sample of {self.big_agent} takes "
+                f"{needed}; use {needed * streams} or more"
+            )
+        turns = self.updates * self.learns.turns
+        if turns < needed:
+            raise BadConfig(
+                f"mixture: {self.updates} updates between two resets are {turns} rows of each env, "
+                f"one sample of {self.big_agent} takes {needed}; raise updates (or frames), or "
+                "lower the length of its sequences"
             )
 
     @property
@@ -242,7 +267,7 @@ class MixSettings:
     @property
     def init(self) -> Init:
         """How the BigAgent begins a cycle."""
-        return self.big.init or ("scratch" if self.transfer == "live" else "previous")
+        return self.big.init or ("scratch" if self.transfer == "live" else "best_agent")
 
     @property
     def own_fraction(self) -> float:
@@ -268,14 +293,14 @@ class MixSettings:
         if self.transfer == "live":
             return self.learns.turns
         length = self.big.capacity // self.big_streams
-        return max(1, round(self.own_fraction * length / self.big.steps))
+        return max(1, round(self.own_fraction * length / self.big_steps))
 
     @property
     def own_frames(self) -> int:
         """Frames that the BigAgent plays in a phase of its own; live it has none."""
         if self.transfer == "live":
             return 0
-        return self.big.steps * self.own_turns * self.own_envs * self.world.frames_per_step
+        return self.big_steps * self.own_turns * self.own_envs * self.world.frames_per_step
 
     @property
     def big_streams(self) -> int:
@@ -288,6 +313,16 @@ class MixSettings:
     def frames_per_update(self) -> int:
         """Frames of one member in one PQN update of its agents, border rows not taken off."""
         return self.agents * self.rows_per_update * self.world.frames_per_step
+
+    @property
+    def big_steps(self) -> int:
+        """Steps of the BigAgent after a cycle of the usual length."""
+        return self.steps_after(self.updates * self.frames_per_update)
+
+    def steps_after(self, frames: int) -> int:
+        """Steps of the BigAgent, of `minibatches` each, for that many frames since the reset."""
+        minibatches = self.big.minibatches_per_1k * frames / 1000
+        return max(1, round(minibatches / self.minibatches))
 
     @property
     def epsilon(self) -> Schedule:
@@ -344,7 +379,7 @@ class MixSettings:
         """The settings that `to_json` described."""
         if not isinstance(plain, dict) or not isinstance(plain.get("env"), str):
             raise BadConfig("settings: expected a table of settings with the name of an env")
-        plain = {"agent": "pqn", "big_agent": "dqn", "sampler": "uniform", **plain}
+        plain = {"agent": "pqn", "big_agent": "qlambda", "sampler": "uniform", **plain}
         names = section_names(plain["agent"], plain["big_agent"])
         fields = {shown: name for name, shown in names.items()}
         parts = dict(env=plain["env"], world=make_env(plain["env"]))

@@ -163,8 +163,12 @@ class Sitting:
         self.write("train", line | dict(more))
         self.speed.write("phase", self.steps, self.frames, self.clock.line())
 
-    def evaluate(self, when: str) -> np.ndarray:
-        """Greedy returns of everyone; the agents' means [members, agents]."""
+    def evaluate(self, when: str, better: np.ndarray | None = None) -> np.ndarray:
+        """Greedy returns of everyone; the agents' means [members, agents].
+
+        `better` says which members' BigAgents were better than their agents in other episodes:
+        the score of a member is that of whoever was chosen there.
+        """
         with self.clock.of("evaluate"):
             agents, big = self.programs.scores(self.programs.referee, self.state)
         self.at = self.at.judge(agents.mean(1).tolist(), self.frames)
@@ -177,6 +181,9 @@ class Sitting:
             "big": big.tolist(),
             "episodes": self.settings.eval_episodes,
         }
+        if better is not None:
+            line["chosen"] = ["big" if one else "agents" for one in better]
+            line["scores"] = np.where(better, big, agents.mean(1)).tolist()
         self.write("eval", line)
         return agents
 

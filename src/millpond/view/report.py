@@ -26,10 +26,12 @@ def arms_table(results: Plain) -> tuple[list[str], list[list[str]]]:
         "mean",
         "IQM",
         "95%",
+        "agents",
         "BigAgent",
         "least",
         "frames",
         "gradient steps",
+        "row updates",
     ]
     rows = [
         [
@@ -39,10 +41,12 @@ def arms_table(results: Plain) -> tuple[list[str], list[list[str]]]:
             f"{arm['mean']:.3f}",
             f"{arm['iqm']:.3f}",
             _span(arm["interval"]),
+            f"{arm['agents_mean']:.2f}" if "agents_mean" in arm else "-",
             f"{arm['big_mean']:.2f}" if "big_mean" in arm else "-",
             f"{arm['worst_agent']:.3f}" if "worst_agent" in arm else "-",
             f"{arm['frames']:,.0f}",
             f"{arm['gradient_steps']:,.0f}",
+            f"{arm['row_updates']:,.0f}",
         ]
         for arm in results["arms"]
     ]
