@@ -1,0 +1,161 @@
+"""The comparison of docs/mixture.md, every arm in a process of its own: several share one GPU.
+
+    python bench/mixture_study.py tune --frames 1e7 --seeds 3 --games breakout space_invaders
+    python bench/mixture_study.py main --frames 2e7 --seeds 10 --games asterix freeway
+    python bench/mixture_study.py tune --only A B8 --jobs 2     # some of the arms
+
+Arms are those of `millpond compare`. What is finished is in OUT/GAME-ARM.json and is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+CONSTANT = "pqn.optimizer.rate.shape=constant"
+# Six trials of each arm; A6 has about as many row updates as B8.
+TUNE = {
+    "A2": "single",
+    "A4": "single pqn.epochs=4",
+    "A6": "single pqn.epochs=6",
+    "A2c": f"single {CONSTANT}",
+    "A4c": f"single pqn.epochs=4 {CONSTANT}",
+    "A6c": f"single pqn.epochs=6 {CONSTANT}",
+    "C2": "apart",
+    "C4": "apart pqn.epochs=4",
+    "C6": "apart pqn.epochs=6",
+    "C2c": f"apart {CONSTANT}",
+    "C4c": f"apart pqn.epochs=4 {CONSTANT}",
+    "C6c": f"apart pqn.epochs=6 {CONSTANT}",
+}
+for _name, _kind in (("B", "mixture"), ("D", "alone")):
+    TUNE |= {
+        f"{_name}8": _kind,
+        f"{_name}8w": f"{_kind} qlambda.trace=watkins",
+        f"{_name}8c": f"{_kind} {CONSTANT}",
+        f"{_name}8wc": f"{_kind} qlambda.trace=watkins {CONSTANT}",
+        f"{_name}8a": f"{_kind} big.choice=uniform",
+        f"{_name}16": f"{_kind} big.minibatches_per_1k=16",
+    }
+_W = "qlambda.trace=watkins"
+MORE = {
+    "B8w-c16": f"mixture {_W} updates=38",
+    "B8-c16": "mixture updates=38",
+    "B8wc-c16": f"mixture {_W} {CONSTANT} updates=38",
+    "B16w-c16": f"mixture {_W} big.minibatches_per_1k=16 updates=38",
+    "D8w-c16": f"alone {_W} updates=152",
+    "B8w4-c16": f"mixture {_W} pqn.epochs=4 updates=38",
+    "B8w-c8": f"mixture {_W} updates=76",
+    "D8wc-c16": f"alone {_W} {CONSTANT} updates=152",
+    "B8w-c32": f"mixture {_W} updates=19",
+    "B8wa-c16": f"mixture {_W} big.choice=uniform updates=38",
+    "B16wc-c16": f"mixture {_W} {CONSTANT} big.minibatches_per_1k=16 updates=38",
+    "A2h": "single pqn.optimizer.rate.start=1e-3",
+    "A4h": "single pqn.epochs=4 pqn.optimizer.rate.start=1e-3",
+}
+SETS = {"tune": TUNE, "more": TUNE | MORE}
+# Of no influence on what is learned: how often is evaluated, logged and saved.
+COMMON = {
+    "pond": "32768",
+    "checkpoint_updates": "100000",
+    "resume_updates": "100000",
+    "checkpoint_every": "1000000000",
+    "resume_every": "1000000000",
+    "log_every": "200000",
+}
+
+
+def one(game: str, name: str, text: str, options: argparse.Namespace) -> None:
+    """Run one arm and write what came of it."""
+    from millpond.compare import results
+    from millpond.compare.arms import make_arm
+    from millpond.compare.study import Study
+
+    frames = int(float(options.frames))
+    common = COMMON | dict(pair.split("=", 1) for pair in options.set)
+    common |= {"eval_every": str(frames // 8), "eval_updates": "100000"}
+    arm = make_arm(f"{name}={text}", f"minatar/{game}", frames, common)
+    folder = options.out / "runs" / f"{game}-{name}"
+    study = Study.open(folder, [arm], arm.settings.env, frames, options.seeds, 0, 0)
+    began = time.perf_counter()
+    found = study.go()["arms"][0]
+    found["seconds"] = time.perf_counter() - began
+    speed = next(folder.glob("arms/*/*/speed.jsonl"))
+    phases = [json.loads(line) for line in speed.read_text().splitlines()]
+    found["phases"] = {k: v for k, v in phases[-1].items() if k in ("seconds", "share")}
+    found["game"], found["seeds"] = game, options.seeds
+    (options.out / f"{game}-{name}.json").write_text(json.dumps(found))
+    shutil.rmtree(folder)
+    _ = results
+
+
+def show(out: Path) -> None:
+    """All that is finished, one line each."""
+    for file in sorted(out.glob("*-*.json")):
+        arm = json.loads(file.read_text())
+        agents, big = arm.get("agents_mean"), arm.get("big_mean")
+        more = f"agents {agents:7.1f}  BigAgent {big:7.1f}" if big is not None else ""
+        scores = " ".join(f"{score:.1f}" for score in arm["scores"])
+        print(
+            f"{file.stem:24} mean {arm['mean']:7.1f}  {more:36} {arm['seconds']:5.0f} s  "
+            f"{arm['row_updates'] / 1e6:6.0f}M rows  [{scores}]"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("arms", choices=SETS)
+    parser.add_argument("--games", nargs="+", default=["breakout"])
+    parser.add_argument("--frames", default="1e7")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--set", nargs="+", default=[], help="KEY=VALUE of every arm that has it")
+    parser.add_argument("--jobs", type=int, default=1, help="arms at the same time")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds; begun arms are stopped")
+    parser.add_argument("--out", type=Path, default=Path("bench/out/mixture"))
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    arms = SETS[options.arms]
+    if options.one:
+        game, name = options.one
+        one(game, name, arms[name], options)
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    wanted = deque(
+        (game, name)
+        for name in (options.only or arms)
+        for game in options.games
+        if not (options.out / f"{game}-{name}.json").exists()
+    )
+    share = f"{0.9 / options.jobs:.3f}"
+    env = os.environ | {"XLA_PYTHON_CLIENT_MEM_FRACTION": share}
+    running: list[tuple[str, subprocess.Popen[bytes]]] = []
+    end = time.monotonic() + options.limit
+    while (wanted or running) and time.monotonic() < end:
+        while wanted and len(running) < options.jobs:
+            game, name = wanted.popleft()
+            command = [sys.executable, *sys.argv, "--one", game, name]
+            log = (options.out / f"{game}-{name}.log").open("wb")
+            child = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+            running.append((f"{game}-{name}", child))
+        for pair in list(running):
+            if pair[1].poll() is not None:
+                running.remove(pair)
+                print(f"{pair[0]}: {'done' if pair[1].returncode == 0 else 'FAILED'}", flush=True)
+        time.sleep(0.2)
+    for _, child in running:
+        child.kill()
+    show(options.out)
+    found = [json.loads(file.read_text()) for file in sorted(options.out.glob("*-*.json"))]
+    (options.out / "study.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
