@@ -50,6 +50,7 @@ MORE = {
     "B8-c16": "mixture updates=38",
     "B8wc-c16": f"mixture {_W} {CONSTANT} updates=38",
     "B16w-c16": f"mixture {_W} big.minibatches_per_1k=16 updates=38",
+    "D8-c16": "alone updates=152",
     "D8w-c16": f"alone {_W} updates=152",
     "B8w4-c16": f"mixture {_W} pqn.epochs=4 updates=38",
     "B8w-c8": f"mixture {_W} updates=76",
@@ -79,8 +80,8 @@ def one(game: str, name: str, text: str, options: argparse.Namespace) -> None:
     from millpond.compare.study import Study
 
     frames = int(float(options.frames))
-    common = COMMON | dict(pair.split("=", 1) for pair in options.set)
-    common |= {"eval_every": str(frames // 8), "eval_updates": "100000"}
+    common = COMMON | {"eval_every": str(frames // 2), "eval_updates": "100000"}
+    common |= dict(pair.split("=", 1) for pair in options.set)
     arm = make_arm(f"{name}={text}", f"minatar/{game}", frames, common)
     folder = options.out / "runs" / f"{game}-{name}"
     study = Study.open(folder, [arm], arm.settings.env, frames, options.seeds, 0, 0)
