@@ -7,12 +7,19 @@ package. Packages register names by entry points (`millpond.agents`, `millpond.e
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import (
+    EntryPoint,
+    PackageNotFoundError,
+    entry_points,
+    packages_distributions,
+    version,
+)
 from typing import Any
 
 from .config import nearest
@@ -61,11 +68,7 @@ def origin(part: Any) -> dict[str, str]:
     """Where a part comes from, to be kept with a run: its class, and its package's version."""
     kind: Any = part if isinstance(part, type) else type(part)
     where = {"class": f"{kind.__module__}:{kind.__qualname__}"}
-    try:
-        where["version"] = version(_distribution(kind.__module__.partition(".")[0]))
-    except PackageNotFoundError:
-        where["version"] = ""
-    return where
+    return where | {"version": _version(kind.__module__.partition(".")[0])}
 
 
 def short_name(name: str) -> str:
@@ -110,8 +113,11 @@ def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
     return found
 
 
-def _distribution(module: str) -> str:
-    """The installed package that a top-level module belongs to, or the module's own name."""
-    from importlib.metadata import packages_distributions
-
-    return (packages_distributions().get(module) or [module])[0]
+@functools.cache
+def _version(module: str) -> str:
+    """The version of the installed package that a top-level module belongs to; "" if none does."""
+    with contextlib.suppress(PackageNotFoundError):
+        return version(module)  # most packages are named as their module
+    for name in packages_distributions().get(module, ()):  # reads every package's list of files
+        return version(name)
+    return ""

@@ -76,13 +76,14 @@ def _as_in_seed_003(settings: MixSettings) -> MixSettings:
 
 
 def with_frames(settings: MixSettings, frames: int) -> MixSettings:
-    """The same mixture for that many frames; too few for four cycles make shorter ones.
+    """The same mixture for that many frames: too few for sixteen cycles make shorter ones, and
+    too few for sixteen cycles of eight updates make fewer, down to four.
 
     `with_frames(mix_for("minatar/breakout"), 10_000_000)`.
     """
     settings = dataclasses.replace(settings, frames=frames)
     whole = -(-frames // settings.frames_per_update)
-    updates = max(1, min(settings.updates, whole // 4))
+    updates = max(1, min(settings.updates, max(whole // 16, min(8, whole // 4))))
     if updates == settings.updates:
         return settings
     often = max(1, min(settings.eval_updates, updates // 2))
