@@ -23,7 +23,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parent))
+# Helpers, and tests that others build on, are imported by name from any folder.
+sys.path[:0] = [str(folder) for folder in Path(__file__).parent.iterdir() if folder.is_dir()]
 
 # The same examples in every run, so that a red build is red for everyone; `make test-full` draws
 # fresh ones.

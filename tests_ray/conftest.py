@@ -25,7 +25,7 @@ os.environ |= {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # listen on the loopback address alone
 }
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # tiny_runs
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))  # tiny_runs
 
 from millpond.cluster.ray import import_ray  # noqa: E402
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "dqn_in_your_own_loop.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "dqn_in_your_own_loop.py"
 
 
 def command(run: Path, where: str) -> list[str]:

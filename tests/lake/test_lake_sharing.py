@@ -136,7 +136,7 @@ def test_what_one_process_alone_may_have_is_not_copied(lake, how):
     ],
 )
 def test_processes_that_fork(tmp_path, scene):
-    program = Path(__file__).with_name("lake_forks.py")
+    program = Path(__file__).parents[1] / "helpers" / "lake_forks.py"
     done = subprocess.run(
         [sys.executable, str(program), scene, str(tmp_path / "lake")],
         capture_output=True,
@@ -218,7 +218,7 @@ def test_refresh_costs_what_is_new(tmp_path, monkeypatch):
 
 
 def test_a_file_truncated_under_its_reader_is_damage_not_death(tmp_path):
-    program = Path(__file__).with_name("lake_truncated.py")
+    program = Path(__file__).parents[1] / "helpers" / "lake_truncated.py"
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path)],
         capture_output=True,

@@ -12,7 +12,7 @@ import pytest
 from watch_world import grow, page_over, write_mixture, write_train
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-ARTEFACTS = Path(__file__).parent / "artefacts"
+ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -12,7 +12,7 @@ import pytest
 
 import millpond
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "millpond"
 FILES = sorted(SRC.rglob("*.py"))
 

@@ -16,7 +16,7 @@ from test_lake import WIDE, to_rows
 from millpond import Lake
 
 FIRST, BORDER, CONTEXT, CUT, TERMINATED, TRUNCATED, LIFE_LOST, LOST = (1 << k for k in range(8))
-DOCUMENT = Path(__file__).parent.parent / "docs" / "lake-format.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "lake-format.md"
 
 
 def write(path: Path, streams: int, steps: list[int]) -> Lake:

@@ -162,7 +162,7 @@ def holders(identity: tuple[int, int]) -> list[str]:
 
 def test_nothing_is_left_when_everybody_is_killed():
     shm = sorted(os.listdir("/dev/shm"))
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1] / "helpers"
     pair = subprocess.Popen(
         [sys.executable, str(here / "channel_pair.py")],
         cwd=here,
@@ -184,7 +184,7 @@ def test_nothing_is_left_when_everybody_is_killed():
 
 
 def test_a_writer_ends_when_its_reader_is_killed():
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1] / "helpers"
     pair = subprocess.Popen(
         [sys.executable, str(here / "channel_pair.py")],
         cwd=here,

@@ -95,7 +95,7 @@ def test_killed_by_the_kernel_while_rows_drain_equals_uninterrupted(whole, progr
     code = f"""
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
 from mix_runs import mixture
 from millpond.mixture import MixRun, mix
 from millpond.mixture.pour import Pour

@@ -20,7 +20,7 @@ from millpond.plugins import find_part, origin, short_name
 from millpond.samplers import make_sampler
 from millpond.train import Run, Settings, train
 
-PLUGIN = Path(__file__).parent.parent / "examples" / "plugin"
+PLUGIN = Path(__file__).parents[2] / "examples" / "plugin"
 NAMES = dict(
     env="pond_plugin.corridor:Corridor",
     agent="pond_plugin.soft_q:SoftQ",

@@ -37,11 +37,12 @@ for subject in ("device-stream", "device-per_env", "device-shared"):
     ],
 )
 def test_contract_under_x64(names):
-    here = Path(__file__).parent
+    tests = Path(__file__).parents[1]
+    paths = os.pathsep.join(str(tests / name) for name in ("replay", "helpers"))
     program = PROGRAM.replace("NAMES", repr(names))
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join([str(here)])},
+        env={**os.environ, "JAX_ENABLE_X64": "1", "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         timeout=600,
