@@ -72,6 +72,7 @@ def test_no_chance_is_drawn_twice_over_incarnations_and_sittings(tmp_path, world
     assert len(set(acted)) == len(acted) == 9
 
 
+@pytest.mark.full  # by default actors are made without their processes, above
 def test_a_replaced_actor_begins_otherwise_in_every_sitting(tmp_path):
     of, begun, tree = replace(ALONE, mode="lockstep"), [], None
     for _ in range(2):

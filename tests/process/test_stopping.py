@@ -67,13 +67,8 @@ def test_a_signal_to_the_group_saves_the_run_once_and_it_resumes(tmp_path, mode,
 
 
 @pytest.mark.skipif(not gnu_timeout.there(), reason="needs GNU timeout")
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "processes",
-        *(pytest.param(m, marks=pytest.mark.full) for m in ("fused", "sequential", "lockstep")),
-    ],
-)
+@pytest.mark.full  # by default the same signal is sent to the group, above
+@pytest.mark.parametrize("mode", ["processes", "fused", "sequential", "lockstep"])
 def test_gnu_timeout_ends_a_run_that_is_saved_and_resumes(tmp_path, mode):
     """It sends SIGTERM to the command, then to the whole group."""
     reached = [0]

@@ -40,7 +40,8 @@ def kill_after_first_save(run: Path, where: str) -> None:
         process.wait(timeout=30)
 
 
-@pytest.mark.parametrize("where", [pytest.param("host", marks=pytest.mark.full), "device"])
+@pytest.mark.full
+@pytest.mark.parametrize("where", ["host", "device"])
 def test_killed_and_resumed_equals_uninterrupted(where, tmp_path):
     kill_after_first_save(tmp_path / "killed", where)
     assert finish(tmp_path / "killed", where) == finish(tmp_path / "whole", where)

@@ -68,7 +68,7 @@ SMALL = ["--envs", "8", "--eval-episodes", "8", "--log-every", "400", "--eval-ev
         "auto",
         pytest.param("sequential", marks=pytest.mark.full),
         "lockstep --check",
-        "processes --actors 2",
+        pytest.param("processes --actors 2", marks=pytest.mark.full),
     ],
 )
 def test_an_installed_package_trains_by_its_names(installed, tmp_path, mode):

@@ -220,7 +220,8 @@ def chosen(kind: str, folder: Path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "crashes"), [("pqn", (240,)), ("host", (10, 240)), ("offline", (240,))]
+    ("kind", "crashes"),
+    [("pqn", (240,)), ("host", (10, 240)), pytest.param("offline", (240,), marks=pytest.mark.full)],
 )
 def test_crashed_and_resumed_equals_uninterrupted(kind, crashes, tmp_path):
     """Also where the first crash comes before anything was saved: then it begins anew."""
