@@ -39,7 +39,7 @@ setup: .venv/ready
 # Three cycles of four agents with a quarter of the usual batch, so that they end within minutes.
 demo: .venv/ready
 	$(BIN)/millpond mix minatar/breakout --watch --frames 3e5 --envs 32 --updates 24 --pond 16384 \
-	    --big.steps 8 --big.capacity 131072 --eval-updates 12 --eval-episodes 32 --eval-turns 500
+	    --big.capacity 131072 --eval-updates 12 --eval-episodes 32 --eval-turns 500
 
 # The preset is made for 10M steps; so short a run learns more from each rollout, and faster.
 demo-pqn: .venv/ready
