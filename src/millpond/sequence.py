@@ -31,6 +31,7 @@ from .rows import (
     Batch,
     Draw,
     Tree,
+    host_batch,
 )
 from .spec import Field, Spec, mismatch, walk
 from .window import Window
@@ -233,6 +234,7 @@ class _Aged(Sequence):
 
 
 AnyWindow = Window | Sequence
+Sample = Batch | SequenceBatch  # what a store gives, by its window
 
 if TYPE_CHECKING:  # a plain `Pond` gives `Batch`; Python 3.11 itself knows no default here
     from typing_extensions import TypeVar
@@ -287,6 +289,15 @@ def host_sequences(
         draw=Draw(plain("int32"), plain("int64"), plain("float32") if ranked else None),
         extras={name: empty(field, rows) for name, field in spec.extras.items()},
     )
+
+
+def blank_batch(
+    spec: Spec, window: AnyWindow, number: int, out: Any = None, ranked: bool = False
+) -> Sample:
+    """NumPy arrays for `number` samples of a window, not yet filled; or `out`, if it fits."""
+    if isinstance(window, Sequence):
+        return host_sequences(spec, window, number, out, ranked)
+    return host_batch(spec, window.stack, number, out, ranked)
 
 
 def sequence_priority(errors: Array, mask: Array, mix: float = 0.9) -> Array:
