@@ -178,9 +178,10 @@ def test_priorities_go_back_to_the_starts_of_sequences(tmp_path):
     learning = dataclasses.replace(CROSS, batch=400, capacity=64)
     base = of(learning, prioritized(alpha=1.0, beta=1.0), replay_shards=2, stack=1)
     shards = LocalShards(base, range(1), tmp_path)
-    for cycle in range(10):  # 20 turns, of which rings keep the last 16
+    shards._cycle = late = 3  # as after a loss: their first row is that of turn 6
+    for cycle in range(late, late + 10):  # 20 turns, of which rings keep the last 16
         shards.store(turns_of(2 * cycle, 2))
-    starts = {(env, row) for env in range(4) for row in range(4, 16)}  # the last has all 4 rows
+    starts = {(env, row) for env in range(4) for row in range(10, 22)}  # the last has all 4 rows
 
     def wanted(stream: Any, row: Any) -> Any:
         return np.float32(1) + 3 * stream + row % 5
@@ -198,9 +199,9 @@ def test_priorities_go_back_to_the_starts_of_sequences(tmp_path):
     chance = wanted(batch.draw.stream, batch.draw.row) / total
     np.testing.assert_allclose(batch.draw.probability, chance, rtol=1e-5)
     np.testing.assert_allclose(batch.weight, chance.min() / chance, rtol=1e-5)
-    # Starts that are overwritten meanwhile, and those of a shard that was lost, are left alone.
-    gone = Draw(np.zeros((1, 2), np.int32), np.array([[0, 3]]), None)
-    shards.rank(gone, np.full((1, 2), 1e6))
+    # Starts of a shard that was lost, and those that are overwritten meanwhile, are left alone.
+    gone = Draw(np.zeros((1, 3), np.int32), np.array([[0, 5, 9]]), None)
+    shards.rank(gone, np.full((1, 3), 1e6))
     assert sum(shard.store.masses()[0] for shard in shards.shards) == pytest.approx(total)
     shards.close()
 

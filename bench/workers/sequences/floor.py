@@ -1,4 +1,4 @@
-"""Floors: the same bytes from one array to another, drawn at random; nothing is judged or masked."""
+"""Floors: the same bytes from one array to another, drawn at random, without judging or masking."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def in_jit(kind: task.Kind) -> dict[str, Callable[[], None]]:
     def starts(key: jax.Array) -> jax.Array:
         env, time = jax.random.split(key)
         env = jax.random.randint(env, (task.BATCH,), 0, kind.envs)
-        return env * kind.time + jax.random.randint(
-            time, (task.BATCH,), 0, kind.time - task.ROWS
-        )
+        return env * kind.time + jax.random.randint(time, (task.BATCH,), 0, kind.time - task.ROWS)
 
     @jax.jit
     def by_row(columns: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
