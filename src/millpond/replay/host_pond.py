@@ -82,7 +82,7 @@ class HostPond(Generic[AnyBatch]):
         self.length, self.streams = self.layout.length, self.layout.streams
         self._lock = fork_lock()
         self._random = HostRandom(seed)
-        self._ring = HostRing(spec, self.layout)
+        self._ring = HostRing(spec, self.layout, stretched=isinstance(self.window, Sequence))
         self._gate = HostGate(spec, self._ring)
         ranked = isinstance(self.sampler, Prioritized)
         judging = self.window.ranked if ranked else self.window
