@@ -263,7 +263,8 @@ class Pond(Generic[AnyBatch]):
         # The first valid candidate; where there is none, the last one, masked. Little is chosen
         # among, and the rest found once more: on a GPU every array costs a kernel.
         slots = self.layout.slot(drawn.stream, position)
-        known = (slots, jnp.moveaxis(flags, 0, -1))
+        long = isinstance(self.window, Sequence)  # whose many flags are rather read once more
+        known = (slots,) if long else (slots, jnp.moveaxis(flags, 0, -1))
         *candidates, valid = settle((*known, valid), state.zero)
         chosen = [leaf[-1] for leaf in candidates]
         for turn in range(tries - 2, -1, -1):
@@ -271,9 +272,11 @@ class Pond(Generic[AnyBatch]):
                 jnp.where(valid[turn].reshape(-1, *(1,) * (so_far.ndim - 1)), leaf[turn], so_far)
                 for leaf, so_far in zip(candidates, chosen, strict=True)
             ]
-        slots, flags = chosen
-        stream, position, flags = together((*self.layout.place(slots), flags))
-        verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
+        stream, position, *flags = together((*self.layout.place(chosen[0]), *chosen[1:]))
+        if long:
+            verdict = self._batches.judge(state, stream, position)
+        else:
+            verdict = self.window.judge(jnp.moveaxis(flags[0], -1, 0), jnp)
         mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
         batch = self._batches.fill(state, stream, position, verdict, mask)
         return state._replace(zero=after(batch, state.zero)), batch
