@@ -89,7 +89,7 @@ def main() -> None:
 
     failed: dict[str, str] = {}
     if any(name in ON_DISK for name in args.only):
-        record(failed)
+        record(failed, GAMES[:1])
     pythons = environments(args.only, failed)
     commit, source = git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")
     runs: dict[str, list[dict[str, Any]]] = {}

@@ -60,7 +60,7 @@ class Ours:
         rows = Rows(played.obs, played.action, reward, ended, np.zeros_like(ended), marks)
         state = jax.jit(pond.add, donate_argnums=0)(pond.init(), rows)
         pond.check(state)
-        self.carry = agent.init(jax.random.key(0)), state
+        self.carry = jax.jit(agent.init)(jax.random.key(0)), state
         update = DeviceUpdate(agent, pond, self.learning.batch, ranked=False)
         now = {"rate": jnp.float32(1e-3), "beta": jnp.float32(1), "epsilon": jnp.float32(0.05)}
 
