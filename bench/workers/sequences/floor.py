@@ -54,7 +54,9 @@ def host(kind: task.Kind) -> dict[str, Callable[[], None]]:
 
 def in_jit(kind: task.Kind) -> dict[str, Callable[[], None]]:
     """In JAX, as gathers of rows and as slices."""
-    columns = jax.device_put(stored(kind))
+    shaped = stored(kind)
+    shaped["obs"] = shaped["obs"].reshape(-1, *kind.obs)
+    columns = jax.device_put(shaped)
     rows = {"obs": task.ROWS, "action": task.LENGTH, "reward": task.LENGTH}
     keys = cycle(list(jax.random.split(jax.random.key(0), 64)))
 
