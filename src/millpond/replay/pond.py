@@ -257,8 +257,7 @@ class Pond(Generic[AnyBatch]):
         oldest = state.head - state.size + first
         begin = oldest[drawn.stream] if self.layout.own_heads else oldest
         tried, position = drawn.stream, around(begin + drawn.age * every, self.length)
-        long = isinstance(self.window, Sequence)  # of each candidate many flags are read
-        if long:
+        if isinstance(self.window, Sequence):  # of each candidate many flags are read
             tried, position = settle((tried, position), state.zero)
         flags = self._batches.flags(state, tried, position)
         enough = (count > 0)[tried] if self.layout.own_heads else count > 0
@@ -266,7 +265,7 @@ class Pond(Generic[AnyBatch]):
         # The first valid candidate; where there is none, the last one, masked. Little is chosen
         # among, and the rest found once more: on a GPU every array costs a kernel.
         slots = self.layout.slot(tried, position)
-        known = (slots,) if long else (slots, jnp.moveaxis(flags, 0, -1))
+        known = (slots, jnp.moveaxis(flags, 0, -1))
         *candidates, valid = settle((*known, valid), state.zero)
         chosen = [leaf[-1] for leaf in candidates]
         for turn in range(tries - 2, -1, -1):
@@ -274,11 +273,9 @@ class Pond(Generic[AnyBatch]):
                 jnp.where(valid[turn].reshape(-1, *(1,) * (so_far.ndim - 1)), leaf[turn], so_far)
                 for leaf, so_far in zip(candidates, chosen, strict=True)
             ]
-        stream, position, *flags = together((*self.layout.place(chosen[0]), *chosen[1:]))
-        if long:
-            verdict = self._batches.judge(state, stream, position)
-        else:
-            verdict = self.window.judge(jnp.moveaxis(flags[0], -1, 0), jnp)
+        slots, flags = chosen
+        stream, position, flags = together((*self.layout.place(slots), flags))
+        verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
         mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
         batch = self._batches.fill(state, stream, position, verdict, mask)
         return state._replace(zero=after(batch, state.zero)), batch
