@@ -18,6 +18,7 @@ help:
 	@echo "make docs       build the documentation into build/docs, check its links, run its code"
 	@echo "make test-full  long property, soak and fault tests"
 	@echo "make bench ONLY=replay      speed against the peers, each in its own environment"
+	@echo "make bench ONLY=sequences   the same for sequences of 64 rows, in memory and on disk, and qlambda's updates"
 	@echo "make bench ONLY=lake        the same for replay on disk, with recorded Atari play"
 	@echo "make bench ONLY=channel     rows between two processes against the peers, with torn rows counted"
 	@echo "make bench ONLY=processes   actors and learners at the same time against in turn"

@@ -100,10 +100,10 @@ def main() -> None:
     print(f"written to {os.path.relpath(args.out)} after {report['minutes']:.1f} minutes")
 
 
-def record(failed: dict[str, str]) -> list[str]:
+def record(failed: dict[str, str], wanted: tuple[str, ...] = GAMES) -> list[str]:
     """The games whose recordings are there, made now if they are missing."""
     games: list[str] = []
-    for game in GAMES:
+    for game in wanted:
         folder = RECORDINGS / game
         if not (folder / "frames.npy").exists():
             print(f"recording {game}", flush=True)

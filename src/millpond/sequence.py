@@ -31,6 +31,7 @@ from .rows import (
     Batch,
     Draw,
     Tree,
+    host_batch,
 )
 from .spec import Field, Spec, mismatch, walk
 from .window import Window
@@ -154,6 +155,11 @@ class Sequence:
         return self.burn_in + self.stack - 1
 
     @property
+    def _plain(self) -> bool:
+        """Whether every row of every sequence is there, whatever the flags say."""
+        return self.end == "cross" and not self.burn_in
+
+    @property
     def time(self) -> int:
         """Rows of a sequence: the burn-in and those to learn from."""
         return self.burn_in + self.length
@@ -171,39 +177,49 @@ class Sequence:
         """Judge starts by the flags bytes of rows i - before ... i + length - 1 (first axis)."""
         here = self.before
         start, ahead, behind = flags[here], flags[here:], flags[here::-1]
+        stepped = (start & (BORDER | CONTEXT)) == 0
+        if self.end == "cross":
+            whole = np.int32(self.length)
+            until = xp.full(start.shape, whole)
+            linked = ((ahead & CUT) == 0).all(axis=0)
+        else:
+            until = _earliest((ahead & ENDED) != 0, self.length - 1, xp) + 1
+            linked = _earliest((ahead & CUT) != 0, self.length, xp) >= until
+        if not here:  # nothing before the start is asked for
+            nothing = xp.zeros(start.shape, np.int32)
+            return Span(stepped & linked, nothing, nothing, until)
         # Back to the first row of the episode, or to a cut, or as far as is asked.
         first = _earliest((behind & FIRST) != 0, here, xp)
         earlier = behind[1:]
         cut = _earliest((earlier & CUT) != 0, here, xp)
         back = xp.where(first <= cut, first, cut - (self.stack - 1))  # those that have their stack
-        until = xp.full(start.shape, self.length, np.int32)
-        if self.end == "stop":
-            until = _earliest((ahead & ENDED) != 0, self.length - 1, xp) + 1
-        linked = _earliest((ahead & CUT) != 0, self.length, xp) >= until
-        valid = ((start & (BORDER | CONTEXT)) == 0) & (back >= 0) & linked
-        return Span(valid, back, xp.minimum(first, cut), until)
+        return Span(stepped & (back >= 0) & linked, back, xp.minimum(first, cut), until)
 
     def offsets(self, span: Span, xp: Any) -> Array:
-        """int32[..., time + 1]: which rows are read; where there is none, the nearest that is."""
-        rows = xp.arange(-self.burn_in, self.length + 1, dtype=np.int32)
+        """Which rows are read, [..., time + 1]; where there is none, the nearest that is.
+
+        Where they are the same of all starts, they are given once: [1, time + 1].
+        """
+        rows = xp.arange(-self.burn_in, self.length + 1, dtype=_whole(xp))
+        if self._plain:
+            return rows[None]
         return xp.clip(rows, -span.back[..., None], span.until[..., None])
 
     def facts(self, flags: Array, span: Span, xp: Any) -> Facts:
         """From the flags bytes [..., time + 1] of the rows at `offsets`."""
         flags = flags[..., : self.time]
-        rows = xp.arange(-self.burn_in, self.length, dtype=np.int32)
-        begun = rows >= -span.back[..., None]
-        mask = begun & (rows < span.until[..., None]) & ((flags & BORDER) == 0)
+        mask = (flags & BORDER) == 0
+        if not self._plain:
+            rows = xp.arange(-self.burn_in, self.length, dtype=np.int32)
+            mask &= (rows >= -span.back[..., None]) & (rows < span.until[..., None])
+        seen = flags * mask  # nothing is said of what is no step
         stops = TERMINATED | LIFE_LOST if self.life_loss_ends else TERMINATED
-        goes_on = mask & ((flags & stops) == 0)
-        return Facts(
-            mask,
-            mask & ((flags & FIRST) != 0),
-            mask & ((flags & TERMINATED) != 0),
-            mask & ((flags & TRUNCATED) != 0),
-            mask & ((flags & LIFE_LOST) != 0),
-            goes_on * np.float32(self.gamma),
+        goes_on = mask & ((seen & stops) == 0)
+        first, terminated, truncated, life_lost = (
+            (seen & flag) != 0 for flag in (FIRST, TERMINATED, TRUNCATED, LIFE_LOST)
         )
+        discount = goes_on * np.float32(self.gamma)
+        return Facts(mask, first, terminated, truncated, life_lost, discount)
 
     def rewards(self, rewards: Array, mask: Array, xp: Any) -> Array:
         """float32[..., time]: clipped, and 0 where there is no step."""
@@ -233,6 +249,7 @@ class _Aged(Sequence):
 
 
 AnyWindow = Window | Sequence
+Sample = Batch | SequenceBatch  # what a store gives, by its window
 
 if TYPE_CHECKING:  # a plain `Pond` gives `Batch`; Python 3.11 itself knows no default here
     from typing_extensions import TypeVar
@@ -240,6 +257,11 @@ if TYPE_CHECKING:  # a plain `Pond` gives `Batch`; Python 3.11 itself knows no d
     AnyBatch = TypeVar("AnyBatch", default=Batch)
 else:
     AnyBatch = typing.TypeVar("AnyBatch")
+
+
+def _whole(xp: Any) -> Any:
+    """The kind of numbers that places are: on the host those that NumPy indexes with."""
+    return np.int64 if xp is np else np.int32
 
 
 def _earliest(found: Array, none: int, xp: Any) -> Array:
@@ -287,6 +309,15 @@ def host_sequences(
         draw=Draw(plain("int32"), plain("int64"), plain("float32") if ranked else None),
         extras={name: empty(field, rows) for name, field in spec.extras.items()},
     )
+
+
+def blank_batch(
+    spec: Spec, window: AnyWindow, number: int, out: Any = None, ranked: bool = False
+) -> Sample:
+    """NumPy arrays for `number` samples of a window, not yet filled; or `out`, if it fits."""
+    if isinstance(window, Sequence):
+        return host_sequences(spec, window, number, out, ranked)
+    return host_batch(spec, window.stack, number, out, ranked)
 
 
 def sequence_priority(errors: Array, mask: Array, mix: float = 0.9) -> Array:

@@ -130,8 +130,6 @@ def test_settings_that_cannot_work_are_refused(tmp_path):
     for said, wrong in cases.items():
         with pytest.raises(BadConfig, match=said):
             QLambdaSettings(**wrong)
-    with pytest.raises(BadConfig, match="shards draw transitions, qlambda learns from sequences"):
-        small(mode="ray")
     run = Run.create(
         tmp_path / "run", small(learning=QLambdaSettings(length=600, min_fill=8, capacity=2_048))
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from plugin_package import PLUGIN, install
 from tiny_runs import Crash, crash_at, settings
 
 from millpond import BadConfig, RunRefused
@@ -20,7 +20,6 @@ from millpond.plugins import find_part, origin, short_name
 from millpond.samplers import make_sampler
 from millpond.train import Run, Settings, train
 
-PLUGIN = Path(__file__).parents[2] / "examples" / "plugin"
 NAMES = dict(
     env="pond_plugin.corridor:Corridor",
     agent="pond_plugin.soft_q:SoftQ",
@@ -31,17 +30,7 @@ NAMES = dict(
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> dict[str, str]:
     """The environment of a process that has the package installed, entry points and all."""
-    target = tmp_path_factory.mktemp("site")
-    command = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(target)]
-    source = tmp_path_factory.mktemp("source") / "plugin"  # a build leaves files in its folder
-    subprocess.run(["cp", "-r", str(PLUGIN), str(source)], check=True, timeout=30)
-    subprocess.run(
-        [sys.executable, "-m", "pip", *command, str(source)],
-        check=True,
-        timeout=120,
-        capture_output=True,
-    )
-    return {**os.environ, "PYTHONPATH": str(target)}
+    return install(tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture

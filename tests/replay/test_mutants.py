@@ -40,7 +40,6 @@ EQUIVALENT = {
 }
 SEQUENCE_EQUIVALENT = {
     "eligible: 0 -1 in return": EQUIVALENT["eligible: 0 -1 in return"],
-    "n_step: self.length +1 in return": "a row more is read, which decides nothing",
     "before: 1 -1 in return": "a row more is read, which decides nothing",
     "before: self.burn_in +1 in return": "a row more is read, which decides nothing",
     "before: self.stack +1 in return": "a row more is read, which decides nothing",
@@ -53,6 +52,8 @@ SEQUENCE_EQUIVALENT = {
     "_earliest: none +1 in return": "both ends of a comparison move, and rows end with the length",
     "judge: here +1 in first": "reach is bounded by the cut, and back is more than enough",
     "judge: here +1 in cut": "reach is bounded by the first row, and back is more than enough",
+    "judge: self.length +1 in whole": "offsets end with the length",
+    "judge: here +1 in if": "the shortcut is not taken, and the long way says the same",
     "judge: self.length +1 in linked": "until is at most the length",
     "facts: rows -1 in mask": "the row at until is a border row",
     "facts: span.until +1 in mask": "the row at until is a border row",
@@ -197,6 +198,7 @@ def sequence_survives(module: types.ModuleType) -> bool:
         (Sequence(2, stack=3, burn_in=1, gamma=0.5), None),
         (Sequence(1, stack=2, end="stop", every=2), prioritized()),
         (Sequence(4), prioritized()),
+        (Sequence(3, end="stop"), None),
     ]
     try:
         for seed in range(8):

@@ -17,7 +17,8 @@ from ..engine.shard import Collected, Shard, Stood
 from ..engine.shard_store import Chunk
 from ..engine.sharded import shard_folder
 from ..engine.trace import digest
-from ..rows import Batch, Draw
+from ..rows import Draw
+from ..sequence import Sample
 from .acting import ActorPart
 from .learning import LearnerPart
 from .links import RaySink, RaySource, RayWeights
@@ -70,8 +71,8 @@ class ShardHost:
         async with self._changed:
             self._changed.notify_all()
 
-    async def draw(self, learner: int, counts: np.ndarray, turn: int) -> Batch:
-        """Transitions for a learner's policies."""
+    async def draw(self, learner: int, counts: np.ndarray, turn: int) -> Sample:
+        """Samples for a learner's policies."""
         return self.shard.draw(self.settings.groups[learner], counts, turn)
 
     async def rank(self, learner: int, draw: Draw, errors: np.ndarray) -> None:

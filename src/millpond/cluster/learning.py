@@ -17,7 +17,8 @@ from ..engine.learner import Learner
 from ..engine.settings import Settings
 from ..engine.sharded import actors_in, apart, together
 from ..errors import ChannelClosed
-from ..rows import Batch, Draw, Rows
+from ..rows import Draw, Rows
+from ..sequence import Sample
 from .links import RaySource, RayWeights
 from .packs import Packs
 from .part import Part, own
@@ -37,12 +38,12 @@ class RemoteShards:
         self._patience = (
             2 * settings.crew.start_s
         )  # with a shard that hangs, is ended for it and comes back
-        self.batches: dict[int, Batch] = {}
+        self.batches: dict[int, Sample] = {}
 
     def store(self, rows: Rows) -> None:
         self.cycle += 1
 
-    def draw(self, turn: int) -> Batch | None:
+    def draw(self, turn: int) -> Sample | None:
         return self.batches.pop(turn, None)
 
     def rank(self, draw: Draw, priority: np.ndarray) -> None:

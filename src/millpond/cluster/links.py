@@ -17,7 +17,8 @@ from ..engine.shard_store import Chunk
 from ..engine.team import CALL_S
 from ..engine.trace import digest
 from ..errors import WeightsBroken
-from ..rows import Batch, Draw
+from ..rows import Draw
+from ..sequence import Sample
 from .ray import Lost, import_ray, result_of
 
 _WAIT_S = 0.5  # how long a shard lets a learner wait before it answers that there is nothing
@@ -62,7 +63,7 @@ class RaySource:
         for place, shard in enumerate(self._shards):
             self._loose.append((place, shard.took.remote(self._learner, first)))
 
-    def draw(self, counts: np.ndarray, turn: int) -> list[Batch]:
+    def draw(self, counts: np.ndarray, turn: int) -> list[Sample]:
         """Of every shard its share, counts int64[updates, shards, policies]."""
         asked = [
             shard.draw.remote(self._learner, counts[:, place], turn)

@@ -15,7 +15,8 @@ from ..engine.settings import Settings
 from ..engine.shard import Collected, actors_of
 from ..engine.sharded import draw_together
 from ..errors import ChannelClosed
-from ..rows import Batch, Rows
+from ..rows import Rows
+from ..sequence import Sample
 from .links import RaySource
 from .ray import Lost
 
@@ -29,7 +30,7 @@ class Pack(NamedTuple):
     cycles: int
     rows: Rows  # [cycles * turns, policies, env], without what is wide
     cuts: list[tuple[int, int]]  # (cycle, actor)
-    batches: dict[int, Batch]  # by the number of the update
+    batches: dict[int, Sample]  # by the number of the update
 
 
 class Packs:
@@ -131,7 +132,7 @@ class Packs:
 
         return jax.tree.map(side_by_side, *parts)
 
-    def _draw(self, found: list[Collected], first: int, cycles: int) -> dict[int, Batch]:
+    def _draw(self, found: list[Collected], first: int, cycles: int) -> dict[int, Sample]:
         """Batches for the updates that are due after these cycles."""
         due = [cycle for cycle in range(first + 1, first + cycles + 1) if self.limiter.due(cycle)]
         if not due:
@@ -140,7 +141,7 @@ class Packs:
         turn = due[0] * updates
         masses = np.array([one.masses for one in found])
 
-        def ask(counts: np.ndarray) -> list[Batch]:
+        def ask(counts: np.ndarray) -> list[Sample]:
             return self.source.draw(counts, turn)
 
         some = draw_together(self.settings, self.policies, masses, turn, updates * len(due), ask)

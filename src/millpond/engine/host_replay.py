@@ -13,7 +13,8 @@ from ..envs import spec_of
 from ..errors import NotEnoughData
 from ..lake import Lake
 from ..replay import HostPond
-from ..rows import Batch, Draw, Rows
+from ..rows import Draw, Rows
+from ..sequence import Sample
 from ..spec import Spec
 from .settings import Settings
 
@@ -25,7 +26,7 @@ class HostReplay(Protocol):
         """Some turns."""
         ...
 
-    def sample(self, turn: int) -> Batch:
+    def sample(self, turn: int) -> Sample:
         """The batch of update `turn`."""
         ...
 
@@ -69,7 +70,7 @@ class HostPondReplay:
     def add(self, rows: Rows) -> None:
         self.pond.add(rows)
 
-    def sample(self, turn: int) -> Batch:
+    def sample(self, turn: int) -> Sample:
         return self.pond.sample(self.batch)
 
     def rank(self, draw: Draw, priority: np.ndarray) -> None:
@@ -111,7 +112,7 @@ class LakeReplay:
         self.writer.append(rows)
         self.writer.commit()
 
-    def sample(self, turn: int) -> Batch:
+    def sample(self, turn: int) -> Sample:
         self.lake.refresh()
         learns = self.settings.replayed
         sampler = self.settings.sampling
@@ -144,7 +145,7 @@ class LakeSource:
     def add(self, rows: Rows) -> None:
         raise AssertionError("a run from a Lake plays nothing")
 
-    def sample(self, turn: int) -> Batch:
+    def sample(self, turn: int) -> Sample:
         settings, learns = self.settings, self.settings.replayed
         rng = np.random.default_rng((settings.seed, turn))
         return self.lake.sample(rng, learns.batch, learns.window, sampler=settings.sampling)

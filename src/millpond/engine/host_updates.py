@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import AgentState
-from ..rows import Array, Batch, Draw, Rows
+from ..rows import Array, Draw, Rows
+from ..sequence import Sample
 from .host_replay import HostReplay
 from .settings import Settings
 from .updates import LEAST, Cycle, Learnt, Lesson, lesson_of
@@ -23,7 +24,7 @@ class Replay(Protocol):
         """Keep one cycle's rows [time, policies, env] of all actors, unless they are there."""
         ...
 
-    def draw(self, turn: int) -> Batch | None:
+    def draw(self, turn: int) -> Sample | None:
         """A batch [policies, batch] for update `turn`; None: there is nothing to draw from."""
         ...
 
@@ -54,7 +55,7 @@ class HostUpdates:
         self._update = jax.jit(jax.vmap(self._improve), donate_argnums=0)
 
     def _improve(
-        self, agent: AgentState, batch: Batch, steps: Array, policy: Array
+        self, agent: AgentState, batch: Sample, steps: Array, policy: Array
     ) -> tuple[AgentState, Array, Lesson]:
         # Schedules inside jit: outside it they would cost as much as an update.
         now = self.settings.now(steps, policy, jnp)
@@ -94,7 +95,7 @@ class Replays:
         for policy, replay in enumerate(self.replays):
             replay.add(jax.tree.map(lambda leaf, p=policy: leaf[:, p], rows))
 
-    def draw(self, turn: int) -> Batch | None:
+    def draw(self, turn: int) -> Sample | None:
         batches = [replay.sample(turn) for replay in self.replays]
         if len(batches) == 1:
             return jax.tree.map(lambda leaf: leaf[None], batches[0])

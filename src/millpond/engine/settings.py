@@ -17,7 +17,6 @@ from ..errors import BadConfig
 from ..plugins import origin, short_name
 from ..rows import Array
 from ..samplers import Prioritized, make_sampler
-from ..sequence import Sequence
 from ..window import Window
 
 
@@ -198,11 +197,6 @@ class Settings:
             raise BadConfig(
                 f"actors: {self.envs} envs cannot be shared equally among {self.actors} actors"
             )
-        if self.replay_shards and isinstance(self.window, Sequence):
-            raise BadConfig(
-                f"replay_shards: they draw transitions, {self.section} learns from sequences; "
-                "leave it at 0"
-            )
         if not 0 <= self.replay_shards <= self.actors:
             raise BadConfig(
                 f"replay_shards: each keeps the rows of one actor or more, so at most "
@@ -211,11 +205,6 @@ class Settings:
 
     def _check_apart(self) -> None:
         """Refuse what does not work where actors and learners are in separate processes."""
-        if self.mode == "ray" and isinstance(self.window, Sequence):
-            raise BadConfig(
-                f"mode ray: replay shards draw transitions, {self.section} learns from sequences; "
-                "use --mode processes"
-            )
         if isinstance(self.learns, Rollouts):
             raise BadConfig(
                 f"mode {self.mode}: {self.section} acts and learns in turn, so there is nothing to "

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..rows import Batch, Draw, Rows
+from ..rows import Draw, Rows
+from ..sequence import Sample
 from .chunk_dedup import ChunkDedup, Judgement
 from .provenance import traced_spec
 from .settings import Settings
@@ -147,9 +148,9 @@ class Shard:
         for actor, pieces in self._pending.items():
             self._pending[actor] = [piece for piece in pieces if piece.stop > self._taken]
 
-    def draw(self, policies: range, counts: np.ndarray, turn: int) -> Batch:
-        """[counts.sum()] transitions, policy by policy: counts int64[updates, policies]."""
-        parts: list[Batch] = []
+    def draw(self, policies: range, counts: np.ndarray, turn: int) -> Sample:
+        """[counts.sum()] samples, policy by policy: counts int64[updates, policies]."""
+        parts: list[Sample] = []
         for policy, number in zip(policies, counts.sum(0).tolist(), strict=True):
             local = policy - self.policies.start
             key = (self.settings.seed, _DRAW, self.index, policy, turn)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from ..rows import Batch
+from ..sequence import Sample
 
 
 def deal(masses: np.ndarray, batch: int, updates: int, key: Sequence[int]) -> np.ndarray | None:
@@ -30,7 +30,7 @@ def deal(masses: np.ndarray, batch: int, updates: int, key: Sequence[int]) -> np
     return counts
 
 
-def assemble(parts: Sequence[Batch], counts: np.ndarray, total: np.ndarray) -> list[Batch]:
+def assemble(parts: Sequence[Sample], counts: np.ndarray, total: np.ndarray) -> list[Sample]:
     """Batches [policies, batch], one for each update, from what every place gave.
 
     A place gives its rows policy by policy and, within a policy, update by update. If they were
@@ -70,8 +70,9 @@ def _order(counts: np.ndarray, size: int) -> np.ndarray:
     return order
 
 
-def importance(batch: Batch) -> Batch:
-    """Weights [policies, batch] of rows drawn by priority, relative to the rarest of its batch."""
-    mass = np.where(batch.mask, batch.draw.probability, np.float32(np.finfo(np.float32).max))
-    weight = mass.min(-1, keepdims=True) / mass * batch.mask
+def importance(batch: Sample) -> Sample:
+    """Weights [policies, batch] of samples drawn by priority, relative to a batch's rarest."""
+    drawn = batch.mask if batch.mask.ndim == 2 else batch.mask.any(-1)  # of sequences: any row
+    mass = np.where(drawn, batch.draw.probability, np.float32(np.finfo(np.float32).max))
+    weight = mass.min(-1, keepdims=True) / mass * drawn
     return batch._replace(weight=weight.astype(np.float32))

@@ -15,7 +15,8 @@ import numpy as np
 from ..errors import NotEnoughData
 from ..lake import Lake, Writer
 from ..replay import HostPond
-from ..rows import Batch, Draw, Rows, host_batch
+from ..rows import Draw, Rows
+from ..sequence import Sample, blank_batch
 from ..spec import Spec
 from .checkpoint import within
 from .chunk_dedup import ChunkId
@@ -58,8 +59,8 @@ class Store(Protocol):
         """float64[policies]: how much there is to draw from."""
         ...
 
-    def draw(self, policy: int, number: int, key: Sequence[int]) -> Batch:
-        """`number` transitions; `draw.probability`, if drawn by priority, is the mass of each."""
+    def draw(self, policy: int, number: int, key: Sequence[int]) -> Sample:
+        """`number` samples; `draw.probability`, if drawn by priority, is the mass of each."""
         ...
 
     def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
@@ -92,7 +93,7 @@ class PondStore:
     def __init__(self, settings: Settings, spec: Spec, actors: range, policies: range) -> None:
         learns, self.width = settings.replayed, settings.envs // settings.actors
         self.policies, self.turns, ranked = policies, learns.turns, settings.ranked
-        self._blank = lambda number: host_batch(spec, settings.window.stack, number, None, ranked)
+        self._blank = lambda number: blank_batch(spec, learns.window, number, None, ranked)
         self.rings = {
             actor: [
                 HostPond(
@@ -125,7 +126,7 @@ class PondStore:
     def masses(self) -> np.ndarray:
         return np.array([[r.mass for r in rings] for rings in self.rings.values()]).sum(0)
 
-    def draw(self, policy: int, number: int, key: Sequence[int]) -> Batch:
+    def draw(self, policy: int, number: int, key: Sequence[int]) -> Sample:
         actors = list(self.rings)
         if not number:
             return self._blank(0)  # all of the batch was dealt to other shards
@@ -133,7 +134,8 @@ class PondStore:
             return self._from(actors[0], policy, number)
         masses = np.array([self.rings[actor][policy].mass for actor in actors])
         random = np.random.default_rng(list(key))
-        which = random.choice(len(actors), number, p=masses / masses.sum())
+        total = masses.sum()  # 0 where cuts have come since the masses were asked for
+        which = random.choice(len(actors), number, p=masses / total if total else None)
         parts = [
             self._from(actor, policy, count)
             for actor, count in zip(actors, np.bincount(which, None, len(actors)), strict=True)
@@ -144,13 +146,13 @@ class PondStore:
         back[np.argsort(which, kind="stable")] = np.arange(number)
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[back], *parts)
 
-    def _from(self, actor: int, policy: int, number: int) -> Batch:
+    def _from(self, actor: int, policy: int, number: int) -> Sample:
         ring = self.rings[actor][policy]
         mass = ring.mass
         try:
             batch = ring.sample(int(number))
         except NotEnoughData:  # it is young and was cut: nothing of it may be trained on
-            batch = jax.tree.map(np.zeros_like, self._blank(int(number)))
+            batch = _masked(self._blank(int(number)))
         stream, row, chance = batch.draw
         stream += actor * self.width
         row += self.base[actor]
@@ -206,7 +208,7 @@ class LakeStore:
         session: str,
     ) -> None:
         self.settings, self.folder, self.session = settings, folder, session
-        self._blank = lambda number: host_batch(spec, settings.window.stack, number)
+        self._blank = lambda number: blank_batch(spec, settings.window, number)
         self._stack = contextlib.ExitStack()
         width = settings.envs // settings.actors
         self._least = len(actors) * width * (settings.window.n_step + 1)
@@ -282,12 +284,15 @@ class LakeStore:
         sizes = [len(lake) for lake in self.lakes]
         return np.array([float(size) if size > self._least else 0.0 for size in sizes])
 
-    def draw(self, policy: int, number: int, key: Sequence[int]) -> Batch:
+    def draw(self, policy: int, number: int, key: Sequence[int]) -> Sample:
         if not number:
             return self._blank(0)
         settings, lake = self.settings, self.lakes[policy]
         random = np.random.default_rng(list(key))
-        return lake.sample(random, number, settings.window, settings.sampling)
+        try:
+            return lake.sample(random, number, settings.window, settings.sampling)
+        except NotEnoughData:  # cuts leave no stretch that is long enough
+            return _masked(self._blank(number))
 
     def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
         raise AssertionError("Settings refuses priorities in a Lake")
@@ -306,6 +311,13 @@ class LakeStore:
 
     def close(self) -> None:
         self._stack.close()
+
+
+def _masked(batch: Sample) -> Sample:
+    """Nothing, of row -1, which is nowhere: priorities that come back for it are ignored."""
+    batch = jax.tree.map(np.zeros_like, batch)
+    batch.draw.row.fill(-1)
+    return batch
 
 
 def _of(rows: Rows, policy: int) -> Rows:

@@ -9,7 +9,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from ..rows import Batch, Draw, Rows
+from ..rows import Draw, Rows
+from ..sequence import Sample
 from .checkpoint import within
 from .chunk_dedup import ChunkId
 from .settings import Settings
@@ -30,7 +31,7 @@ class LocalShards:
             for index in range(settings.shards)
         ]
         self._cycle = 0
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, Sample] = {}
 
     def store(self, rows: Rows) -> None:
         width = self.settings.envs // self.settings.actors
@@ -43,12 +44,12 @@ class LocalShards:
             shard.take(self._cycle + 1)
         self._cycle += 1
 
-    def draw(self, turn: int) -> Batch | None:
+    def draw(self, turn: int) -> Sample | None:
         if turn not in self._batches:
             updates = self.settings.learns.updates
             masses = np.array([shard.store.masses() for shard in self.shards])
 
-            def ask(counts: np.ndarray) -> list[Batch]:
+            def ask(counts: np.ndarray) -> list[Sample]:
                 return [
                     shard.draw(self.policies, counts[:, place], turn)
                     for place, shard in enumerate(self.shards)
@@ -92,8 +93,8 @@ def draw_together(
     masses: np.ndarray,
     turn: int,
     updates: int,
-    ask: Callable[[np.ndarray], list[Batch]],
-) -> list[Batch]:
+    ask: Callable[[np.ndarray], list[Sample]],
+) -> list[Sample]:
     """Batches [policies, batch] of updates `turn`, `turn + 1`, ...; none if nothing is stored.
 
     `masses` float64[shards, policies]; `ask(counts)` has every shard draw its share.

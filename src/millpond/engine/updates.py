@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import AgentState, Learned
-from ..rows import Array, Batch, Rows
+from ..rows import Array, Rows
+from ..sequence import Sample
 from .episode_stats import numbers_of
 from .provenance import stack_hash
 
@@ -68,7 +69,7 @@ class Updates(Protocol):
         ...
 
 
-def lesson_of(found: Learned, batch: Batch, reports: tuple[str, ...]) -> Lesson:
+def lesson_of(found: Learned, batch: Sample, reports: tuple[str, ...]) -> Lesson:
     """What is worth knowing of one update and its batch. Inside jit."""
     acted = batch.extras.get("stack_hash")  # a Lake from elsewhere does not know it
     strange = jnp.zeros((), np.int32)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadConfig, NotEnoughData, SpecMismatch
-from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw, host_batch
+from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw
 from ..samplers import Eligible, Prioritized, Random, Sampler, Stratified, uniform
-from ..sequence import AnyWindow, Sequence, host_sequences
+from ..sequence import AnyWindow, Sequence, blank_batch
 from .columns import LOST
 from .observations import Observations
 from .reader import Reader, major_faults
@@ -164,10 +164,7 @@ class Batches:
         return piece, rows - index.begin[piece]
 
     def _blank(self, number: int, out: Any = None) -> Any:
-        spec = self.reader.info.spec
-        if isinstance(self.window, Sequence):
-            return host_sequences(spec, self.window, number, out)
-        return host_batch(spec, self.window.stack, number, out)
+        return blank_batch(self.reader.info.spec, self.window, number, out)
 
     def _buffers(self, number: int, out: Any) -> Any:
         batch = self._blank(number, out)

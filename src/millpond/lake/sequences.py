@@ -22,7 +22,7 @@ class Sequences:
         """Everything but batch.draw and weight; sequences that are not valid are masked zeros."""
         sequence, columns, span = self._sequence, self._reader.columns, found.verdict
         here, offsets = sequence.before, sequence.offsets(span, np)
-        one = np.arange(len(offsets))[:, None]
+        one = np.arange(len(span.valid))[:, None]
         flags = found.flags[here + offsets, one]
         facts = sequence.facts(flags, span, np)
         valid = span.valid[:, None]

@@ -55,7 +55,7 @@ class DeviceSequences:
         streams, start = stream[:, None], position[:, None]
         rows = around(start + sequence.offsets(span, jnp), ring.length)
         rows = settle(rows, state.zero)
-        flags = ring.flags_at(state, streams, rows)
+        flags = settle(ring.flags_at(state, streams, rows), state.zero)
         facts = sequence.facts(flags, span, jnp)
         steps = rows[:, : sequence.time]
 

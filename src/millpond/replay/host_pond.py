@@ -9,9 +9,9 @@ import numpy as np
 
 from ..errors import BadConfig, RowsGone, SpecMismatch
 from ..host_random import HostRandom
-from ..rows import Batch, Draw, Rows, Tree, host_batch, unpack_rows
+from ..rows import Batch, Draw, Rows, Tree, unpack_rows
 from ..samplers import Prioritized, Sampler, uniform
-from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch, host_sequences
+from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch, blank_batch
 from ..spec import Spec
 from ..window import Window
 from . import snapshot
@@ -82,7 +82,7 @@ class HostPond(Generic[AnyBatch]):
         self.length, self.streams = self.layout.length, self.layout.streams
         self._lock = fork_lock()
         self._random = HostRandom(seed)
-        self._ring = HostRing(spec, self.layout)
+        self._ring = HostRing(spec, self.layout, stretched=isinstance(self.window, Sequence))
         self._gate = HostGate(spec, self._ring)
         ranked = isinstance(self.sampler, Prioritized)
         judging = self.window.ranked if ranked else self.window
@@ -180,9 +180,7 @@ class HostPond(Generic[AnyBatch]):
 
     def _blank(self, number: int, out: Any = None, ranked: bool = False) -> Batch | SequenceBatch:
         """Arrays for a batch, or those of `out`."""
-        if isinstance(self.window, Sequence):
-            return host_sequences(self.spec, self.window, number, out, ranked)
-        return host_batch(self.spec, self.window.stack, number, out, ranked)
+        return blank_batch(self.spec, self.window, number, out, ranked)
 
     def update_priorities(self, draw: Draw, priorities: np.ndarray) -> None:
         """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored."""

@@ -25,11 +25,12 @@ FOLLOWS = bytes(
 class HostRing:
     """Columns, flags and counts of every stream; writes are checked by the caller."""
 
-    def __init__(self, spec: Spec, layout: Layout) -> None:
+    def __init__(self, spec: Spec, layout: Layout, stretched: bool = False) -> None:
+        """`stretched`: all rows of a stream lie side by side in every column."""
         self.layout = layout
         self.length, self.streams = layout.length, layout.streams
         columns = layout.columns(spec)
-        self.stores = {path: HostStore(field, layout) for path, field in columns.items()}
+        self.stores = {path: HostStore(field, layout, stretched) for path, field in columns.items()}
         self.flags = np.full(layout.lead, CUT, np.uint8)  # CUT where nothing was written yet
         self.flat_flags = self.flags.reshape(-1)
         self._last = np.full(self.streams, CUT, np.uint8)

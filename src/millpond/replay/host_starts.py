@@ -57,12 +57,15 @@ class HostStarts:
 
     def _judge_sequences(self, window: Sequence, slots: np.ndarray) -> Span:
         """Exactly, at either end of the ring: what follows the newest row is not here yet."""
-        ring, length = self.ring, self.layout.length
+        ring, length, before = self.ring, self.layout.length, window.before
         stream, position = self.layout.place(slots)
-        added = np.asarray(ring.each) if ring.lockstep else ring.added[stream]
-        near = (position + self.reach.reshape(-1, *(1,) * slots.ndim)) % length
-        flags = ring.flat_flags.take(self.layout.slot(stream, near))
-        flags |= (near == (added - 1) % length) * np.uint8(CUT)
+        reach = self.reach.reshape(-1, *(1,) * slots.ndim)
+        flags = ring.flat_flags.take(ring.shift(slots, reach), mode="wrap")
+        added: Any = ring.each if ring.lockstep else ring.added[stream]
+        newest = (added - 1 - position + before) % length  # counted from the first row looked at
+        met = np.nonzero(newest < len(reach))
+        if len(met[0]):
+            flags[(newest[met], *met)] |= np.uint8(CUT)
         span = window.judge(flags, np)
         if window.every == 1:
             return span

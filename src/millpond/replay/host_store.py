@@ -17,9 +17,11 @@ _BLOCK = 2**18  # bytes that stay in a core's cache while as many are read and w
 class HostStore:
     """[capacity + 1, width]: the ring's rows and one row of zeros for padded stack positions."""
 
-    def __init__(self, field: Field, layout: Layout) -> None:
+    def __init__(self, field: Field, layout: Layout, stretched: bool = False) -> None:
+        """`stretched`: stream by stream, as narrow as it may be, for who reads many rows of one."""
         self.field, self.layout = field, layout
-        self.turned = not layout.own_heads and layout.streams > 1 and field.nbytes >= _WIDE
+        wide = stretched or field.nbytes >= _WIDE
+        self.turned = not layout.own_heads and layout.streams > 1 and wide
         width = field.nbytes if field.binary else field.size
         self.data = np.zeros(
             (layout.capacity + 1, width), np.uint8 if field.binary else field.dtype
@@ -87,10 +89,13 @@ class HostStore:
             take(here, 0, obs, "wrap")
             take(after, 0, next_obs, "wrap")
 
-    def take_padded(self, slots: np.ndarray, padded: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots[...] within the ring, zeros where padded, into out[..., *field.shape]."""
-        slots = self._turn(slots) if self.turned else slots
-        self._take(self.data, np.where(padded, self.layout.capacity, slots), out)
+    def take_stretched(
+        self, slots: np.ndarray, out: np.ndarray, padded: np.ndarray | None = None
+    ) -> None:
+        """Rows at stream * length + row, zeros where padded, into out[..., *field.shape]."""
+        if padded is not None:
+            slots = np.where(padded, self.layout.capacity, slots)
+        self._take(self.data, slots, out)
 
     def _take(self, data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         flat = slots.reshape(-1)

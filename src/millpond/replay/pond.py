@@ -256,13 +256,15 @@ class Pond(Generic[AnyBatch]):
         drawn = self.sampler.propose(random, tries, batch_size, eligible)
         oldest = state.head - state.size + first
         begin = oldest[drawn.stream] if self.layout.own_heads else oldest
-        position = around(begin + drawn.age * every, self.length)
-        flags = self._batches.flags(state, drawn.stream, position)
-        enough = (count > 0)[drawn.stream] if self.layout.own_heads else count > 0
+        tried, position = drawn.stream, around(begin + drawn.age * every, self.length)
+        if isinstance(self.window, Sequence):  # of each candidate many flags are read
+            tried, position = settle((tried, position), state.zero)
+        flags = self._batches.flags(state, tried, position)
+        enough = (count > 0)[tried] if self.layout.own_heads else count > 0
         valid = self.window.judge(flags, jnp).valid & enough
         # The first valid candidate; where there is none, the last one, masked. Little is chosen
         # among, and the rest found once more: on a GPU every array costs a kernel.
-        slots = self.layout.slot(drawn.stream, position)
+        slots = self.layout.slot(tried, position)
         known = (slots, jnp.moveaxis(flags, 0, -1))
         *candidates, valid = settle((*known, valid), state.zero)
         chosen = [leaf[-1] for leaf in candidates]
