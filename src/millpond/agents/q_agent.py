@@ -56,7 +56,7 @@ class QAgent:
         return state._replace(params=params, target=target, optimizer=optimizer, bad=bad)
 
     def activity(self, params: Any, obs: Array) -> list[Array]:
-        """Without memory: how active every unit is, layer by layer: [units] each, means over obs."""
+        """Without memory: how active every unit is, by layer: [units] each, means over obs."""
         _, seen = self._module.apply(
             {"params": params}, obs, capture_intermediates=True, mutable=["intermediates"]
         )

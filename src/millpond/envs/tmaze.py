@@ -37,10 +37,11 @@ class TMaze(PlainFacts):
 
     The sign is seen in the first observation only, even if the agent does not leave its place. The
     corridor's length is drawn for each episode, from `shortest` to `longest`, all equally likely.
-    Forward goes one step on, turning in the corridor does nothing, nor does going forward at the
-    junction. To turn there ends the episode: with `reward` where the sign said so, else with
-    nothing. After `turns` turns the episode is truncated. So the best return is `reward`, and the
-    best without memory half of it, because the junction looks the same either way.
+    Forward goes one step on. Turning in the corridor, and going forward at the junction, bumps into
+    a wall: it costs `bump` and changes nothing. To turn at the junction ends the episode: with
+    `reward` where the sign said so, else with nothing. After `turns` turns the episode is
+    truncated. So the best return is `reward`, and the best without memory half of it, because the
+    junction looks the same either way.
     `VectorEnv(TMaze(longest=20, turns=100), 128)`.
     """
 
@@ -48,11 +49,12 @@ class TMaze(PlainFacts):
     longest: int = 10
     turns: int = 50
     reward: float = 1.0
+    bump: float = -0.1
 
     def __post_init__(self) -> None:
         for field, low in (("shortest", 1), ("longest", self.shortest), ("turns", 1)):
             grid.check_whole("TMaze", field, getattr(self, field), low)
-        grid.check_numbers("TMaze", {"reward": self.reward})
+        grid.check_numbers("TMaze", {"reward": self.reward, "bump": self.bump})
         if self.turns <= self.longest:
             raise BadConfig(
                 f"TMaze: turns must be more than longest, so that every junction can be reached "
@@ -95,9 +97,11 @@ class TMaze(PlainFacts):
         """One turn under int32[1]."""
         action, turn = action[0], state.turn + 1
         there = state.place == state.length
-        ended = there & (action != FORWARD)
-        reward = jnp.where(ended & (action == state.side), np.float32(self.reward), 0)
-        place = state.place + ((action == FORWARD) & ~there)
+        turned = action != FORWARD
+        ended, right = there & turned, action == state.side
+        reward = jnp.where(ended, right * np.float32(self.reward), 0)
+        reward = jnp.where(there != turned, np.float32(self.bump), reward)
+        place = state.place + (~turned & ~there)
         outcome = Outcome(reward[None], ended, ~ended & (turn >= self.turns))
         return state._replace(place=place, turn=turn), outcome
 
