@@ -20,6 +20,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from millpond.cli._options import given
 from millpond.cli.train import parse_train
 from millpond.metrics import read_metrics
 from millpond.train import Referee, Run, train
@@ -41,7 +42,8 @@ def main() -> None:
 
 
 def score(env: str, rest: list[str], out: Path, title: str, last: int) -> dict:
-    settings = parse_train(settings_for(env), rest)
+    parts = {name: given(f"--{name}", rest) for name in ("agent", "sampler")}
+    settings = parse_train(settings_for(env, **parts), rest)
     name = "-".join(filter(None, [env.replace("/", "-"), settings.agent, title]))
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)

@@ -29,11 +29,12 @@ ENVS = {
     "gym:CartPole-v1": "gym-CartPole-v1",
     "gym:Acrobot-v1": "gym",
     "staghunt": "staghunt",
+    "tmaze": "tmaze",
     "treasurehunt": "treasurehunt",
     "treasurehunt-small": "treasurehunt-small",
 }
 PRESETS = ["atari", "gym", "gym-CartPole-v1", "minatar", "staghunt"]
-PRESETS += ["treasurehunt", "treasurehunt-small"]
+PRESETS += ["tmaze", "treasurehunt", "treasurehunt-small"]
 
 
 # --- presets -----------------------------------------------------------------------------------

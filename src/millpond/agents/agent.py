@@ -84,7 +84,7 @@ class Rollouts:
     """The agent learns from what was just played, by `learn`, and needs no replay.
 
     A cycle is `turns` turns of all envs, then `updates` gradients from them. Its rows are cut into
-    `parts` equal minibatches.
+    `parts` equal minibatches; with `whole_envs`, all rows of an env are in the same one.
     `Rollouts(Window(gamma=0.99), turns=32, updates=64, parts=32)`.
     """
 
@@ -93,6 +93,7 @@ class Rollouts:
     updates: int
     parts: int
     reward_scale: float = 1.0  # what the loss multiplies rewards with
+    whole_envs: bool = False
 
 
 class Rollout(NamedTuple):
@@ -108,6 +109,7 @@ class Rollout(NamedTuple):
     truncated: Array
     flags: Array
     value: Array  # what each state was worth by the parameters that acted
+    memory: Any = None  # [1, env, units]: of agents that have one, that before the first row
 
 
 class AgentSettings(Protocol):
@@ -137,7 +139,8 @@ class Agent(Protocol):
 
     `agent = MyAgent(MyAgent.Settings(), network, spec, stack)`. An agent that learns by `Replayed`
     has `update(state, batch, now)`, one that learns by `Rollouts` has
-    `learn(state, rollout, now, key)`; see `ReplayAgent` and `RolloutAgent`.
+    `learn(state, rollout, now, key)`; see `ReplayAgent` and `RolloutAgent`. One that remembers what
+    it saw before takes and returns that as well: `MemoryAgent`.
     """
 
     Settings: ClassVar[type]
@@ -168,6 +171,32 @@ class Agent(Protocol):
 
     def adopt(self, state: AgentState, params: Any, reset: bool) -> AgentState:
         """The agent with parameters of another, its target too; `reset`: with a new optimizer."""
+        ...
+
+
+class MemoryAgent(Protocol):
+    """What differs in an agent with a memory: `memory` numbers, carried from turn to turn.
+
+    They are float32[batch, memory], all 0 where an episode begins, and 0 for `memory` means that
+    there are none. Batches of replayed sequences have them as `extras["memory"]`: before each row.
+    Its settings say by `learns(stack, memory)` what it then learns from.
+    """
+
+    remembers: ClassVar[bool]  # whether it can have one: True
+    memory: int
+
+    def act(
+        self, params: Any, obs: Array, chance: Any, now: Now, memory: Array
+    ) -> tuple[Act, Array]:
+        """The same, and the memory after it."""
+        ...
+
+    def best(self, params: Any, obs: Array, memory: Array) -> tuple[Array, Array]:
+        """The same, and the memory after it."""
+        ...
+
+    def worth(self, params: Any, obs: Array, memory: Array) -> Array:
+        """The same; nothing is done, so there is nothing to go on with."""
         ...
 
 

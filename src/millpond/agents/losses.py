@@ -46,6 +46,20 @@ def lambda_returns(
     return jax.lax.scan(back, value[-1], rows, reverse=True)[1]
 
 
+def n_step_returns(reward: Array, discount: Array, mask: Array, after: Array, n_step: int) -> Array:
+    """Sums of up to `n_step` rewards, then the value of the state after them: [batch, time].
+
+    `after` [batch, time] is what the state after each row is worth. A sum ends early with its
+    episode or with the last row, and takes the value there. `mask` says which rows are steps.
+    """
+    goes_on = jnp.pad(mask[:, 1:], ((0, 0), (0, 1)))  # the row after is a step of this episode
+    found = reward + discount * after
+    for _ in range(1, n_step):
+        later = jnp.pad(found[:, 1:], ((0, 0), (0, 1)))
+        found = reward + discount * jnp.where(goes_on, later, after)
+    return found
+
+
 def squared(error: Array) -> Array:
     """Half the square: its gradient is the error itself."""
     return 0.5 * error**2

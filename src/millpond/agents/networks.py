@@ -23,8 +23,9 @@ class Network:
 
     Torso `mlp` flattens what it sees; `grid` looks at 3x3 patches of a small grid (MinAtar), then
     flattens; `nature` is the three convolutions of the Atari papers. Then `depth` layers of
-    `width`. With `norm` every layer is followed by LayerNorm.
-    `Network(torso="grid", width=128, dueling=True)`.
+    `width`. With `norm` every layer is followed by LayerNorm. `memory` units of a GRU follow them,
+    which remember what was seen before in the episode (0: none).
+    `Network(torso="grid", width=128, dueling=True, memory=64)`.
     """
 
     torso: Torso = "mlp"
@@ -32,23 +33,30 @@ class Network:
     depth: int = 1
     norm: bool = True
     dueling: bool = False
+    memory: int = 0
 
     def __post_init__(self) -> None:
         if self.torso not in ("mlp", "grid", "nature"):
             raise BadConfig(f"Network: torso must be mlp, grid or nature, got {self.torso!r}")
-        if self.width < 1 or self.depth < 0:
+        if self.width < 1 or self.depth < 0 or self.memory < 0:
             raise BadConfig(
-                f"Network: width must be at least 1 and depth 0, got {self.width} and {self.depth}"
+                "Network: width must be at least 1, depth and memory at least 0, got "
+                f"{self.width}, {self.depth} and {self.memory}"
             )
 
     def build(self, actions: int) -> QNetwork:
         """The module itself: `network.build(6).init(key, obs)`."""
-        return QNetwork(actions, self.torso, self.width, self.depth, self.norm, self.dueling)
+        shape = (self.torso, self.width, self.depth, self.norm, self.dueling, self.memory)
+        return QNetwork(actions, *shape)
 
 
 class QNetwork(nn.Module):
     """obs[batch, stack, *shape] -> float32[batch, actions]
 
+    With memory it goes through time: obs[batch, time, stack, *shape], the memory before the first
+    of them float32[batch, units], first and held bool[batch, time] -> float32[batch, time, actions]
+    and the memory after the last. Where `first`, an episode begins, with nothing in memory; where
+    `held`, there is nothing to see, and the memory stays as it is.
     `network.build(actions).apply({"params": params}, obs)`.
     """
 
@@ -58,9 +66,19 @@ class QNetwork(nn.Module):
     depth: int
     norm: bool
     dueling: bool
+    memory: int
 
     @nn.compact
-    def __call__(self, obs: Array) -> Array:
+    def __call__(self, obs: Array, *past: Array) -> Any:
+        if not self.memory:
+            return self._values(self._seen(obs))
+        flat = obs.reshape(-1, *obs.shape[2:])  # only the memory goes step by step
+        seen = self._seen(flat).reshape(*obs.shape[:2], -1)
+        x, memory = self._remembered(seen, *past)
+        return self._values(x), memory
+
+    def _seen(self, obs: Array) -> Array:
+        """Torso and layers: obs[batch, stack, *shape] -> [batch, features]"""
         x = as_float(obs)
         if self.torso == "grid":
             x = self._layer(patches(channels_last(x), 3, 1), 16)
@@ -71,6 +89,26 @@ class QNetwork(nn.Module):
         x = x.reshape(x.shape[0], -1)
         for _ in range(self.depth):
             x = self._layer(x, self.width)
+        return x
+
+    def _remembered(
+        self, x: Array, memory: Array, first: Array, held: Array
+    ) -> tuple[Array, Array]:
+        """[batch, time, features] -> [batch, time, units], and the memory after the last."""
+
+        def step(cell: nn.GRUCell, memory: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
+            x, first, held = now
+            before = jnp.where(first[:, None], 0, memory)
+            after, out = cell(before, x)
+            return jnp.where(held[:, None], memory, after), out
+
+        through_time = nn.scan(
+            step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
+        )
+        memory, out = through_time(nn.GRUCell(self.memory, name="gru"), memory, (x, first, held))
+        return out, memory
+
+    def _values(self, x: Array) -> Array:
         value = nn.Dense(self.actions, name="values")(x)
         if not self.dueling:
             return value
@@ -116,4 +154,8 @@ def patches(x: Array, size: int, stride: int) -> Array:
 
 def init_params(module: QNetwork, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> Any:
     """Fresh parameters for observations [stack, *shape] of one agent."""
-    return module.init(key, jnp.zeros((1, *shape), dtype))["params"]
+    if not module.memory:
+        return module.init(key, jnp.zeros((1, *shape), dtype))["params"]
+    never = jnp.zeros((1, 1), bool)
+    past = jnp.zeros((1, module.memory)), never, never
+    return module.init(key, jnp.zeros((1, 1, *shape), dtype), *past)["params"]

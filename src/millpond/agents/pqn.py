@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from ..errors import BadConfig
-from ..rows import BORDER, Array
+from ..rows import BORDER, FIRST, Array
 from ..schedule import Schedule, linear
 from ..spec import Spec
 from ..window import Window
@@ -52,11 +52,12 @@ class PQNSettings:
                 f"PQN: gamma and lam must lie in [0, 1], got {self.gamma} and {self.lam}"
             )
 
-    def learns(self, stack: int) -> Rollouts:
+    def learns(self, stack: int, memory: int = 0) -> Rollouts:
         """From its own play."""
         window = Window(stack, gamma=self.gamma, reward_clip=self.reward_clip)
         updates = self.minibatches * self.epochs
-        return Rollouts(window, self.rollout, updates, self.minibatches, self.reward_scale)
+        sizes = (self.rollout, updates, self.minibatches, self.reward_scale)
+        return Rollouts(window, *sizes, whole_envs=memory > 0)
 
     @property
     def schedules(self) -> dict[str, Schedule]:
@@ -71,6 +72,7 @@ class PQNSettings:
 class Minibatch(NamedTuple):
     """Part of a rollout with its targets; rows that are no steps have mask 0.
 
+    [batch, ...] each; with memory, which goes through time, [batch, time, ...].
     `state, learned = agent.update(state, minibatch, rate)`.
     """
 
@@ -78,6 +80,8 @@ class Minibatch(NamedTuple):
     action: Array
     goal: Array
     mask: Array
+    first: Any = None  # with memory: where episodes begin
+    memory: Any = None  # float32[batch, units]: before the first row
 
 
 class PQN(QAgent):
@@ -87,10 +91,12 @@ class PQN(QAgent):
     """
 
     Settings: ClassVar[type] = PQNSettings
+    remembers: ClassVar[bool] = True
 
     def __init__(self, settings: PQNSettings, network: Network, spec: Spec, stack: int) -> None:
         super().__init__(network, settings.optimizer, spec, stack)
         self.settings = settings
+        self._axes = (-2, -1) if network.memory else -1  # of a minibatch's rows
 
     def goals(self, rollout: Rollout) -> Array:
         """The lambda-return of every row, right to the end of the rollout: [time, env]."""
@@ -106,6 +112,19 @@ class PQN(QAgent):
             settings.lam,
         )
 
+    def _dealt(self, rollout: Rollout) -> Minibatch:
+        """What is dealt out to minibatches: single rows or, with memory, all rows of an env."""
+        steps = (rollout.flags & BORDER) == 0
+        rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
+        if not self.memory:
+            number = rollout.action.size
+            return jax.tree.map(
+                lambda leaf: jnp.asarray(leaf).reshape(number, *leaf.shape[2:]), rows
+            )
+        rows = rows._replace(first=(rollout.flags & FIRST) != 0)
+        rows = jax.tree.map(lambda leaf: jnp.asarray(leaf).swapaxes(0, 1), rows)
+        return rows._replace(memory=jnp.asarray(rollout.memory[0]))
+
     def learn(
         self, state: AgentState, rollout: Rollout, now: Now, key: jax.Array
     ) -> tuple[AgentState, Learned, Minibatch]:
@@ -113,10 +132,8 @@ class PQN(QAgent):
 
         Of a rollout that goes wrong the updates before that minibatch are kept, and no other.
         """
-        rate, steps = now["rate"], (rollout.flags & BORDER) == 0
-        rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
-        number, parts = rollout.action.size, self.settings.minibatches
-        flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(number, *leaf.shape[2:]), rows)
+        rate, flat = now["rate"], self._dealt(rollout)
+        number, parts = len(flat.action), self.settings.minibatches
         keys = jax.random.split(key, self.settings.epochs)
         orders = jax.vmap(lambda key: jax.random.permutation(key, number))(keys)
         orders = orders.reshape(len(keys), parts, -1)
@@ -126,7 +143,7 @@ class PQN(QAgent):
 
         def epoch(state: AgentState, order: Array) -> tuple[AgentState, Array]:
             batches = taken(order)
-            parts = batches, _shares(batches.mask)
+            parts = batches, self._shares(batches.mask)
 
             def turn(state: AgentState, part: tuple[Minibatch, Array]) -> tuple[AgentState, Array]:
                 return self._update(state, *part, rate)
@@ -155,7 +172,7 @@ class PQN(QAgent):
         self, state: AgentState, batch: Minibatch, rate: Array
     ) -> tuple[AgentState, Learned]:
         """One gradient towards the goals of one minibatch; a bad one is taken, and said so."""
-        new, (loss, q, gradient) = self._update(state, batch, _shares(batch.mask), rate)
+        new, (loss, q, gradient) = self._update(state, batch, self._shares(batch.mask), rate)
         numbers = {"loss": loss, "q": q, "gradient": gradient, "change": jnp.zeros(())}
         return new, Learned(numbers, jnp.zeros(()))
 
@@ -165,8 +182,12 @@ class PQN(QAgent):
         """The new state, and loss, q and the gradient's norm as one array: one write on a GPU."""
 
         def loss_of(params: Any) -> tuple[Array, Array]:
-            q = chosen(self.values(params, batch.obs), batch.action)
-            means = (jnp.stack([squared(q - batch.goal), q]) * share).sum(-1)
+            if self.memory:
+                values = self.unroll(params, batch.obs, batch.memory, batch.first)[0]
+            else:
+                values = self.values(params, batch.obs)
+            q = chosen(values, batch.action)
+            means = (jnp.stack([squared(q - batch.goal), q]) * share).sum(self._axes)
             return means[0], means
 
         gradient, means = jax.grad(loss_of, has_aux=True)(state.params)
@@ -179,7 +200,6 @@ class PQN(QAgent):
         new = AgentState(params, None, optimizer, state.updates + ~bad, state.synced, bad)
         return new, jnp.append(means, steepness)
 
-
-def _shares(mask: Array) -> Array:
-    """What each row weighs in the mean of its minibatch: bool[..., batch] -> float32."""
-    return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    def _shares(self, mask: Array) -> Array:
+        """What each row weighs in the mean of its minibatch: bool[..., batch] -> float32."""
+        return mask / jnp.maximum(mask.sum(self._axes, keepdims=True), 1)

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from ..rows import Array
+from ..sequence import SequenceBatch
 from ..spec import Spec
 from .agent import Act, AgentState, Now
 from .networks import Network, init_params
@@ -26,15 +27,17 @@ class Chance(NamedTuple):
 class QAgent:
     """Values of actions by a Q-network; pure functions, vmap them for several agents.
 
-    `agent.best(params, obs)`; a subclass adds `Settings`, `__init__` and `update`.
+    `agent.best(params, obs)`; a subclass adds `Settings`, `__init__` and `update`. One that learns
+    from whole stretches of time may have a memory (`MemoryAgent`) and sets `remembers`.
     """
 
     continuous: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
     reports: ClassVar[tuple[str, ...]] = ("loss", "q", "gradient", "change")
 
     def __init__(self, network: Network, optimizer: Optimizer, spec: Spec, stack: int) -> None:
         self.spec, self.stack, self.network, self._optimizer = spec, stack, network, optimizer
-        self.actions = int(spec.action.high) + 1
+        self.actions, self.memory = int(spec.action.high) + 1, network.memory
         self._module = network.build(self.actions)
 
     def init(self, key: jax.Array) -> AgentState:
@@ -53,7 +56,7 @@ class QAgent:
         return state._replace(params=params, target=target, optimizer=optimizer, bad=bad)
 
     def activity(self, params: Any, obs: Array) -> list[Array]:
-        """How active every hidden unit is, layer by layer: [units] each, means over obs."""
+        """Without memory: how active every unit is, by layer: [units] each, means over obs."""
         _, seen = self._module.apply(
             {"params": params}, obs, capture_intermediates=True, mutable=["intermediates"]
         )
@@ -63,8 +66,39 @@ class QAgent:
         return [jax.nn.relu(one).mean(tuple(range(one.ndim - 1))) for one in active]
 
     def values(self, params: Any, obs: Array) -> Array:
-        """obs[batch, stack, ...] -> float32[batch, actions]"""
+        """Without memory: obs[batch, stack, ...] -> float32[batch, actions]"""
         return self._module.apply({"params": params}, obs)
+
+    def unroll(
+        self, params: Any, obs: Array, memory: Array, first: Array, held: Array | None = None
+    ) -> tuple[Array, Array]:
+        """With memory: obs[batch, time, stack, ...] -> float32[batch, time, actions], memory after.
+
+        `memory` [batch, units] is that before the first of them. It is emptied where `first` and
+        left as it is where `held`, bool[batch, time] both.
+        """
+        held = jnp.zeros(first.shape, bool) if held is None else held
+        return self._module.apply({"params": params}, obs, memory, first, held)
+
+    def values_of(self, params: Any, batch: SequenceBatch, burn_in: int) -> Array:
+        """Of every observation behind the burn-in: float32[batch, time, actions].
+
+        With memory, the network goes from the stored one through the burn-in, without gradients.
+        """
+        obs, behind = batch.obs, batch.obs[:, burn_in:]
+        if not self.memory:
+            flat = behind.reshape(-1, *behind.shape[2:])
+            return self.values(params, flat).reshape(*behind.shape[:2], self.actions)
+        memory = batch.extras["memory"][:, 0]
+        if burn_in:
+            begun = batch.mask[:, :burn_in]  # rows before that are not there
+            past = memory, batch.first[:, :burn_in], ~begun
+            memory = jax.lax.stop_gradient(self.unroll(params, obs[:, :burn_in], *past)[1])
+        first = batch.first[:, burn_in:]
+        # If an episode begins with the observation after the last row, then behind a border: that
+        # row is masked, and nobody asks for it.
+        first = jnp.pad(first, ((0, 0), (0, behind.shape[1] - first.shape[1])))
+        return self.unroll(params, behind, memory, first)[0]
 
     def chance(self, key: jax.Array, envs: int) -> Chance:
         """A coin and an action for each env."""
@@ -72,19 +106,34 @@ class QAgent:
         anything = jax.random.randint(choice, (envs,), 0, self.actions, np.int32)
         return Chance(jax.random.uniform(coin, (envs,)), anything)
 
-    def act(self, params: Any, obs: Array, chance: Chance, now: Now) -> Act:
+    def act(self, params: Any, obs: Array, chance: Chance, now: Now, *memory: Array) -> Any:
         """Epsilon-greedy."""
-        values = self.values(params, obs)
+        values, *after = self._step(params, obs, *memory)
         greedy = values.argmax(-1).astype(np.int32)
-        return Act(jnp.where(chance.coin < now["epsilon"], chance.action, greedy), values.max(-1))
+        action = jnp.where(chance.coin < now["epsilon"], chance.action, greedy)
+        return _with(Act(action, values.max(-1)), after)
 
-    def best(self, params: Any, obs: Array) -> Array:
+    def best(self, params: Any, obs: Array, *memory: Array) -> Any:
         """The greedy actions: int32[batch]."""
-        return self.values(params, obs).argmax(-1).astype(np.int32)
+        values, *after = self._step(params, obs, *memory)
+        return _with(values.argmax(-1).astype(np.int32), after)
 
-    def worth(self, params: Any, obs: Array) -> Array:
+    def worth(self, params: Any, obs: Array, *memory: Array) -> Array:
         """The greedy values: float32[batch]."""
-        return self.values(params, obs).max(-1)
+        return self._step(params, obs, *memory)[0].max(-1)
+
+    def _step(self, params: Any, obs: Array, *memory: Array) -> tuple[Array, ...]:
+        """Values [batch, actions] and, with memory, that after it."""
+        if not memory:
+            return (self.values(params, obs),)
+        first = jnp.zeros((len(obs), 1), bool)  # whoever plays has emptied the memory there
+        values, after = self.unroll(params, obs[:, None], memory[0], first)
+        return values[:, 0], after
+
+
+def _with(found: Any, after: list[Array]) -> Any:
+    """What was found; of an agent with memory, that after it too."""
+    return (found, *after) if after else found
 
 
 def unrolled(turns: int) -> int:
@@ -93,6 +142,16 @@ def unrolled(turns: int) -> int:
     A CPU gains nothing and would only compile for longer.
     """
     return 1 if jax.default_backend() == "cpu" else turns
+
+
+def without_burn_in(batch: SequenceBatch, burn_in: int) -> SequenceBatch:
+    """The rows to learn from."""
+    rows = {
+        name: jax.tree.map(lambda leaf: leaf[:, burn_in:], getattr(batch, name))
+        for name in batch._fields
+        if name not in ("weight", "draw")
+    }
+    return batch._replace(**rows) if burn_in else batch
 
 
 class Applied(NamedTuple):

@@ -19,7 +19,7 @@ from .agent import AgentState, Learned, Now, Replayed
 from .losses import chosen, huber, masked_mean, squared
 from .networks import Network
 from .optimizer import Optimizer
-from .q_agent import QAgent, apply_gradient, relative_change
+from .q_agent import QAgent, apply_gradient, relative_change, without_burn_in
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,13 @@ class QLambdaSettings:
     `trace`: "peng" goes on whatever was done, "watkins" stops at actions that are not greedy; for a
     greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
     after `target_every` updates; 0: there is none, returns bootstrap from the network itself.
-    Rewards are clipped (0: not), then scaled.
+    Rewards are clipped (0: not), then scaled. With a memory, `burn_in` rows before each sequence
+    bring it from what it was when they were played to what it would be now.
     `QLambdaSettings(length=32, lam=0.65, trace="watkins")`.
     """
 
     length: int = 32
+    burn_in: int = 8  # rows before a sequence, with network.memory only
     lam: float = 0.65
     trace: Literal["peng", "watkins"] = "peng"
     loss: Literal["huber", "squared"] = "squared"
@@ -56,6 +58,8 @@ class QLambdaSettings:
         for name in ("length", "batch", "update_every", "updates", "min_fill", "capacity"):
             if getattr(self, name) < 1:
                 raise BadConfig(f"QLambda: {name} must be at least 1, got {getattr(self, name)}")
+        if self.burn_in < 0:
+            raise BadConfig(f"QLambda: burn_in must be 0 or more, got {self.burn_in}")
         if self.trace not in ("peng", "watkins") or self.loss not in ("huber", "squared"):
             raise BadConfig(
                 "QLambda: trace must be peng or watkins and loss huber or squared, got "
@@ -72,9 +76,12 @@ class QLambdaSettings:
                 "learning would never start; lower it or raise the capacity"
             )
 
-    def learns(self, stack: int) -> Replayed:
+    def learns(self, stack: int, memory: int = 0) -> Replayed:
         """From sequences."""
-        rows = Sequence(self.length, stack, self.gamma, reward_clip=self.reward_clip)
+        burn_in = self.burn_in if memory else 0
+        rows = Sequence(
+            self.length, stack, self.gamma, burn_in=burn_in, reward_clip=self.reward_clip
+        )
         sizes = (self.batch, self.capacity, self.min_fill, self.update_every, self.updates)
         return Replayed(rows, *sizes, self.reward_scale)
 
@@ -90,7 +97,9 @@ class QLambdaSettings:
     def tiny(self) -> QLambdaSettings:
         """Learns after a few rows."""
         rule = dataclasses.replace(self.optimizer, accumulate=1)
-        sizes = dict(length=4, batch=2, min_fill=32, capacity=128, updates=1, update_every=2)
+        sizes = dict(
+            length=4, burn_in=2, batch=2, min_fill=32, capacity=128, updates=1, update_every=2
+        )
         return dataclasses.replace(self, **sizes, optimizer=rule)
 
 
@@ -102,11 +111,13 @@ class QLambda(QAgent):
     """
 
     Settings: ClassVar[type] = QLambdaSettings
+    remembers: ClassVar[bool] = True
 
     def __init__(self, settings: QLambdaSettings, network: Network, spec: Spec, stack: int) -> None:
         super().__init__(network, settings.optimizer, spec, stack)
         self.settings = settings
         self._loss = huber if settings.loss == "huber" else squared
+        self._burn_in = settings.burn_in if network.memory else 0
 
     def init(self, key: jax.Array) -> AgentState:
         """A fresh agent, its target network, if it has one, equal to the online one."""
@@ -117,13 +128,13 @@ class QLambda(QAgent):
 
     def goals(self, params: Any, batch: SequenceBatch) -> Array:
         """The lambda-return of every row by these parameters: float32[batch, length]."""
-        settings = self.settings
+        settings, rows = self.settings, without_burn_in(batch, self._burn_in)
         return lambda_returns(
-            self._all_values(params, batch.obs),
-            batch.action,
-            batch.reward * settings.reward_scale,
-            batch.discount,
-            batch.mask,
+            self.values_of(params, batch, self._burn_in),
+            rows.action,
+            rows.reward * settings.reward_scale,
+            rows.discount,
+            rows.mask,
             settings.lam,
             trace=settings.trace,
         )
@@ -132,14 +143,15 @@ class QLambda(QAgent):
         self, state: AgentState, batch: SequenceBatch, now: Now
     ) -> tuple[AgentState, Learned]:
         """One gradient; the target network is copied when that is due."""
-        settings, mask = self.settings, batch.mask
+        settings, rows = self.settings, without_burn_in(batch, self._burn_in)
+        mask = rows.mask
         goal = self.goals(state.params if state.target is None else state.target, batch)
         weight = batch.weight[:, None] ** now["beta"] * mask
         steps = jnp.maximum(mask.sum(), 1)
 
         def loss_of(params: Any) -> tuple[Array, tuple[Array, Array]]:
-            obs = jax.tree.map(lambda leaf: leaf[:, :-1], batch.obs)
-            q = chosen(self._all_values(params, obs), batch.action)
+            acted = batch._replace(obs=batch.obs[:, :-1])
+            q = chosen(self.values_of(params, acted, self._burn_in), rows.action)
             error = jnp.where(mask, q - goal, 0)
             return (self._loss(error) * weight).sum() / steps, (q, error)
 
@@ -158,9 +170,3 @@ class QLambda(QAgent):
             "change": relative_change(state.params, new.params),
         }
         return new, Learned(numbers, sequence_priority(error, mask))
-
-    def _all_values(self, params: Any, obs: Array) -> Array:
-        """obs[batch, time, stack, ...] -> float32[batch, time, actions]"""
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), obs)
-        lead = jax.tree.leaves(obs)[0].shape[:2]
-        return self.values(params, flat).reshape(*lead, self.actions)

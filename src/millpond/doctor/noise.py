@@ -59,7 +59,7 @@ def _saved(run: Run, stack: contextlib.ExitStack) -> Iterator[tuple[Pond, Any, A
     settings, learns = run.settings, run.settings.replayed
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     file: Any = stack.enter_context(safe_open(run.resume_state, "numpy"))
-    spec = traced_spec(settings.world)
+    spec = traced_spec(settings)
     pond = Pond(spec, learns.capacity, settings.envs, learns.window, settings.sampling)
     for policy in range(settings.policies):
         begin = f"['learners'][{policy}]["

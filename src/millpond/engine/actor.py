@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Now, Rollouts
-from ..envs import Env, EnvState, HostEnv
+from ..envs import Env, EnvState, HostEnv, spec_of
 from ..rows import Array, Rows
-from ..window import History, Stacker
+from ..window import Stacker
 from .checkpoint import named_leaves
 from .episode_stats import EpisodeStats, Sums, count, new_stats, no_sums
 from .keys import Role, key_of
 from .make_agent import make_agent
-from .player import Move, Player
+from .player import Move, Past, Player
 from .population import Population
-from .provenance import stack_hash, traced_spec
+from .provenance import stack_hash
 from .settings import Settings
 from .stage import Fate, Stage
 
@@ -91,7 +91,7 @@ class Acting:
         self.bootstraps = isinstance(settings.learns, Rollouts)
         self.envs_here = settings.envs // settings.actors
         self.population = Population(settings.members, world.num_agents, self.envs_here)
-        stacker = Stacker(traced_spec(world), settings.sight)
+        stacker = Stacker(spec_of(world), settings.sight)
         self.player = Player(make_agent(settings), stacker, self.population)
 
     def now(self, steps: Array, xp: Any = np) -> dict[str, Array]:
@@ -108,7 +108,7 @@ class Acting:
             "epsilon": jnp.broadcast_to(epsilon[:, None], shape).astype(np.float32),
             "stack_hash": stack_hash(move.stacks, 2),
         }
-        return extras | ({"worth": move.worth} if self.bootstraps else {})
+        return extras | move.extras | ({"worth": move.worth} if self.bootstraps else {})
 
 
 def all_policies(params: Params) -> Any:
@@ -125,7 +125,7 @@ class ActorState(NamedTuple):
     """All that changes in an actor whose envs run in JAX."""
 
     envs: EnvState
-    history: History
+    history: Past
     tally: EpisodeStats
     sums: Sums
     turn: Array  # uint32, since the run began

@@ -9,16 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import AgentState, Learned, Replayed, Rollout
-from ..envs import EnvState, spec_of
+from ..envs import EnvState
 from ..replay import Pond
 from ..rows import Array, Rows
-from ..window import History, Stacker
+from ..window import Stacker
 from .device_update import DeviceUpdate
 from .episode_stats import EpisodeStats, Sums, count, learned, new_stats, no_sums, numbers_of
 from .keys import Role, key_of
 from .make_agent import make_agent
-from .player import Player
+from .player import Past, Player
 from .population import Population
+from .provenance import stored_spec
 from .settings import Settings
 from .stage import Fate, Stage
 
@@ -27,7 +28,7 @@ class LoopState(NamedTuple):
     """Everything a run knows between two rounds: arrays only, so saving it is saving the run."""
 
     envs: EnvState
-    history: History
+    history: Past
     agent: AgentState  # [policies]
     replay: Any  # PondState [policies], or None
     tally: EpisodeStats
@@ -45,7 +46,7 @@ class DeviceLoop:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         env, window = settings.world, settings.window
-        self.spec = spec_of(env)
+        self.spec = stored_spec(settings)
         self.population = Population(settings.members, env.num_agents, settings.envs)
         self.agent = make_agent(settings)
         player = Player(self.agent, Stacker(self.spec, settings.sight), self.population)
@@ -166,6 +167,7 @@ class DeviceLoop:
             envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, now)
             state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
             seen = rows._replace(obs=None, action=None, extras={})
+            rows = rows._replace(extras={**rows.extras, **move.extras})
             return state._replace(replay=add(state.replay, rows)), seen
 
         state, seen = jax.lax.scan(turn, state, self._fates(state))

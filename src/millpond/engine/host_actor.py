@@ -10,10 +10,10 @@ import numpy as np
 from ..agents import Now
 from ..envs import HostEnv, HostVector
 from ..rows import Array, Rows
-from ..window import History
 from .actor import Acting, Params, actor_key, all_policies
 from .episode_stats import Sums, count, new_stats, no_sums
 from .keys import Role
+from .player import Past
 from .settings import Settings
 
 
@@ -80,13 +80,13 @@ class HostActor:
     def _look_and_choose(
         self,
         params: Params,
-        history: History,
+        history: Past,
         obs: Array,
         flags: Array,
         key: jax.Array,
         now: Now,
         versions: Array,
-    ) -> tuple[History, Array, dict[str, Array]]:
+    ) -> tuple[Past, Array, dict[str, Array]]:
         player = self._acting.player
         move = player.move(all_policies(params), history, obs, flags, player.chance(key), now)
         return move.history, move.action, self._acting.provenance(versions, now, move)

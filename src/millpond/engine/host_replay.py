@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..envs import spec_of
-from ..errors import NotEnoughData
+from ..errors import BadConfig, NotEnoughData
 from ..lake import Lake
 from ..replay import HostPond
 from ..rows import Draw, Rows
 from ..sequence import Sample
 from ..spec import Spec
+from .provenance import stored_spec
 from .settings import Settings
 
 
@@ -165,7 +165,16 @@ class LakeSource:
 
 def open_source(settings: Settings) -> Lake:
     """The Lake to learn from; one that is not there, of another spec or empty is refused."""
-    lake = Lake.open(settings.from_lake, "r", spec_of(settings.world))
+    spec = stored_spec(settings)
+    if memory := spec.extras.get("memory"):
+        held = Lake.open(settings.from_lake, "r").spec.extras.get("memory")
+        if held != memory:
+            raise BadConfig(
+                f"from_lake: {settings.from_lake} must hold the memory that its rows were acted "
+                f"with, as extras/memory: {memory.describe()}, got "
+                f"{held.describe() if held else 'none'}; write such rows, or use --network.memory 0"
+            )
+    lake = Lake.open(settings.from_lake, "r", spec)
     settings.window.fits(lake.spec, 2**31)
     if not len(lake):
         raise NotEnoughData(

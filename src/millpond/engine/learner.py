@@ -85,7 +85,7 @@ class Learner:
             elif settings.replay == "pond" and not settings.from_lake:
                 learning = PondUpdates(settings, policies)
             else:
-                spec = traced_spec(settings.world)
+                spec = traced_spec(settings)
                 replays = [
                     stack.enter_context(open_replay(settings, spec, folder / "lake", policy))
                     for policy in policies

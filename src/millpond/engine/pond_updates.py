@@ -85,7 +85,7 @@ class _PondProgram:
     def __init__(self, settings: Settings, policies: int) -> None:
         self.settings, learns = settings, settings.replayed
         self.agent = make_agent(settings)
-        spec = traced_spec(settings.world)
+        spec = traced_spec(settings)
         sizes = (learns.capacity, settings.envs, learns.window, settings.sampling)
         self.pond = Pond(spec, *sizes)
         self.update = DeviceUpdate(self.agent, self.pond, learns.batch, settings.ranked)

@@ -7,7 +7,6 @@ prove that it trains on what was acted on, and how old it is.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,9 @@ import numpy as np
 from ..envs import spec_of
 from ..rows import Array, Tree
 from ..spec import Field, Spec
+from .make_agent import make_agent
+from .player import memory_of
+from .settings import Settings
 
 EXTRAS = {
     "policy_version": Field("uint32"),  # updates that the acting parameters had seen
@@ -24,9 +26,17 @@ EXTRAS = {
 }
 
 
-def traced_spec(world: Any) -> Spec:
-    """The env's rows with what they say of themselves."""
-    spec = spec_of(world)
+def stored_spec(settings: Settings) -> Spec:
+    """The env's rows and, of an agent that has one, the memory that it acted with."""
+    spec, units = spec_of(settings.world), memory_of(make_agent(settings))
+    if not units:
+        return spec
+    return dataclasses.replace(spec, extras={**spec.extras, "memory": Field("float32", (units,))})
+
+
+def traced_spec(settings: Settings) -> Spec:
+    """The same with what rows say of how they came about."""
+    spec = stored_spec(settings)
     return dataclasses.replace(spec, extras={**spec.extras, **EXTRAS})
 
 

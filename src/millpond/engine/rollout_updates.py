@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import AgentState, Rollout
+from ..envs import spec_of
 from ..rows import Array, Rows
 from ..window import History, Stacker
 from .episode_stats import numbers_of
 from .keys import Role, key_of
-from .provenance import stack_hash, traced_spec
+from .provenance import stack_hash
 from .settings import Settings
 from .updates import Cycle, Learnt, Lesson
 
@@ -25,7 +26,7 @@ class RolloutUpdates:
     def __init__(self, settings: Settings, policies: range, agent: Any) -> None:
         self.settings, self._agent = settings, agent
         self._policies = np.asarray(policies, np.uint32)
-        self._stacker = Stacker(traced_spec(settings.world), settings.sight)
+        self._stacker = Stacker(spec_of(settings.world), settings.sight)
         self._history: History = self._stacker.init(len(policies) * settings.envs)
         self._learn = jax.jit(self._improve, donate_argnums=0)
 
@@ -64,9 +65,9 @@ class RolloutUpdates:
         keys = jax.random.split(key_of(settings.seed, Role.LEARN, turn), settings.policies)
         now = settings.now(steps, self._policies, jnp)
         learn = jax.vmap(self._agent.learn, in_axes=(0, 1, 0, 0))
-        agent, found, evidence = learn(
-            agent, Rollout(obs, *facts, value), now, keys[self._policies]
-        )
+        memory = rows.extras["memory"][:1] if "memory" in rows.extras else None
+        rollout = Rollout(obs, *facts, value, memory)
+        agent, found, evidence = learn(agent, rollout, now, keys[self._policies])
         return agent, history, numbers_of(found, self._agent.reports), strange, evidence
 
     def _lesson(self, found: np.ndarray, strange: np.ndarray) -> Lesson:

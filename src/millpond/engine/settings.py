@@ -149,7 +149,19 @@ class Settings:
 
     def _check_learning(self) -> None:
         """Refuse sizes that do not fit each other."""
+        if self.network.memory and not getattr(find_agent(self.agent), "remembers", False):
+            able = [one for one in agent_names() if getattr(find_agent(one), "remembers", False)]
+            raise BadConfig(
+                f"network.memory: agent {self.agent} learns from single rows and cannot have one, "
+                f"got {self.network.memory}; leave it at 0, or use --agent {' or '.join(able)}"
+            )
         name, learns = self.section, self.learns
+        if isinstance(learns, Rollouts) and learns.whole_envs and self.envs % learns.parts:
+            raise BadConfig(
+                f"{name}: with network.memory all rows of an env are in one minibatch, and "
+                f"{self.envs} envs cannot be dealt out to {learns.parts}; change envs or "
+                f"{name}.minibatches"
+            )
         if isinstance(learns, Rollouts):
             rows = learns.turns * self.envs
             if rows % learns.parts:
@@ -280,7 +292,8 @@ class Settings:
     @property
     def learns(self) -> Replayed | Rollouts:
         """What the agent learns from, and how often."""
-        return self.learning.learns(self.stack)
+        memory = self.network.memory
+        return self.learning.learns(self.stack, *([memory] if memory else []))
 
     @property
     def replayed(self) -> Replayed:

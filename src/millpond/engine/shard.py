@@ -64,7 +64,7 @@ class Shard:
         self.settings, self.index, self.policies = settings, index, policies
         self.actors = actors_of(settings, index)
         self.turns = settings.learns.turns
-        spec = traced_spec(settings.world)
+        spec = traced_spec(settings)
         self.ledger, self._stood = ChunkDedup(), dict[int, Stood]()
         if settings.replay == "lake":
             folder.mkdir(parents=True, exist_ok=True)

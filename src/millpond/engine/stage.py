@@ -16,8 +16,7 @@ from ..agents import Now, Rollout
 from ..agents.q_agent import unrolled
 from ..envs import Env, EnvState, VectorEnv
 from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Rows, pack_flags
-from ..window import History
-from .player import Move, Player
+from .player import Move, Past, Player
 
 Fate = tuple[Any, jax.Array]  # what one turn, or each of many, leaves to chance
 KeyOf = Callable[[Array], jax.Array]  # the key of a turn
@@ -41,7 +40,7 @@ class Stage:
         )
 
     def turn(
-        self, params: Any, envs: EnvState, history: History, fate: Fate, now: Now
+        self, params: Any, envs: EnvState, history: Past, fate: Fate, now: Now
     ) -> tuple[EnvState, Move, Rows]:
         """One turn of all policies; the history to go on with is the move's."""
         chance, key = fate
@@ -51,11 +50,13 @@ class Stage:
         return envs, move, population.by_policy(rows)
 
     def rollout(
-        self, params: Any, envs: EnvState, history: History, fates: Fate, now: Now
-    ) -> tuple[EnvState, History, Rollout]:
+        self, params: Any, envs: EnvState, history: Past, fates: Fate, now: Now
+    ) -> tuple[EnvState, Past, Rollout]:
         """All turns of `fates`: what agents without replay learn from, [time, policies, envs]."""
 
-        def turn(carry: tuple[EnvState, History], fate: Fate) -> tuple[Any, Any]:
+        memory = None if history.memory is None else history.memory[None]
+
+        def turn(carry: tuple[EnvState, Past], fate: Fate) -> tuple[Any, Any]:
             envs, move, rows = self.turn(params, *carry, fate, now)
             # One byte for what the row is: every column is a kernel per turn.
             byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
@@ -67,8 +68,8 @@ class Stage:
         value = jnp.concatenate([value, self.worth(params, envs, history)[None]])
         ends = (byte & TERMINATED) != 0, (byte & TRUNCATED) != 0
         flags = byte & np.uint8(FIRST | BORDER)
-        return envs, history, Rollout(stacks, action, reward, *ends, flags, value)
+        return envs, history, Rollout(stacks, action, reward, *ends, flags, value, memory)
 
-    def worth(self, params: Any, envs: EnvState, history: History) -> Array:
+    def worth(self, params: Any, envs: EnvState, history: Past) -> Array:
         """What is seen now is worth: float32[policies, envs]."""
         return self.player.worth(params, history, *self.player.population.seen(envs, jnp))

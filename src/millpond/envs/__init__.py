@@ -9,6 +9,7 @@ from .hosted import HostedVector
 from .minatar import MinAtar
 from .registry import env_names, make_env
 from .staghunt import Staghunt
+from .tmaze import TMaze
 from .treasurehunt import Treasurehunt
 from .vector import EnvState, VectorEnv
 
@@ -30,6 +31,7 @@ __all__ = [
     "Outcome",
     "Policy",
     "Staghunt",
+    "TMaze",
     "Treasurehunt",
     "VectorEnv",
     "env_names",

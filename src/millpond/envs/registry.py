@@ -13,12 +13,14 @@ from .env import AnyEnv, Env, HostEnv
 from .gym import GymEnv
 from .minatar import GAMES, MinAtar
 from .staghunt import Staghunt
+from .tmaze import TMaze
 from .treasurehunt import Treasurehunt
 
 _OURS: dict[str, Callable[[], AnyEnv]] = {
     "treasurehunt": Treasurehunt,
     "treasurehunt-small": Treasurehunt.small,
     "staghunt": Staghunt,
+    "tmaze": TMaze,
     **{f"minatar/{game}": functools.partial(MinAtar, game) for game in GAMES},
 }
 

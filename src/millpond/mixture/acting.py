@@ -13,21 +13,21 @@ from ..agents import Now, Rollout
 from ..engine.episode_stats import EpisodeStats, new_stats
 from ..engine.keys import Role, key_of
 from ..engine.make_agent import make_agent
-from ..engine.player import Player
+from ..engine.player import Past, Player
 from ..engine.population import Population
 from ..engine.settings import Settings
 from ..engine.stage import Fate, Stage
 from ..envs import Env, EnvState, spec_of
 from ..rows import Array, Rows
 from ..schedule import Schedule
-from ..window import History, Stacker
+from ..window import Stacker
 
 
 class ActingState(NamedTuple):
     """What policies know between two turns, and where their epsilon began anew."""
 
     envs: EnvState | None  # None: on the host
-    history: History
+    history: Past
     tally: EpisodeStats
     turn: Array  # uint32: turns since the run began
     origin: Array  # uint32[policies]: own steps at the latest restart

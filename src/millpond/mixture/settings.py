@@ -118,6 +118,11 @@ class MixSettings:
                 f"mixture: needs an env with one agent, such as minatar/breakout; {self.env} has "
                 f"{self.world.num_agents}"
             )
+        if self.network.memory:
+            raise BadConfig(
+                f"mixture: network.memory must be 0, got {self.network.memory}: rows of several "
+                "agents are learned from, and what one agent's memory held means nothing to another"
+            )
         if self.hosted and (self.transfer == "live" or self.own_fraction):
             raise BadConfig(
                 f"mixture: {self.env} is stepped on the host, where agents and BigAgent cannot "

@@ -26,7 +26,7 @@ class ActorWorker(Part):
     def __init__(self, wire: Wire, begin: Message) -> None:
         super().__init__(wire, begin)
         values, settings = begin.values, self.settings
-        self.spec = traced_spec(settings.world)
+        self.spec = traced_spec(settings)
         self.channels = [Channel.attach(plain, self.take_fds(3)) for plain in values["channels"]]
         weights = [Weights.attach(plain, self.take_fds(1)) for plain in values["weights"]]
         self.writers = [channel.writer(self.spec) for channel in self.channels]

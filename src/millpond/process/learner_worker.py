@@ -31,7 +31,7 @@ class LearnerWorker(Part):
     def __init__(self, wire: Wire, begin: Message) -> None:
         super().__init__(wire, begin)
         values, settings = begin.values, self.settings
-        self.spec = traced_spec(settings.world)
+        self.spec = traced_spec(settings)
         self.policies = settings.groups[self.index]
         # For each actor the channels of its incarnations, oldest first.
         self.sources = [

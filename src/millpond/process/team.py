@@ -51,7 +51,7 @@ class ProcessTeam:
         self._note = Events(folder).note
         self.groups, actors = settings.groups, settings.actors
         allow_descriptors(actors, len(self.groups))
-        self.spec = traced_spec(settings.world)
+        self.spec = traced_spec(settings)
         templates = [params_template(settings, group) for group in self.groups]
         self.weights = [Weights.create(template) for template in templates]
         self.readers = [

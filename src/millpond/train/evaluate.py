@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.keys import Role, key_of
 from ..engine.make_agent import make_agent
-from ..engine.player import Player
+from ..engine.player import Past, Player
 from ..engine.population import Population
 from ..engine.settings import Settings
 from ..envs import Counting, Env, HostEnv, VectorEnv, spec_of
@@ -21,8 +21,8 @@ from ..window import Stacker
 # Evaluation must not share random numbers with training, whatever the run's seed.
 EVALUATION_SEED = 1_000_003
 
-# choose(params, stacks[policies, envs, stack, ...], key) -> int32[policies, envs]
-Choose = Callable[[Any, Array, jax.Array], Array]
+# choose(params, past, stacks[policies, envs, stack, ...], key) -> past, int32[policies, envs]
+Choose = Callable[[Any, Past, Array, jax.Array], tuple[Past, Array]]
 
 
 class Scores(NamedTuple):
@@ -67,7 +67,7 @@ class Referee:
         self.agent = make_agent(settings)
         stacker = Stacker(spec_of(world), settings.sight)
         self.player = Player(self.agent, stacker, self.population)
-        self._greedy = self._make(lambda params, stacks, _: self.player.best(params, stacks))
+        self._greedy = self._make(lambda params, *seen: self.player.best(params, *seen[:2]))
 
     def play(self, params: Any) -> Scores:
         """All policies, greedily; params have the leading axis [policies]."""
@@ -102,7 +102,7 @@ class Referee:
             time, envs, history, counts, total, length, alive = carry
             history, stacks = self.player.look(history, *population.seen(envs, jnp))
             acting, stepping = jax.random.split(key_of(seed, Role.EVALUATE, time))
-            action = choose(params, stacks, acting)
+            history, action = choose(params, history, stacks, acting)
             after, rows = vector.step(envs, population.by_env(action), stepping)
             rows = population.by_policy(rows)
             events = self._events(envs.inner, after.inner, alive)
@@ -147,7 +147,8 @@ class Referee:
         try:
             for time in range(self.settings.eval_turns):
                 history, stacks = look(history, *self.population.seen(vector))
-                action = choose(params, stacks, key_of(self.seed, Role.EVALUATE, time))
+                key = key_of(self.seed, Role.EVALUATE, time)
+                history, action = choose(params, history, stacks, key)
                 rows = vector.step(np.asarray(self.population.by_env(action)))
                 rows = jax.device_get(self.population.by_policy(rows))
                 total += rows.reward * alive
@@ -168,10 +169,11 @@ def reference(settings: Settings, name: str) -> Choose:
         known = ", ".join(["random", *policies])
         raise KeyError(f"{settings.env} has no reference '{name}'; it has {known}")
 
-    def choose(_: Any, stacks: Array, key: jax.Array) -> Array:
+    def choose(_: Any, past: Past, stacks: Array, key: jax.Array) -> tuple[Past, Array]:
         if name == "random":
-            return jax.random.randint(key, stacks.shape[:2], 0, world.num_actions, np.int32)
+            number = world.num_actions
+            return past, jax.random.randint(key, stacks.shape[:2], 0, number, np.int32)
         newest = stacks[:, :, -1]
-        return policies[name](newest, key)
+        return past, policies[name](newest, key)
 
     return choose

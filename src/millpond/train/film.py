@@ -49,7 +49,7 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
     @jax.jit
     def choose(history: Any, obs: Any, flags: Any) -> Any:
         history, stacks = player.look(history, obs, flags)
-        return history, player.best(params, stacks)
+        return player.best(params, history, stacks)
 
     vector: HostVector
     if isinstance(world, Env):

@@ -1,0 +1,130 @@
+"""`TMaze`: what is seen first says where to turn at the end; without memory it is a coin's toss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import BadConfig
+from ..rows import Array
+from ..spec import Field
+from . import grid
+from .env import Outcome, PlainFacts, Policy
+from .grid import AGENT, EMPTY, WALL
+
+FORWARD, LEFT, RIGHT = 0, 1, 2
+SIGN_LEFT, SIGN_RIGHT, CORRIDOR, JUNCTION = 0, 1, 2, 3  # what an observation can hold
+_GOAL = 3  # a kind of cell, for pictures
+
+
+class TMazeState(NamedTuple):
+    """One walk between two turns."""
+
+    length: Array  # int32: steps from the start to the junction
+    side: Array  # int32: where to turn there, LEFT or RIGHT
+    place: Array  # int32: steps taken forward
+    turn: Array  # int32: turns played
+
+
+@dataclass(frozen=True)
+class TMaze(PlainFacts):
+    """A corridor that ends at a junction; a sign at its very beginning says where to turn there.
+
+    The sign is seen in the first observation only, even if the agent does not leave its place. The
+    corridor's length is drawn for each episode, from `shortest` to `longest`, all equally likely.
+    Forward goes one step on. Turning in the corridor, and going forward at the junction, bumps into
+    a wall: it costs `bump` and changes nothing. To turn at the junction ends the episode: with
+    `reward` where the sign said so, else with nothing. After `turns` turns the episode is
+    truncated. So the best return is `reward`, and the best without memory half of it, because the
+    junction looks the same either way.
+    `VectorEnv(TMaze(longest=20, turns=100), 128)`.
+    """
+
+    shortest: int = 4  # steps to the junction
+    longest: int = 10
+    turns: int = 50
+    reward: float = 1.0
+    bump: float = -0.1
+
+    def __post_init__(self) -> None:
+        for field, low in (("shortest", 1), ("longest", self.shortest), ("turns", 1)):
+            grid.check_whole("TMaze", field, getattr(self, field), low)
+        grid.check_numbers("TMaze", {"reward": self.reward, "bump": self.bump})
+        if self.turns <= self.longest:
+            raise BadConfig(
+                f"TMaze: turns must be more than longest, so that every junction can be reached "
+                f"and turned at, got {self.turns} and {self.longest}"
+            )
+
+    @property
+    def name(self) -> str:
+        """`tmaze`"""
+        return "tmaze"
+
+    @property
+    def num_agents(self) -> int:
+        """1"""
+        return 1
+
+    @property
+    def num_actions(self) -> int:
+        """Forward, left, right."""
+        return 3
+
+    @property
+    def observation(self) -> Field:
+        """Sign to the left, sign to the right, corridor, junction."""
+        return Field("bool", (4,))
+
+    @property
+    def references(self) -> Mapping[str, Policy]:
+        """`guesser`: goes to the junction and tosses a coin, the best that needs no memory."""
+        return {"guesser": _guess}
+
+    def reset(self, key: jax.Array) -> TMazeState:
+        """A corridor of any length, a sign to either side."""
+        lengths, sides = jax.random.split(key)
+        length = jax.random.randint(lengths, (), self.shortest, self.longest + 1, np.int32)
+        side = jax.random.randint(sides, (), LEFT, RIGHT + 1, np.int32)
+        return TMazeState(length, side, jnp.int32(0), jnp.int32(0))
+
+    def step(self, state: TMazeState, action: Array, key: jax.Array) -> tuple[TMazeState, Outcome]:
+        """One turn under int32[1]."""
+        action, turn = action[0], state.turn + 1
+        there = state.place == state.length
+        turned = action != FORWARD
+        ended, right = there & turned, action == state.side
+        reward = jnp.where(ended, right * np.float32(self.reward), 0)
+        reward = jnp.where(there != turned, np.float32(self.bump), reward)
+        place = state.place + (~turned & ~there)
+        outcome = Outcome(reward[None], ended, ~ended & (turn >= self.turns))
+        return state._replace(place=place, turn=turn), outcome
+
+    def observe(self, state: TMazeState) -> Array:
+        """bool[1, 4]: the sign on the first turn, and whether this is the junction."""
+        begins, there = state.turn == 0, state.place == state.length
+        sign = begins & (state.side == LEFT), begins & (state.side == RIGHT)
+        return jnp.stack([*sign, ~there, there])[None]
+
+    def render(self, state: Any) -> np.ndarray:
+        """Host: the maze from above, uint8[h, w, 3]; the diamond lies where the sign points."""
+        size, length = self.longest + 4, int(state.length)
+        board, row, last = np.full((size, size), WALL, np.uint8), size // 2, length + 1
+        board[row, 1 : last + 1] = EMPTY
+        board[row - 1 : row + 2, last] = EMPTY
+        board[row - 1 if int(state.side) == LEFT else row + 1, last] = _GOAL
+        place = row * size + 1 + int(state.place)
+        board.ravel()[place] = AGENT
+        drawings = {_GOAL: grid.drawn((80, 220, 235), "diamond")}
+        return grid.picture(board.ravel(), np.array([place]), drawings)
+
+
+def _guess(obs: Array, key: jax.Array) -> Array:
+    """int32[...] for obs[..., 4]."""
+    side = jax.random.randint(key, obs.shape[:-1], LEFT, RIGHT + 1, np.int32)
+    return jnp.where(obs[..., JUNCTION], side, FORWARD)
