@@ -134,7 +134,7 @@ def chunk(of: Settings, actor: int, number: int) -> Chunk:
     """Rows of the true shape and size."""
     cycles, width = of.chunk, of.envs // of.actors
     lead = (cycles * of.learns.turns, of.policies, width)
-    spec = traced_spec(of.world)
+    spec = traced_spec(of)
     obs = jax.tree.map(lambda field: np.ones((*lead, *field.shape), field.dtype), spec.obs)
     flags, no = np.zeros(lead, np.uint8), np.zeros(lead, bool)
     if not number:

@@ -44,7 +44,7 @@ TURNS, WIDTH = BASE.learns.turns, BASE.envs // BASE.actors
 
 def rows(actor: int, first: int, cycles: int, begins: bool) -> Rows:
     """Rewards tell actor and turn, so that every row can be known again."""
-    time, spec = cycles * TURNS, traced_spec(BASE.world)
+    time, spec = cycles * TURNS, traced_spec(BASE)
     lead = (time, 1, WIDTH)
     obs = jax.tree.map(lambda field: np.zeros((*lead, *field.shape), field.dtype), spec.obs)
     turn = (first * TURNS + np.arange(time, dtype=np.float32))[:, None, None]
@@ -339,7 +339,7 @@ def test_assembled_batches_hold_what_each_place_gave(places, policies, updates, 
 
 
 def make_batch(number: int):
-    batch = host_batch(traced_spec(BASE.world), 1, number)
+    batch = host_batch(traced_spec(BASE), 1, number)
     return jax.tree.map(np.zeros_like, batch)
 
 
