@@ -283,7 +283,9 @@ def sampled(where: str, of, tmp_path):
         return params, jax.device_get(batch)
 
 
-@pytest.mark.parametrize("where", ["fused", "sequential", "host"])
+@pytest.mark.parametrize(
+    "where", ["fused", pytest.param("sequential", marks=pytest.mark.full), "host"]
+)
 def test_what_is_stored_is_what_was_acted_with(where, tmp_path):
     """Parameters stay, so that each row's memory follows from that of the row before; and so do
     the values that are learned from, out of the first one alone."""
@@ -318,7 +320,7 @@ class Probe(PQN):
         return new, learned._replace(numbers=learned.numbers | {"loss": apart}), wrong
 
 
-@pytest.mark.parametrize("mode", ["fused", "sequential"])
+@pytest.mark.parametrize("mode", ["fused", pytest.param("sequential", marks=pytest.mark.full)])
 def test_rollouts_go_on_with_the_memory_they_were_acted_with(mode, tmp_path):
     learning = maze("pqn").learning
     run = Run.create(tmp_path / "run", maze("test_memory:Probe", learning=learning, mode=mode))

@@ -163,7 +163,7 @@ def test_a_sequence_of_which_nothing_is_there_has_no_weight():
 
 def turns_of(first: int, turns: int) -> Rows:
     """Rows of one long episode of every env, whose rewards name env and turn."""
-    lead, spec = (turns, 1, ACTORS * WIDTH), traced_spec(ALONE)
+    lead, spec = (turns, 1, ACTORS * WIDTH), traced_spec(of())
     obs = jax.tree.map(lambda field: np.zeros((*lead, *field.shape), field.dtype), spec.obs)
     turn = first + np.arange(turns)
     reward = np.broadcast_to(turn[:, None, None] + 1000 * np.arange(lead[2]), lead)

@@ -349,13 +349,19 @@ def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path, monkeypat
     assert files_of(again.path) == files_of(run.path)
 
 
+def few_updates(settings, frames):
+    few = with_frames(settings, frames)
+    return few.updates, few.eval_updates
+
+
 def test_few_frames_make_shorter_cycles():
     settings = mixture(updates=500, big=BigSettings(1.0, 400), eval_updates=50)
     whole = settings.updates * settings.frames_per_update
-    assert with_frames(settings, 4 * whole) == dataclasses.replace(settings, frames=4 * whole)
-    few = with_frames(settings, whole)
-    assert (few.frames, few.updates, few.eval_updates) == (whole, 125, 50)
-    assert few.big_steps == round(settings.big_steps / 4)
+    assert with_frames(settings, 16 * whole) == dataclasses.replace(settings, frames=16 * whole)
+    assert few_updates(settings, whole) == (31, 15), "sixteen cycles"
+    assert few_updates(settings, whole // 10) == (8, 4), "of eight updates at least"
+    assert few_updates(settings, whole // 25) == (5, 2), "but four cycles in any case"
+    assert with_frames(settings, whole).big_steps == round(settings.big_steps / 500 * 31)
     with pytest.raises(BadConfig, match="1 updates between two resets are 4 rows of each env"):
         with_frames(settings, 1)
 
