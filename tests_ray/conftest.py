@@ -16,7 +16,7 @@ import pytest
 _CACHE = tempfile.mkdtemp(prefix="millpond-tests-")
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
 os.environ |= {
-    "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
     "JAX_COMPILATION_CACHE_DIR": _CACHE,
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
