@@ -11,8 +11,8 @@ from collections import defaultdict
 from pathlib import Path
 
 # Most of the suite's time is compiling; machine code need not be fast here, and one emitter for all
-# of it takes half as long as those for fusions. HLO is the same, and `make test-full` sets XLA_FLAGS
-# to nothing, so that it compiles as users do.
+# of it takes half as long as those for fusions. HLO is the same, and `make test-full` sets
+# XLA_FLAGS to nothing, so that it compiles as users do.
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 )

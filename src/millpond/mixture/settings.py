@@ -121,8 +121,8 @@ class MixSettings:
         if self.network.memory:
             raise BadConfig(
                 f"mixture: network.memory must be 0, got {self.network.memory}: rows of several "
-                "agents are learned from, and what one agent's memory held means nothing to another; "
-                "use --network.memory 0"
+                "agents are learned from, and what one agent's memory held means nothing to "
+                "another; use --network.memory 0"
             )
         if self.hosted and (self.transfer == "live" or self.own_fraction):
             raise BadConfig(
