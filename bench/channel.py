@@ -12,7 +12,6 @@ and what else runs on the machine only ever slows them down.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import subprocess
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from peers import PEERS, Unavailable
-from replay import WARM_HEAP, git, machine, merge
+from replay import WARM_HEAP, Source, machine, merge
 from rich.console import Console
 from rich.table import Table
 
@@ -46,7 +45,7 @@ def main() -> None:
     args = parser.parse_args()
 
     pythons, failed = environments(args.only)
-    commit, source = git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")
+    source = Source()
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in args.only}
     for round_ in range(1, args.rounds + 1):
         for name, python in pythons.items():
@@ -63,11 +62,7 @@ def main() -> None:
     for name, reason in failed.items():
         print(f"{name}: not available: {reason}")
     report = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "uncommitted_changes": bool(source),
-        "changed_while_running": (commit, source)
-        != (git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")),
+        **source.about(),
         "machine": machine() | {"load": os.getloadavg()},
         "rounds": args.rounds,
         "seconds": args.seconds,

@@ -11,7 +11,6 @@ what it stored. The workers take turns in several rounds; the median of the roun
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from typing import Any
 
 from lake_table import GAMES, judge, show
 from peers import PEERS, Peer, Unavailable
-from replay import WARM_HEAP, git, machine, merge
+from replay import WARM_HEAP, Source, machine, merge
 
 BENCH = Path(__file__).parent
 RECORDINGS = BENCH / "out" / "recordings"
@@ -57,7 +56,7 @@ def main() -> None:
     failed: dict[str, str] = {}
     games = record(failed)
     pythons = environments(args.only, failed)
-    commit, source = git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")
+    source = Source()
     runs: dict[str, list[dict[str, Any]]] = {}
     rounds = 1 if args.small else args.rounds
     for round_ in range(1, rounds + 1):
@@ -79,11 +78,7 @@ def main() -> None:
     for what, reason in failed.items():
         print(f"{what}: not available: {reason}")
     report = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "uncommitted_changes": bool(source),
-        "changed_while_running": (commit, source)
-        != (git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")),
+        **source.about(),
         "machine": machine(),
         "rounds": rounds,
         "small": args.small,

@@ -1,7 +1,6 @@
 """The comparison of docs/mixture.md, every arm in a process of its own: several share one GPU.
 
     python bench/mixture_study.py tune --frames 1e7 --seeds 3 --games breakout space_invaders
-    python bench/mixture_study.py main --frames 2e7 --seeds 10 --games asterix freeway
     python bench/mixture_study.py tune --only A B8 --jobs 2     # some of the arms
 
 Arms are those of `millpond compare`. What is finished is in OUT/GAME-ARM.json and is not run again.
@@ -75,7 +74,6 @@ COMMON = {
 
 def one(game: str, name: str, text: str, options: argparse.Namespace) -> None:
     """Run one arm and write what came of it."""
-    from millpond.compare import results
     from millpond.compare.arms import make_arm
     from millpond.compare.study import Study
 
@@ -94,7 +92,6 @@ def one(game: str, name: str, text: str, options: argparse.Namespace) -> None:
     found["game"], found["seeds"] = game, options.seeds
     (options.out / f"{game}-{name}.json").write_text(json.dumps(found))
     shutil.rmtree(folder)
-    _ = results
 
 
 def show(out: Path) -> None:

@@ -46,7 +46,7 @@ def main() -> None:
     args = parser.parse_args()
 
     pythons, failed = environments(args.workers)
-    commit, source = git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")
+    source = Source()
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in args.workers}
     for round_ in range(1, args.rounds + 1):
         for name, python in pythons.items():
@@ -57,11 +57,7 @@ def main() -> None:
                 failed[name] = str(error)
                 print(f"  {error}", flush=True)
     report = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "uncommitted_changes": bool(source),
-        "changed_while_running": (commit, source)
-        != (git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")),
+        **source.about(),
         "machine": machine(),
         "rounds": args.rounds,
         "versions": {name: cards[0]["versions"] for name, cards in runs.items() if cards},
@@ -144,6 +140,27 @@ def machine() -> dict[str, Any]:
         "numpy": metadata.version("numpy"),
         "jax": metadata.version("jax"),
     }
+
+
+class Source:
+    """The code that is measured, as it was when this was made."""
+
+    def __init__(self) -> None:
+        self._state = self._look()
+
+    def about(self) -> dict[str, Any]:
+        """Where a result comes from, and whether the code changed while it was measured."""
+        commit, changes = self._state
+        return {
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "commit": commit,
+            "uncommitted_changes": bool(changes),
+            "changed_while_running": self._state != self._look(),
+        }
+
+    @staticmethod
+    def _look() -> tuple[str, str]:
+        return git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")
 
 
 def git(*words: str) -> str:

@@ -10,7 +10,6 @@ rounds; the median of the rounds counts. The Lake stores a part of the play that
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from typing import Any
 from lake import RECORDINGS, record
 from lake_table import GAMES
 from peers import PEERS, Unavailable
-from replay import WARM_HEAP, git, machine, merge
+from replay import WARM_HEAP, Source, machine, merge
 from rich.console import Console
 from rich.table import Table
 
@@ -91,7 +90,7 @@ def main() -> None:
     if any(name in ON_DISK for name in args.only):
         record(failed, GAMES[:1])
     pythons = environments(args.only, failed)
-    commit, source = git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")
+    source = Source()
     runs: dict[str, list[dict[str, Any]]] = {}
     for round_ in range(1, args.rounds + 1):
         for name, python in pythons.items():
@@ -107,11 +106,7 @@ def main() -> None:
     for name, reason in failed.items():
         print(f"{name}: not available: {reason}")
     report = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "uncommitted_changes": bool(source),
-        "changed_while_running": (commit, source)
-        != (git("rev-parse", "HEAD"), git("diff", "HEAD", "--", "src", "bench")),
+        **source.about(),
         "machine": machine(),
         "rounds": args.rounds,
         "versions": {name: cards[0]["versions"] for name, cards in runs.items() if cards},

@@ -105,6 +105,11 @@ CASES = [
 
 @pytest.mark.parametrize("base", CASES)
 def test_lockstep_over_ray_is_the_sequential_run_bit_by_bit(cluster, tmp_path, base):
+    check_lockstep(base, tmp_path)
+
+
+def check_lockstep(base, tmp_path):
+    """Trained on Ray in lockstep and in sequence: every row, draw, agent and metric is the same."""
     crew = replace(base.crew, trace=True)
     base = replace(base, steps=320, eval_every=320, crew=crew)
     runs = {}

@@ -6,12 +6,10 @@ import signal
 from dataclasses import replace
 
 import pytest
-from test_ray import BASE, events, evidence, nobody_left, quiet  # noqa: F401
+from test_ray import BASE, check_lockstep, events, evidence, nobody_left, quiet  # noqa: F401
 
 from millpond.agents import QLambdaSettings
-from millpond.metrics import read_metrics
 from millpond.train import Run, train
-from millpond.train.check_lockstep import compare
 from millpond.train.session import resume_point
 
 LEARNS = QLambdaSettings(length=4, batch=4, min_fill=64, capacity=256, update_every=2)
@@ -27,18 +25,7 @@ LAKE = replace(
 
 @pytest.mark.parametrize("base", [BASE, LAKE], ids=["prioritised", "lakes"])
 def test_lockstep_over_ray_is_the_sequential_run_bit_by_bit(cluster, tmp_path, base):
-    crew = replace(base.crew, trace=True)
-    base = replace(base, steps=320, eval_every=320, crew=crew)
-    runs = {}
-    for mode in ("sequential", "ray"):
-        of = replace(base, mode=mode, crew=replace(crew, lockstep=mode == "ray"))
-        runs[mode] = Run.create(tmp_path / mode, of)
-        train(runs[mode])
-    found = compare(*(run.path / "trace.jsonl" for run in runs.values()))
-    assert found.identical, found.differs
-    assert found.cycles > 320 // 8
-    ones, twos = (list(read_metrics(run.metrics)) for run in runs.values())
-    assert ones == twos
+    check_lockstep(base, tmp_path)
 
 
 def test_free_running_learns_from_what_was_acted_and_resumes(cluster, tmp_path):

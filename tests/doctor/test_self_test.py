@@ -12,7 +12,7 @@ from millpond.doctor import CHECKS, Evidence, Verdict, examine
 from millpond.doctor.plants import HEALTHY, PLANTS, Plant
 from millpond.doctor.self_test import Result, chosen, planted
 
-# What takes longest is left to --full: processes, and programs that must be compiled anew. Of
+# What takes longest is left to --full: processes, and programs that must be compiled again. Of
 # those that the catalogue marks, the ones without processes are always run.
 LONG = (
     "learning rate 1000",

@@ -74,10 +74,10 @@ class Played:
         self.turns, self.sent = turns, [0] * ACTORS
         self.incarnation = 0
 
-    def play(self, actor: int, cycles: int, anew: bool = False) -> None:
-        """Some cycles of one actor; `anew`: by its successor, after a cut."""
+    def play(self, actor: int, cycles: int, replaced: bool = False) -> None:
+        """Some cycles of one actor; `replaced`: by its successor, after a cut."""
         envs = range(actor * WIDTH, (actor + 1) * WIDTH)
-        if anew:
+        if replaced:
             self.incarnation += 1
             for env in envs:
                 self.model.cut(env)
@@ -87,7 +87,7 @@ class Played:
             for env, row in zip(envs, step, strict=True):
                 self.model.add(env, row)
         rows = jax.tree.map(lambda leaf: leaf[:, None], to_rows(steps))  # [time, policy, env]
-        number = 0 if anew else 1 + self.sent[actor]
+        number = 0 if replaced else 1 + self.sent[actor]
         id_ = ChunkId(actor, self.incarnation, number)
         first = self.first + self.sent[actor]
         self.store.add(Chunk(id_, number, first, cycles, np.zeros(1, np.uint32), rows))
@@ -117,7 +117,7 @@ def test_a_store_draws_the_sequences_of_the_oracle(tmp_path, store, learning, pa
     for cycles in (3, 1, 4, 2, 5):  # 30 turns, of which a ring keeps 24
         played.play(0, cycles)
         played.play(1, max(1, cycles - 1))
-    played.play(1, 2, anew=True)
+    played.play(1, 2, replaced=True)
     batch = played.store.draw(0, 1_500, (1, 2))
     check_sequences(batch, played.window, played.expected(), every_valid=True)
     assert len(played.expected()) > 10

@@ -20,6 +20,7 @@ from tiny_runs import WORLD
 
 from millpond import BadConfig, LakeRefused, RowsGone
 from millpond.agents import PQNSettings
+from millpond.cli.train import parse_phases
 from millpond.compare import Arm
 from millpond.compare.results import of_run, together
 from millpond.engine.checkpoint import hash_of, load_tree
@@ -27,7 +28,7 @@ from millpond.errors import Diverged, Paused, RunRefused
 from millpond.lake import Lake
 from millpond.lake.files import Files
 from millpond.metrics import read_metrics
-from millpond.mixture import MixRun, MixSettings, mix, with_frames
+from millpond.mixture import SEED_003, MixRun, MixSettings, mix, mix_for, with_frames
 from millpond.mixture.pour import Pour, _copy, open_lakes
 from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
@@ -296,7 +297,7 @@ def test_how_the_bigagent_begins(init, programs):
         for got, expected in zip(*map(jax.tree.leaves, (begun.params, half)), strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
     assert hash_of(begun.target) == hash_of(begun.params)
-    assert hash_of(begun.optimizer) == hash_of(state.agent.optimizer), "its moments begin anew"
+    assert hash_of(begun.optimizer) == hash_of(state.agent.optimizer), "its moments begin at 0"
     assert not np.asarray(begun.bad).any()
     assert np.array_equal(begun.updates, noted.updates), "gradients are counted on"
 
@@ -347,6 +348,32 @@ def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path, monkeypat
     crash_where(again, programs, lambda line: line["kind"] == "big_eval" and line["cycle"] == 1)
     mix(again, lambda line: None, programs)
     assert files_of(again.path) == files_of(run.path)
+
+
+@pytest.mark.parametrize(
+    ("roles", "said"),
+    [
+        (dict(agent="dqn"), "its agents learn from rollouts, dqn does not"),
+        (dict(big_agent="pqn"), "the BigAgent learns from replay, pqn does not"),
+    ],
+)
+def test_who_cannot_play_a_role_is_refused_by_name(roles, said):
+    with pytest.raises(BadConfig, match=said):
+        mix_for("minatar/breakout", **roles)
+
+
+def test_the_first_mixture_and_one_agent_with_a_lake():
+    first = with_frames(mix_for("minatar/breakout", SEED_003), 10**7)
+    assert (first.big_agent, first.init, first.big.choice) == ("dqn", "previous", "uniform")
+    assert (first.clone.gate, first.epsilon.restart) == (0, ())
+    assert first.updates == -(-(10**7) // first.frames_per_update) // 4, "four cycles"
+    assert first.big_steps * first.minibatches == pytest.approx(6_400 * 152 / 500, rel=0.04)
+    one = parse_phases("minatar/breakout", None, ["--steps", "10M"])
+    four = with_frames(mix_for("minatar/breakout"), 10**7)
+    assert (one.agents, one.frames, one.updates) == (1, 10**7, 4 * four.updates)
+    assert one.big_steps == four.big_steps, "as much learning from the Lake"
+    old = parse_phases("minatar/breakout", SEED_003, ["--debug", "--clone.gate", "3"])
+    assert (old.agents, old.big_agent, old.clone.gate, old.debug) == (1, "dqn", 3, True)
 
 
 def few_updates(settings, frames):
@@ -505,6 +532,11 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
             big=BigSettings(14.0, 401)
         ),
         "need evaluations within the phase": dict(big=BigSettings(14.0, 400, keep_best=True)),
+        "fewer than 2,147,483,648 minibatches of 2,300 frames, got inf": dict(
+            big=BigSettings(float("inf"), 400)
+        ),
+        "frames, got 1000000000000.0": dict(big=BigSettings(1e12, 400)),
+        "minibatches of 2,300 frames, got nan": dict(big=BigSettings(float("nan"), 400)),
         "lake.envs must lie in": dict(lake=LakeSettings(envs=5)),
         "no break in which": dict(transfer="live", big=BigSettings(14.0, 380, init="best_agent")),
         "prioritized is not offered": dict(sampler="prioritized", sampling=None),

@@ -109,7 +109,7 @@ class CountedArms(Arms):
 
 
 def test_events_are_counted_until_each_episode_ends():
-    """Past its end an env begins anew, while others still play; that counts no more."""
+    """Past its end an env begins another episode, while others still play; that counts no more."""
     of = settings("arms", CountedArms(agents=2, turns=6, uneven=True), members=2, stack=1)
     scores = Referee(of, 64).watch("best")
     assert len(np.unique(scores.lengths)) == 6

@@ -224,7 +224,7 @@ def chosen(kind: str, folder: Path):
     [("pqn", (240,)), ("host", (10, 240)), pytest.param("offline", (240,), marks=pytest.mark.full)],
 )
 def test_crashed_and_resumed_equals_uninterrupted(kind, crashes, tmp_path):
-    """Also where the first crash comes before anything was saved: then it begins anew."""
+    """Also where the first crash comes before anything was saved: then it starts over."""
     of = chosen(kind, tmp_path)
     whole, crashed = Run.create(tmp_path / "whole", of), Run.create(tmp_path / "crashed", of)
     digest = train(whole)

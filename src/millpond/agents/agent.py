@@ -15,7 +15,7 @@ import jax
 
 from ..rows import Array, Batch
 from ..schedule import Schedule
-from ..sequence import SequenceBatch
+from ..sequence import Sequence, SequenceBatch
 from ..spec import Spec
 from ..window import Window
 from .networks import Network
@@ -78,6 +78,10 @@ class Replayed:
     updates: int
     reward_scale: float = 1.0  # what the loss multiplies rewards with
 
+    def rows(self, envs: int) -> int:
+        """Rows of one minibatch, whatever the number of envs."""
+        return self.batch * (self.window.length if isinstance(self.window, Sequence) else 1)
+
 
 @dataclass(frozen=True)
 class Rollouts:
@@ -93,6 +97,11 @@ class Rollouts:
     updates: int
     parts: int
     reward_scale: float = 1.0  # what the loss multiplies rewards with
+
+    def rows(self, envs: int) -> int:
+        """Rows of one minibatch."""
+        return envs * self.turns // self.parts
+
     whole_envs: bool = False
 
 

@@ -80,7 +80,7 @@ class ShardHost:
         self.shard.rank(self.settings.groups[learner], draw, errors)
 
     async def cut(self, actor: int, cycle: int) -> None:
-        """An actor goes on anew after `cycle`."""
+        """An actor goes on with new episodes after `cycle`."""
         self.shard.cut(actor, cycle)
 
     async def stood(self, actor: int) -> Stood | None:

@@ -20,8 +20,7 @@ from ..agents import agent_names
 from ..config import from_plain, nearest
 from ..engine.settings import Mode
 from ..errors import BadConfig
-from ..mixture import MixSettings, alone, mix_for, with_frames
-from ..mixture.presets import SEED_003
+from ..mixture import SEED_003, MixSettings, alone, mix_for, with_frames
 from ..train import Settings
 from ..train.presets import settings_for
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..agents import Replayed, Rollouts
 from ..metrics import read_metrics
 from ..mixture import MixSettings
-from ..sequence import Sequence
 from ..train import Settings
 from . import stats
 from .arms import Arm
@@ -34,14 +32,6 @@ def of_run(path: Path, arm: Arm, seeds: int, norm: Norm | None = None) -> Plain:
     return _of_train(lines, arm.settings, seeds, norm)
 
 
-def _rows(learns: Replayed | Rollouts, envs: int) -> int:
-    """Rows of one minibatch."""
-    if isinstance(learns, Rollouts):
-        return envs * learns.turns // learns.parts
-    window = learns.window
-    return learns.batch * (window.length if isinstance(window, Sequence) else 1)
-
-
 def _of_train(lines: list[Plain], settings: Settings, seeds: int, norm: Norm | None) -> Plain:
     evaluations = [line for line in lines if line["kind"] == "eval"]
     last = [line for line in lines if line["kind"] == "train"][-1]
@@ -60,7 +50,7 @@ def _of_train(lines: list[Plain], settings: Settings, seeds: int, norm: Norm | N
         **({"worst": final.min(1).tolist()} if norm else {}),
         "frames": last["frames"] / seeds,
         "gradient_steps": last["updates"] * policies,
-        "row_updates": last["updates"] * policies * _rows(settings.learns, settings.envs),
+        "row_updates": last["updates"] * policies * settings.learns.rows(settings.envs),
         "curve": [[line["frames"] / seeds, by_seed(line)] for line in evaluations],
     }
 
@@ -72,8 +62,8 @@ def _of_mixture(lines: list[Plain], settings: MixSettings) -> Plain:
     # A phase after the last line of training counts too; without phases (live) that line has all.
     phases = [line["minibatches"] for line in lines if line["kind"] == "big"]
     theirs = sum(phases) if phases else last["big_updates"]
-    rows = ours * _rows(settings.learns, settings.envs)
-    rows += theirs * _rows(settings.big_learns, settings.envs)
+    rows = ours * settings.learns.rows(settings.envs)
+    rows += theirs * settings.big_learns.rows(settings.envs)
 
     def by_seed(line: Plain) -> list[float]:
         return np.array(line["returns"]).mean(1).tolist()

@@ -1,7 +1,7 @@
 """Statistics of few runs, in NumPy: interquartile means, bootstrap intervals, who beats whom.
 
 Scores are float[runs, tasks]; one task is the common case and may be given as float[runs].
-Intervals are stratified: runs are drawn anew within every task (Agarwal et al., 2021).
+Intervals are stratified: runs are resampled within every task (Agarwal et al., 2021).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Actor(Protocol):
         ...
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Go on from an exported state; False if the envs had to begin anew."""
+        """Go on from an exported state; False if the envs had to begin new episodes."""
         ...
 
     def close(self) -> None:

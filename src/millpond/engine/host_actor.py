@@ -104,7 +104,7 @@ class HostActor:
         return {"turn": np.array(self.turn, np.int64), **tally}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """What was counted comes back; these envs cannot be saved: their episodes begin anew."""
+        """What was counted comes back; these envs cannot be saved: they begin new episodes."""
         self.turn = int(arrays["turn"])
         self.vector.close()
         self.vector = self._begin_envs()

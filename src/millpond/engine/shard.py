@@ -29,7 +29,7 @@ class Collected(NamedTuple):
 
     cycles: int
     rows: Rows | None  # [cycles * turns, policies, envs of these actors]; no obs
-    cuts: list[tuple[int, int]]  # (cycle, actor): the actor began anew before it
+    cuts: list[tuple[int, int]]  # (cycle, actor): the actor began new episodes before it
     masses: np.ndarray  # float64[policies], after these rows or later ones
 
 
@@ -168,7 +168,7 @@ class Shard:
             self.store.rank(policy - self.policies.start, one, error)
 
     def cut(self, actor: int, cycle: int | None = None) -> None:
-        """An actor goes on anew after `cycle`; if it has sent more since, that says so itself."""
+        """An actor goes on with new episodes after `cycle`; what it has sent since says so itself."""
         stood = self._stood.get(actor)
         if cycle is None or stood is None or stood.cycle <= cycle:
             self.store.cut(actor)

@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
     @property
     def anew(self) -> bool:
-        """Whether its envs began anew: nothing crosses from the rows before it."""
+        """Whether its envs began new episodes: nothing crosses from the rows before it."""
         return self.id.number == 0 and self.id.incarnation > 0
 
 

@@ -52,6 +52,8 @@ class Runs:
         if choice not in get_args(Choice):
             names = ", ".join(repr(name) for name in get_args(Choice))
             raise BadConfig(f"fill: choice must be one of {names}, got {choice!r}")
+        if not isinstance(since, int) or since < 0:
+            raise BadConfig(f"fill: since must be a row's number, 0 or more, got {since!r}")
         if since and choice != "newest":
             raise BadConfig(
                 f"fill: since={since} is the first row of choice 'newest', got choice {choice!r}"
@@ -93,7 +95,7 @@ class Runs:
             parts = [np.arange(len(held))]
         self._decks = [Deck(part, self._cores[part], self._seed, self._turn) for part in parts]
         self._random = HostRandom(np.random.Generator(np.random.PCG64([self._seed, self._turn])))
-        self._turn += 1 << 20  # decks shuffle anew with the numbers in between
+        self._turn += 1 << 20  # decks shuffle again with the numbers in between
         self._dealt = 0
 
     def rows_of(self, dealt: Dealt, out: Mapping[str, np.ndarray] | None = None) -> Rows:

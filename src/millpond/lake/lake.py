@@ -149,8 +149,8 @@ class Lake:
     def writer(self, group: str, streams: int, continues: bool = False, threads: int = 1) -> Writer:
         """The writer of a group, which it makes if it is new. One process at a time has it.
 
-        Rows of another session follow a cut, because its envs began anew; with `continues` they
-        follow the stored rows without one. `threads` compress full segments in the background.
+        Rows of another session follow a cut, because its envs began new episodes; with `continues`
+        they follow the stored rows without one. `threads` compress full segments in the background.
         """
         if self.mode != "a":
             raise BadConfig("Lake: opened to read only; use Lake.open(path, mode='a') to write")

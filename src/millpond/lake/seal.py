@@ -107,7 +107,7 @@ def _write(
     codecs: Mapping[str, Codec | None],
     threads: int,
 ) -> Meta:
-    """Write every column anew, compressed or raw, then checksums and description."""
+    """Write every column again, compressed or raw, then checksums and description."""
     at = PAGE
     tables, stored = Tables(), dict[str, Stored]()
     slots = meta.columns[columns.all[0].name].data.size // columns.all[0].width

@@ -1,11 +1,12 @@
 """The mixture: agents that learn apart, a Lake of what they did, a BigAgent that unites them."""
 
-from .presets import alone, mix_for, mix_from, tiny_mix, with_frames
+from .presets import SEED_003, alone, mix_for, mix_from, tiny_mix, with_frames
 from .run import MixRun, find_mixtures, is_mixture
 from .session import mix
 from .settings import MixSettings
 
 __all__ = [
+    "SEED_003",
     "MixRun",
     "MixSettings",
     "alone",

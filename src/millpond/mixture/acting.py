@@ -24,7 +24,7 @@ from ..window import Stacker
 
 
 class ActingState(NamedTuple):
-    """What policies know between two turns, and where their epsilon began anew."""
+    """What policies know between two turns, and where their epsilon restarted."""
 
     envs: EnvState | None  # None: on the host
     history: Past
@@ -89,7 +89,7 @@ class Acting:
         )
 
     def restart(self, state: ActingState) -> ActingState:
-        """Epsilon begins anew, at the level of this restart."""
+        """Epsilon restarts, at the level of this restart."""
         return state._replace(origin=state.tally.steps, restarts=state.restarts + 1)
 
     def fates(self, state: ActingState, turns: int) -> Fate:

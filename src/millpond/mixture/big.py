@@ -52,7 +52,7 @@ class BigAgent:
             playing.sampling,
         )
         self._round = jax.jit(self._run, donate_argnums=(0, 1))
-        self._begin = jax.jit(self._begin_anew)
+        self._begin = jax.jit(self._begin_phase)
 
     def init(self) -> BigState:
         """Fresh BigAgents."""
@@ -177,7 +177,7 @@ class BigAgent:
         keys = jax.random.split(self.acting.key(Role.PARAMETERS, cycle), self.settings.members)
         return jax.vmap(self.agent.init)(keys)
 
-    def _begin_anew(self, state: BigState, cycle: Array, best: Any) -> BigState:
+    def _begin_phase(self, state: BigState, cycle: Array, best: Any) -> BigState:
         settings, old = self.settings, state.agent
         fresh, share = self._fresh(cycle), settings.big.shrink
         params = {

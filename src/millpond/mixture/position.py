@@ -11,7 +11,7 @@ from ..config import from_plain, to_plain
 # agents: they learn and pour; their rows drain into the Lake behind them
 # fill: BigPond is filled from the Lake
 # big: the BigAgent learns from it; a state is not saved here, a resumed run fills again
-# clone: the agents begin anew from the BigAgent
+# clone: the agents become copies of the BigAgent
 Phase = Literal["agents", "fill", "big", "clone", "done"]
 
 

@@ -6,13 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from ..agents import Rollouts
 from ..config import with_known
 from ..engine.settings import Settings
 from ..envs import spec_of
 from ..sequence import Sequence
 from ..train.presets import settings_for
-from .settings import BigSettings, CloneSettings, MixSettings
+from .settings import BigSettings, CloneSettings, MixSettings, check_roles
 
 SEED_003 = Path("seed-003")  # a preset's name: the first mixture
 RESTART = 0.1  # epsilon of clones
@@ -27,8 +26,8 @@ def mix_from(agents: Settings, big: Settings) -> MixSettings:
     names = ("env", "world", "envs", "seed", "stack", "network", "agent", "learning")
     names = (*names, "eval_episodes", "eval_turns", "track")
     same: dict[str, Any] = {name: getattr(agents, name) for name in names}
-    learns = agents.learns
-    assert isinstance(learns, Rollouts)
+    check_roles(agents.agent, agents.learning, big.agent, big.learning)
+    learns: Any = agents.learns
     own = big.replayed.batch
     rows = agents.envs * learns.turns // learns.parts
     batch = own if isinstance(big.window, Sequence) else max(rows, own)  # sequences are many rows
@@ -72,18 +71,18 @@ def _as_in_seed_003(settings: MixSettings) -> MixSettings:
     if epsilon:
         learning = with_known(learning, epsilon=dataclasses.replace(epsilon, restart=()))
     clone = CloneSettings(gate=0.0)
-    return dataclasses.replace(settings, learning=learning, big=big, clone=clone)
+    return dataclasses.replace(settings, cycles=4, learning=learning, big=big, clone=clone)
 
 
 def with_frames(settings: MixSettings, frames: int) -> MixSettings:
-    """The same mixture for that many frames: too few for sixteen cycles make shorter ones, and
-    too few for sixteen cycles of eight updates make fewer, down to four.
+    """The same mixture for that many frames: too few for all `cycles` make shorter ones, and too
+    few for cycles of eight updates make fewer of them, down to four.
 
     `with_frames(mix_for("minatar/breakout"), 10_000_000)`.
     """
     settings = dataclasses.replace(settings, frames=frames)
     whole = -(-frames // settings.frames_per_update)
-    updates = max(1, min(settings.updates, max(whole // 16, min(8, whole // 4))))
+    updates = max(1, min(settings.updates, max(whole // settings.cycles, min(8, whole // 4))))
     if updates == settings.updates:
         return settings
     often = max(1, min(settings.eval_updates, updates // 2))

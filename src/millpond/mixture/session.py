@@ -21,7 +21,6 @@ from ..engine.stopping import stop_asked
 from ..errors import LakeFull, Paused
 from ..lake.files import Files
 from ..replay import PondState
-from ..sequence import Sequence
 from ..train.session import Told, not_finite
 from .best import Best
 from .filling import Filling
@@ -237,9 +236,7 @@ class _Session(Sitting):
         if settings.big.keep_best:
             agent = self.state.big.agent._replace(params=best.params, target=best.params)
             self.state = self.state._replace(big=self.state.big._replace(agent=agent))
-        window = settings.big_learns.window
-        rows = window.length if isinstance(window, Sequence) else 1
-        sampled = taken * settings.minibatches * settings.big_learns.batch * rows
+        sampled = taken * settings.minibatches * settings.big_learns.rows(settings.envs)
         own = taken * settings.own_turns * settings.own_envs
         self.write(
             "big",

@@ -81,6 +81,7 @@ class MixSettings:
     members: int = 1  # independent copies, trained side by side
     seed: int = 0  # decides everything that is left to chance
     updates: int = 500  # updates of each agent between two resets
+    cycles: int = 16  # at least; too few frames for that many make `updates` fewer
     transfer: Literal["file", "live"] = "file"  # by a Lake, or straight into BigPond
     mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
@@ -107,8 +108,9 @@ class MixSettings:
 
     def __post_init__(self) -> None:
         self._fill_in()
-        whole = ("frames", "agents", "members", "updates", "eval_updates", "checkpoint_updates")
-        values = {name: getattr(self, name) for name in (*whole, "resume_updates")}
+        whole = ("frames", "agents", "members", "updates", "cycles", "eval_updates")
+        whole = (*whole, "checkpoint_updates", "resume_updates")
+        values = {name: getattr(self, name) for name in whole}
         values |= {"lake.capacity": self.lake.capacity}
         for name, value in values.items():
             if value < 1:
@@ -150,15 +152,7 @@ class MixSettings:
                 object.__setattr__(self, part, find_agent(name).Settings())
         if self.sampling is None:
             object.__setattr__(self, "sampling", make_sampler(self.sampler))
-        if not isinstance(self.learning.learns(1), Rollouts):
-            raise BadConfig(
-                f"mixture: its agents learn from rollouts, {self.agent} does not; use --agent pqn"
-            )
-        if not isinstance(self.big_learning.learns(1), Replayed):
-            raise BadConfig(
-                f"mixture: the BigAgent learns from replay, {self.big_agent} does not; use "
-                "--big-agent qlambda"
-            )
+        check_roles(self.agent, self.learning, self.big_agent, self.big_learning)
 
     def _check_values(self) -> None:
         """Values must mean the same to both, because one's network becomes the other's."""
@@ -180,10 +174,11 @@ class MixSettings:
                 "mixture: sampler prioritized is not offered: BigPond is filled and emptied "
                 "in every cycle; use uniform, stratified or recent"
             )
-        if not self.big.minibatches_per_1k > 0:
+        ratio, most = self.big.minibatches_per_1k, 2**31  # they are counted in 32 bits
+        if not 0 < ratio * self.frames / 1000 < most:
             raise BadConfig(
-                "mixture: big.minibatches_per_1k must be more than 0, got "
-                f"{self.big.minibatches_per_1k}"
+                f"mixture: big.minibatches_per_1k must be more than 0 and make fewer than {most:,} "
+                f"minibatches of {self.frames:,} frames, got {ratio}"
             )
         if not 0 <= self.own_fraction < 1 or not 0 <= self.big.shrink <= 1 or self.clone.gate < 0:
             raise BadConfig(
@@ -394,6 +389,19 @@ class MixSettings:
         parts |= dict(sampling=make_sampler(plain["sampler"]))
         given: dict[str, Any] = {fields.get(str(k), str(k)): v for k, v in plain.items()}
         return from_plain(MixSettings, given, parts=parts)
+
+
+def check_roles(agent: str, learning: Any, big_agent: str, big_learning: Any) -> None:
+    """Agents learn from rollouts, the BigAgent from replay; else BadConfig."""
+    if not isinstance(learning.learns(1), Rollouts):
+        raise BadConfig(
+            f"mixture: its agents learn from rollouts, {agent} does not; use --agent pqn"
+        )
+    if not isinstance(big_learning.learns(1), Replayed):
+        raise BadConfig(
+            f"mixture: the BigAgent learns from replay, {big_agent} does not; use "
+            "--big-agent qlambda"
+        )
 
 
 def section_names(agent: str, big_agent: str) -> dict[str, str]:

@@ -57,7 +57,7 @@ class Heartbeats:
         return Line(beat, state, cycle, steps, (spent[0], spent[1], spent[2]), bool(bad))
 
     def wipe(self, process: int) -> None:
-        """Begin a line anew, for a new incarnation."""
+        """Clear a line, for a new incarnation."""
         at = PAGE // 8 + process * _WORDS
         for word in range(at, at + _WORDS):
             self._words[word] = 0

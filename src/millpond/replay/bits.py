@@ -165,7 +165,7 @@ def mix(block: Array, zero: Array) -> Array:
 def settle(tree: Any, zero: Array) -> Any:
     """The tree, unchanged, but computed once, before anything that uses it.
 
-    XLA on CPU computes an index anew for every element it gathers, with all that led to it; not
+    XLA on CPU computes an index again for every element it gathers, with all that led to it; not
     across a loop. `zero` is always 0, so the loop turns once, but the compiler does not know. A
     GPU is no slower without.
     """
@@ -182,7 +182,7 @@ def settle(tree: Any, zero: Array) -> Any:
 def together(tree: Any) -> Any:
     """The tree, unchanged, but computed before anything that uses it; not on CPU.
 
-    A GPU's XLA would let every gather choose its rows anew among all candidates, for each element.
+    A GPU's XLA would let every gather choose its rows again among all candidates, for each element.
     """
     return jax.lax.platform_dependent(
         tree, cpu=lambda tree: tree, default=jax.lax.optimization_barrier

@@ -283,7 +283,7 @@ class Pond(Generic[AnyBatch]):
     def _multiples(self, state: PondState) -> tuple[Array, Array]:
         """Of every stream's rows, counted from the oldest: first start, and how many there are.
 
-        By age alone, and of these every so many as the window says, by their ids.
+        By age alone, and of these those whose ids are multiples of the window's `every`.
         """
         first, count = self.layout.eligible(self._judging, state.size)
         every = self.window.every

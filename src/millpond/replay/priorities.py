@@ -1,6 +1,6 @@
 """Trees of exact sums over priorities, on a device and on the host.
 
-Every node is the sum of its children, computed anew from them, in the order a draw adds them up:
+Every node is the sum of its children, computed again from them, in the order a draw adds them up:
 nothing is ever incremented, so nothing drifts, and a leaf of 0 can never be drawn. Each level of a
 draw uses fresh random numbers, so ten million leaves are told apart as finely as ten.
 """

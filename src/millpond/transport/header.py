@@ -43,7 +43,7 @@ class Header:
         if found != wanted:
             raise ChannelBroken(
                 f"channel: the memory describes {found}, this process expects {wanted} (magic, "
-                "spec, envs, time, slots, bytes per slot); create it anew with one version"
+                "spec, envs, time, slots, bytes per slot); create it again with one version"
             )
 
     def mine(self) -> bool:

@@ -66,7 +66,7 @@ def pace_of(speed: list[Line], at: str) -> float | None:
     """
     ends = [(float(x.get("seconds") or 0), float(x.get(at) or 0)) for x in speed]
     begin = len(ends) - 1
-    while begin > 0 and ends[begin - 1][0] < ends[begin][0]:  # seconds begin anew when it resumes
+    while begin > 0 and ends[begin - 1][0] < ends[begin][0]:  # seconds begin at 0 when it resumes
         begin -= 1
     ends = ends[begin:]
     if at != "frames":

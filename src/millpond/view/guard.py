@@ -170,7 +170,7 @@ def _is_address(name: str) -> bool:
 
 _MISSING = (
     "watch: this page opens with the address that millpond watch printed, with its token; "
-    "without it, or after the server was started anew, there is nothing to see here\n"
+    "without it, or after the server was restarted, there is nothing to see here\n"
 )
 _WRONG = (
     "watch: this token is wrong or was used already; each one works once: open the newest address "

@@ -32,7 +32,7 @@ def summary(history: History) -> list[tuple[str, str]]:
         rows.append(("updates", f"{updates:,.0f}"))
     seconds = history.speed.of("seconds")
     if len(seconds):
-        # Seconds begin anew whenever the run is resumed.
+        # Seconds begin at 0 whenever the run is resumed.
         ends = seconds[np.append(np.diff(seconds) < 0, True)]
         rows.append(("time", _time(float(ends.sum()))))
     rows.append(("seed", str(settings.get("seed"))))
