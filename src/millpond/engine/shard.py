@@ -168,7 +168,7 @@ class Shard:
             self.store.rank(policy - self.policies.start, one, error)
 
     def cut(self, actor: int, cycle: int | None = None) -> None:
-        """An actor goes on with new episodes after `cycle`; what it has sent since says so itself."""
+        """An actor goes on with new episodes after `cycle`; what it sent since says so itself."""
         stood = self._stood.get(actor)
         if cycle is None or stood is None or stood.cycle <= cycle:
             self.store.cut(actor)
