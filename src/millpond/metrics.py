@@ -7,7 +7,6 @@ same lines; speed is written beside it.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import math
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .errors import BadConfig, RunFailed
+from .extras import import_extra
 
 
 class Sink(Protocol):
@@ -134,13 +134,7 @@ class Wandb:
 def import_tracker(name: str) -> Any:
     """The package behind a tracker; BadConfig says how to install it."""
     package = {"tensorboard": "tensorboardX"}.get(name, name)
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise BadConfig(
-            f"--track {name} needs the package {package}, which is not installed; "
-            "pip install 'millpond[trackers]'"
-        ) from error
+    return import_extra(f"--track {name}", "trackers", package)
 
 
 def _is_number(value: Any) -> bool:

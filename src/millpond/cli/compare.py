@@ -23,7 +23,7 @@ from rich.console import Console
 
 from ..compare import PRESETS, Arm, Study, make_arms
 from ..compare.arms import pair
-from ..errors import BadConfig, Paused
+from ..errors import BadConfig, NotInstalled, Paused
 from ..train.presets import settings_for
 from ..train.session import Told
 from ..view.report import arms_table, pairs_table, save_picture, save_report
@@ -130,14 +130,14 @@ def show(results: dict[str, Any]) -> None:
         table = empty_table(heads, 2)
         for row in rows:
             table.add_row(*row)
-        print_table(Console(), table)
+        print_table(table)
 
 
 def _write_report(path: Path, results: dict[str, Any]) -> None:
     """The page, and where it is; what was computed is not lost for want of a package."""
     try:
         save_report(path, results)
-    except ImportError as error:
-        print(f"no {path.name}: {error}; install plotly and give the same command again")
+    except NotInstalled as error:
+        print(f"no {path.name}: {error}, and give the same command again")
     else:
         print(f"report: {path}")

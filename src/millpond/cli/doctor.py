@@ -15,16 +15,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 from ..doctor import Evidence, Verdict, chance, examine, examine_mixture, noise_scale
 from ..doctor.examine import folded
 from ..errors import BadConfig
 from ..mixture import MixRun, is_mixture
 from ..train import Run
 from ._options import Parser
-from ._print import empty_table, print_table
+from ._print import Coloured, empty_table, print_table
 
 COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 
@@ -71,11 +68,11 @@ def show(verdicts: list[Verdict]) -> None:
     """A table, and below it the numbers and what to do about what fired."""
     table = empty_table(["check", "state", "what was found"], 3)
     for verdict in verdicts:
-        state = Text(verdict.state, style=COLOURS[verdict.state])
+        state = Coloured(verdict.state, COLOURS[verdict.state])
         checks = verdict.evidence.get("checks")  # several in one: too long for a table
         told = f"{len(checks)} checks: why and which is told below" if checks else verdict.message
         table.add_row(verdict.name, state, told)
-    print_table(Console(), table)
+    print_table(table)
     for verdict in verdicts:
         if checks := verdict.evidence.get("checks"):
             print(f"{verdict.name}: {verdict.message} ({', '.join(checks)})")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from ..errors import BadConfig
 from ..mixture.params import load_params, open_everyone
@@ -118,7 +117,7 @@ def show(result: dict[str, Any]) -> None:
         f"{result['env']}, {result['agent']} after {result['steps']:,} steps: "
         f"{result['episodes']:,} greedy episodes, mean return"
     )
-    print_table(Console(), table)
+    print_table(table)
     team = result["team"]
     text = f"mean of all policies {team['greedy']:.2f}"
     if "normalised" in team:

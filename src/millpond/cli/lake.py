@@ -1,6 +1,8 @@
-"""`millpond lake`: what a Lake on disk holds, whether it is whole, and how to mend it
+"""`millpond lake`: what a Lake on disk holds, whether it is intact, and how to repair it
 
-Parses and prints; the work is `millpond.lake`'s survey, verify and repair.
+millpond lake info runs/lake
+millpond lake verify runs/lake
+millpond lake repair runs/lake --dry-run
 """
 
 from __future__ import annotations
@@ -12,13 +14,8 @@ import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from typing import Any
 
 from ..errors import BadConfig, MillpondError
 from ..lake.repair import repair_lake
@@ -32,93 +29,63 @@ from ._lake_text import (
     survey_json,
     verified_json,
 )
-
-_Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
-_Flag = tyro.conf.FlagCreatePairsOff[bool]
-
-
-@dataclass(frozen=True)
-class Info:
-    """What a Lake holds: rows, steps, episodes, and what every field takes on disk.
-
-    millpond lake info runs/lake
-    """
-
-    path: _Folder
-    """The Lake's folder."""
-    json: _Flag = False
-    """Print one JSON object and nothing else."""
-
-
-@dataclass(frozen=True)
-class Verify:
-    """Check every byte that a committed row depends on. Changes nothing.
-
-    Works while the Lake is being written. Exit code 0: all is what was written; 1: there is damage;
-    3: it could not be verified.
-    """
-
-    path: _Folder
-    """The Lake's folder."""
-    json: _Flag = False
-    """Print one JSON object and nothing else."""
-
-
-@dataclass(frozen=True)
-class Repair:
-    """Keep of every stream of a damaged segment the rows before the first damaged one.
-
-    Damaged files are moved aside as NUMBER.damaged, never deleted. No group may be open in a
-    writer. Running it twice changes nothing.
-    """
-
-    path: _Folder
-    """The Lake's folder."""
-    dry_run: _Flag = False
-    """Say what would be kept and lost, and change nothing."""
-    json: _Flag = False
-    """Print one JSON object and nothing else."""
-
+from ._options import Parser
 
 _NOT_VERIFIED = 3
-_COMMANDS = {"info": Info, "verify": Verify, "repair": Repair}
+_COMMANDS = {
+    "info": """`millpond lake info`: the rows, steps and episodes in a Lake, and their bytes
+
+    millpond lake info runs/lake""",
+    "verify": """`millpond lake verify`: check every byte that a committed row depends on
+
+    millpond lake verify runs/lake
+
+Changes nothing, and works while the Lake is being written. The exit code is 0 if all is as it was
+written, 1 if there is damage, 3 if it could not be verified.""",
+    "repair": """`millpond lake repair`: keep what comes before the first damaged row of each stream
+
+    millpond lake repair runs/lake --dry-run
+
+Damaged files are moved aside as NUMBER.damaged, never deleted. No group may be open in a writer.
+Running it twice changes nothing.""",
+}
 
 
 def main(args: Sequence[str]) -> int:
     """Run one of info, verify and repair."""
-    name = args[0] if args else ""
-    if name and not name.startswith("-") and name not in _COMMANDS:
+    parser = Parser("millpond lake", __doc__)
+    parser.add_argument("command", metavar="{info,verify,repair}", help="see its own --help")
+    if not args or args[0].startswith("-"):
+        parser.parse_args(args)
+    name = args[0]
+    if name not in _COMMANDS:
         near = difflib.get_close_matches(name, _COMMANDS, n=1)
         remedy = f"did you mean '{near[0]}'?" if near else f"use one of {', '.join(_COMMANDS)}"
         raise BadConfig(f"there is no 'millpond lake {name}'; {remedy}")
-    commands: Any = (
-        Annotated[Info, tyro.conf.subcommand("info")]
-        | Annotated[Verify, tyro.conf.subcommand("verify")]
-        | Annotated[Repair, tyro.conf.subcommand("repair")]
-    )
-    asked: Info | Verify | Repair = tyro.cli(
-        commands,
-        prog="millpond lake",
-        args=list(args),
-        description="What a Lake on disk holds, whether it is whole, and how to mend it.",
-    )
+    parser = Parser(f"millpond lake {name}", _COMMANDS[name])
+    parser.add_argument("path", type=Path, help="the Lake's folder")
+    if name == "repair":
+        parser.add_argument(
+            "--dry-run", action="store_true", help="say what would be kept and lost; change nothing"
+        )
+    parser.add_argument("--json", action="store_true", help="JSON instead of text")
+    asked = parser.parse_args(args[1:])
     _check_folder(asked.path)
-    console = Console(highlight=False, markup=False, emoji=False)
-    if isinstance(asked, Info):
+    if name == "info":
         with _bar("reading records", asked.json) as progress:
             survey = survey_lake(asked.path, progress)
-        _print(survey_json(survey)) if asked.json else show_survey(survey, console)
+        _print(survey_json(survey)) if asked.json else show_survey(survey)
         return 0
-    if isinstance(asked, Verify):
+    if name == "verify":
         with _bar("verifying", asked.json) as progress:
             verified = _verified(asked.path, progress)
         if verified is None:
             return _NOT_VERIFIED
-        _print(verified_json(verified)) if asked.json else show_verified(verified, console)
+        _print(verified_json(verified)) if asked.json else show_verified(verified)
         return 0 if verified.clean else 1
     with _bar("verifying", asked.json) as progress:
         repaired = repair_lake(asked.path, asked.dry_run, None, progress, _threads())
-    _print(repaired_json(repaired)) if asked.json else show_repaired(repaired, console)
+    _print(repaired_json(repaired)) if asked.json else show_repaired(repaired)
     return 0
 
 
@@ -154,12 +121,21 @@ def _print(plain: dict[str, Any]) -> None:
 
 @contextmanager
 def _bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None] | None]:
-    """A progress bar on a terminal's stderr; nothing anywhere else."""
+    """Progress in one line of a terminal's stderr; nothing anywhere else."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    shown = [-1]
+
+    def progress(done: int, total: int) -> None:
+        percent = 100 * done // max(1, total)
+        if percent != shown[0]:  # a line for every record would take longer than reading it
+            shown[0] = percent
+            sys.stderr.write(f"\r{what} {percent:3}%")
+            sys.stderr.flush()
+
+    try:
+        yield progress
+    finally:
+        sys.stderr.write("\r" + " " * (len(what) + 5) + "\r")
+        sys.stderr.flush()

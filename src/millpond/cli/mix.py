@@ -21,7 +21,8 @@ from ..envs import spec_of
 from ..metrics import import_tracker
 from ..mixture import MixRun, MixSettings, mix_for, tiny_mix, with_frames
 from ._mix_text import mix_and_show
-from ._options import Parser, free_folder, given, parse_settings, whole
+from ._options import Parser, free_folder, given, whole
+from ._settings import parse_settings
 from ._watching import watching
 
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
 from ..train import Run, find_runs
@@ -39,7 +37,7 @@ def main(args: Sequence[str]) -> int:
     for one in found:
         numbers = [f"{one['steps']:,}", f"{one['of']:,}", _real(one["greedy"]), _real(one["best"])]
         table.add_row(one["run"], one["env"], one["agent"], one["state"], *numbers)
-    print_table(Console(), table)
+    print_table(table)
     return 0
 
 

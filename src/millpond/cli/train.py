@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..cluster.ray import import_ray
 from ..engine.host_replay import open_source
+from ..engine.make_agent import check_agent
 from ..engine.settings import tiny
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
@@ -24,7 +25,8 @@ from ..mixture import SEED_003, MixSettings, alone, mix_for, tiny_mix, with_fram
 from ..train import Run, Settings
 from ..train.check_lockstep import Comparison, compare_with_twin
 from ..train.presets import settings_for
-from ._options import Parser, free_folder, given, parse_settings, whole
+from ._options import Parser, free_folder, given, whole
+from ._settings import parse_settings
 from ._train_text import train_and_show
 from ._watching import watching
 from .mix import begin
@@ -79,8 +81,10 @@ def main(args: Sequence[str]) -> int:
         on_ray = settings.mode == "ray"
         crew = dataclasses.replace(settings.crew, trace=True, lockstep=on_ray)
         settings = dataclasses.replace(settings, crew=crew)
-    # What is not installed or cannot be learned from is told before there is a folder.
+    # What is not installed, does not fit or cannot be learned from is refused before there is a
+    # folder.
     spec_of(settings.world)
+    check_agent(settings)
     if settings.mode == "ray":
         import_ray()
     if settings.from_lake:

@@ -1,5 +1,9 @@
 """Environments: each is a frozen dataclass of its settings that speaks the one row format."""
 
+from ..extras import require
+
+require("millpond.envs", "train", "gymnasium")
+
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
 from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from ..errors import BadConfig, BadState
+from ..extras import import_extra
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field
 from .env import HostVector, PlainFacts
@@ -177,11 +178,7 @@ def _first_frames(frames: np.ndarray) -> np.ndarray:
 
 def _games() -> list[str]:
     """Every game that ale-py holds."""
-    try:
-        from ale_py import roms
-    except ImportError as error:
-        raise BadConfig("atari needs ale-py: pip install 'millpond[atari]'") from error
-    return roms.get_all_rom_ids()
+    return import_extra("atari", "atari", "ale_py.roms").get_all_rom_ids()
 
 
 @lru_cache(maxsize=64)

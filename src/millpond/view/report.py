@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..extras import require
 from .markup import panel, safe, table
 from .server import page_file
 
@@ -72,6 +73,7 @@ def pairs_table(results: Plain) -> tuple[list[str], list[list[str]]]:
 
 def save_report(path: Path, results: Plain) -> None:
     """One HTML file with plotly.js inside it: no network is needed to look at it."""
+    require("a report", "view", "plotly")
     from plotly.offline import get_plotlyjs
 
     tables = table(*arms_table(results))
@@ -96,6 +98,7 @@ def save_report(path: Path, results: Plain) -> None:
 
 def save_picture(path: Path, results: Plain) -> None:
     """The same as a PNG: curves by frames, scores with their intervals, every reset."""
+    require("a picture", "view", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

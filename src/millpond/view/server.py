@@ -13,6 +13,10 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
+from ..extras import require
+
+require("the live page", "view", "starlette", "uvicorn", "plotly")
+
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
