@@ -597,9 +597,9 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     minatar_module._game.cache_clear()
     minatar_module._shapes.cache_clear()
-    with pytest.raises(BadConfig, match=r"minatar needs pgx: pip install 'millpond\[minatar\]'"):
+    with pytest.raises(BadConfig, match=r"minatar needs pgx, .*pip install 'millpond\[minatar\]'"):
         MinAtar("seaquest").num_actions
-    with pytest.raises(BadConfig, match=r"atari needs ale-py: pip install 'millpond\[atari\]'"):
+    with pytest.raises(BadConfig, match=r"atari needs ale_py, .*pip install 'millpond\[atari\]'"):
         Atari("pong")
     monkeypatch.undo()
     assert MinAtar("seaquest").num_actions == 6, "a failure is not remembered"

@@ -19,6 +19,7 @@ FILES = sorted(SRC.rglob("*.py"))
 # What each part may import of millpond. Dependencies point one way.
 BASE = {
     "errors",
+    "extras",
     "spec",
     "rows",
     "window",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import shutil
 import sys
@@ -26,6 +27,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where to read on; exit code 2."""
         self.print_usage(sys.stderr)
+        if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+            near = difflib.get_close_matches(found[1], self._option_string_actions, n=1)
+            message = f"there is no option {found[1]}"
+            message += f"; did you mean {near[0]}?" if near else ""
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

@@ -262,7 +262,9 @@ def help_text(base: Any, options: Sequence[Option], prog: str, everything: bool)
             lines += _rows(some, everything)
         return "\n".join(lines)
     shown = {where: _brief(where, some) for where, some in groups.items()}
-    for where in reversed(list(shown)):  # what comes last is needed least
+    # What is deepest, and then what comes last, is needed least.
+    order = list(enumerate(shown))
+    for _, where in sorted(order, key=lambda one: (len(one[1]), one[0]), reverse=True):
         if len(lines) + sum(map(len, shown.values())) > _SCREEN:
             shown[where] = [_named(where, groups[where])]
     lines += [line for some in shown.values() for line in some]
@@ -296,12 +298,10 @@ def _filled(head: str, about: str) -> list[str]:
 
 
 def _brief(where: tuple[str, ...], options: Sequence[Option]) -> list[str]:
-    """A group in few lines: names and values alone; what is deeper is only named."""
-    if len(where) > 1:
-        return [_named(where, options)]
+    """A group in few lines: names and values alone."""
     texts = [f"{option.name} {option.default}".replace(" ", "\u00a0") for option in options]
     filled = textwrap.wrap("  ".join(texts), width() - 2, break_on_hyphens=False)
-    return [f"{where[0]}:", *(f"  {line}".replace("\u00a0", " ") for line in filled)]
+    return [f"{'.'.join(where)}:", *(f"  {line}".replace("\u00a0", " ") for line in filled)]
 
 
 def _named(where: tuple[str, ...], options: Sequence[Option]) -> str:

@@ -131,6 +131,9 @@ def show(results: dict[str, Any]) -> None:
         for row in rows:
             table.add_row(*row)
         print_table(table)
+    normalised = all("worst_agent" in arm for arm in results["arms"])
+    scale = "normalised scores: random play is 0, the env's scripted player 1"
+    print(f"mean and IQM over seeds are {scale if normalised else 'returns, not normalised'}")
 
 
 def _write_report(path: Path, results: dict[str, Any]) -> None:

@@ -105,7 +105,8 @@ def show(result: dict[str, Any]) -> None:
     scripts = result["references"]
     heads = ["policy", "greedy", "±", "random", *scripts]
     normalised = bool(scripts)
-    table = empty_table([*heads, "normalised"] if normalised else heads, 1)
+    scale = f"normalised\n(random 0, {scripts[0]} 1)" if normalised else ""
+    table = empty_table([*heads, scale] if normalised else heads, 1)
     for row in result["policies"]:
         numbers = [row["greedy"], row["error"], row["random"], *(row[name] for name in scripts)]
         cells = [f"{number:.2f}" for number in numbers]
@@ -123,10 +124,10 @@ def show(result: dict[str, Any]) -> None:
     if "normalised" in team:
         first = scripts[0]
         text += f"; normalised (random 0, {first} 1): mean {team['normalised']:.3f}, "
-        text += f"least {team['least']:.3f}"
+        text += f"worst agent {team['least']:.3f}"
     print(text)
     for name, players in result["events"].items():
         means = (f"{player} {np.mean(members):.2f}" for player, members in players.items())
-        print(f"{name} per episode: {', '.join(means)}; least member {min(players['greedy']):.2f}")
+        print(f"{name} per episode: {', '.join(means)}; worst member {min(players['greedy']):.2f}")
     if result["unfinished"]:
         print(f"{result['unfinished']} episodes were cut off at the longest length allowed")

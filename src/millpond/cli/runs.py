@@ -1,4 +1,4 @@
-"""`millpond runs`: list the runs in a folder and how they stand
+"""`millpond runs`: list the runs in a folder and their status
 
 millpond runs
 millpond runs elsewhere --json
@@ -6,6 +6,7 @@ millpond runs elsewhere --json
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
 from ..train import Run, find_runs
 from ._options import Parser
-from ._print import empty_table, print_table
+from ._print import elapsed, empty_table, print_table, short
 
 
 def main(args: Sequence[str]) -> int:
@@ -33,19 +34,26 @@ def main(args: Sequence[str]) -> int:
     if not found:
         print(f"no runs in {options.root}; millpond train ENV makes one")
         return 0
-    table = empty_table(["run", "env", "agent", "state", "steps", "of", "greedy", "best"], 4)
+    heads = ["run", "env", "agent", "state", "steps", "of", "time", "steps/s", "greedy", "best"]
+    table = empty_table(heads, 4)
     for one in found:
-        numbers = [f"{one['steps']:,}", f"{one['of']:,}", _real(one["greedy"]), _real(one["best"])]
+        numbers = [f"{one['steps']:,}", f"{one['of']:,}"]
+        numbers += [elapsed(one["seconds"]) if one["seconds"] else "-"]
+        numbers += [short(one["speed"]) if one["speed"] else "-"]
+        numbers += [_real(one["greedy"]), _real(one["best"])]
         table.add_row(one["run"], one["env"], one["agent"], one["state"], *numbers)
     print_table(table)
+    print("greedy, best: mean return of greedy episodes, last and highest, not normalised")
+    print("steps/s: env steps of all policies per second of acting and learning (last measured)")
     return 0
 
 
 def about(run: Run) -> dict[str, Any]:
-    """How a run stands."""
+    """A run in a few values."""
     lines = read_metrics(run.metrics, "eval")
     returns = [line["return"] for line in lines if line["return"] is not None]
     status, settings = run.status(), run.settings
+    pace = list(read_metrics(run.speed))
     return {
         "run": str(run.path),
         "env": settings.env,
@@ -54,6 +62,8 @@ def about(run: Run) -> dict[str, Any]:
         "state": status["state"],
         "steps": status["steps"],
         "of": settings.steps,
+        "seconds": _seconds(pace),
+        "speed": pace[-1].get("steps_per_second") if pace else None,
         "greedy": returns[-1] if returns else None,
         "best": max(returns) if returns else None,
         "checkpoints": [checkpoint.steps for checkpoint in run.checkpoints()],
@@ -61,9 +71,16 @@ def about(run: Run) -> dict[str, Any]:
 
 
 def about_mixture(run: MixRun) -> dict[str, Any]:
-    """How a mixture stands; its steps are frames."""
+    """The same of a mixture; its steps are frames."""
     one = about(run.everyone)
     return one | {"agent": "mixture", "seed": run.settings.seed, "of": run.settings.frames}
+
+
+def _seconds(pace: list[dict[str, Any]]) -> float:
+    """Time that a run has taken; its clock begins at 0 again whenever it is resumed."""
+    clock = [float(line.get("seconds") or 0.0) for line in pace]
+    pairs = itertools.zip_longest(clock, clock[1:], fillvalue=0.0)
+    return sum(now for now, after in pairs if after < now)
 
 
 def _real(value: float | None) -> str:

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from ..config import nearest
 from ..errors import BadConfig, BadState
 from ..plugins import find_part, look_here
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
@@ -245,7 +246,7 @@ def _build(env: GymEnv, make: Any) -> Any:
         options["max_episode_steps"] = env.max_episode_steps
     own = dict(text.split("=", 1) for text in env.options)
     look_here()  # the env, or a wrapper, may be a module of the current folder
-    wrappers = [find_part("wrapper", name, _wrappers()) for name in env.wrappers]
+    wrappers = [_wrapper(env, name) for name in env.wrappers]
     try:
         return make(options | {key: _value(text) for key, text in own.items()}, wrappers)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
@@ -260,8 +261,19 @@ def _build(env: GymEnv, make: Any) -> Any:
         ) from error
 
 
-def _wrappers() -> dict[str, Any]:
-    return {name: getattr(gymnasium.wrappers, name) for name in gymnasium.wrappers.__all__}
+def _wrapper(env: GymEnv, name: str) -> Any:
+    """A wrapper of Gymnasium's, which are imported one by one, or `module:Name`."""
+    if ":" in name:
+        return find_part("wrapper", name, {})
+    if name not in gymnasium.wrappers.__all__:
+        raise BadConfig(
+            f"{env.name}: there is no wrapper '{name}'; "
+            f"{nearest(name, gymnasium.wrappers.__all__)}, or write module:Name for one of your own"
+        )
+    try:
+        return getattr(gymnasium.wrappers, name)
+    except ImportError as error:
+        raise BadConfig(f"{env.name}: wrapper {name} cannot be imported: {error}") from error
 
 
 def _value(text: str) -> Any:
