@@ -206,7 +206,7 @@ def test_ctrl_c_while_it_is_importing_is_one_line(after):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("after", [0.0, 0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("after", [0.0, 2.0])
 def test_ctrl_c_while_it_is_compiling_is_one_line(after, here):
     args = ["train", "minatar/breakout", "--run", "r"]
     process = subprocess.Popen([*COMMAND, *args], stdout=-1, stderr=subprocess.STDOUT, text=True)

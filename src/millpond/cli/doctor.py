@@ -29,7 +29,7 @@ COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond doctor", __doc__)
-    parser.add_argument("run", nargs="?", type=Path, help="the run's folder")
+    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="the run's folder")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--self-test", action="store_true", help="plant every known bug")
     parser.add_argument("--only", metavar="NAME", help="of --self-test, plants whose name has this")

@@ -24,7 +24,7 @@ from ._print import empty_table, print_table
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond eval", __doc__)
-    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
     parser.add_argument("--episodes", type=int, default=100, help="of each player")
     parser.add_argument(
         "--checkpoint", type=int, help="env steps, or frames of a mixture; default the newest"

@@ -54,8 +54,10 @@ Running it twice changes nothing.""",
 def main(args: Sequence[str]) -> int:
     """Run one of info, verify and repair."""
     parser = Parser("millpond lake", __doc__)
-    parser.add_argument("command", metavar="{info,verify,repair}", help="see its own --help")
-    if not args or args[0].startswith("-"):
+    parser.add_argument("command", metavar="COMMAND", help="info, verify or repair")
+    if not args:
+        parser.error("name one of info, verify, repair")
+    if args[0].startswith("-"):
         parser.parse_args(args)
     name = args[0]
     if name not in _COMMANDS:
@@ -63,7 +65,7 @@ def main(args: Sequence[str]) -> int:
         remedy = f"did you mean '{near[0]}'?" if near else f"use one of {', '.join(_COMMANDS)}"
         raise BadConfig(f"there is no 'millpond lake {name}'; {remedy}")
     parser = Parser(f"millpond lake {name}", _COMMANDS[name])
-    parser.add_argument("path", type=Path, help="the Lake's folder")
+    parser.add_argument("path", metavar="PATH", type=Path, help="the Lake's folder")
     if name == "repair":
         parser.add_argument(
             "--dry-run", action="store_true", help="say what would be kept and lost; change nothing"

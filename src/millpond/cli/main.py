@@ -33,7 +33,7 @@ def run() -> None:
         try:
             code = main()
         except SystemExit as end:  # of a parser
-            code = end.code
+            code = end.code if isinstance(end.code, int) else 1
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the output has enough, as in `millpond runs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -22,7 +22,9 @@ from ._print import elapsed, empty_table, print_table, short
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond runs", __doc__)
-    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="default runs")
+    parser.add_argument(
+        "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default runs"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     options = parser.parse_args(args)
     found = [about(run) for run in find_runs(options.root)]

@@ -37,11 +37,11 @@ def main(args: Sequence[str]) -> int:
     parser = Parser(
         "millpond train",
         __doc__,
-        epilog="millpond train ENV --help lists every setting of that env.",
+        epilog="millpond train ENV --help shows the settings, --help-all explains each.",
         add_help=False,
         allow_abbrev=False,
     )
-    parser.add_argument("env", nargs="?", help=f"one of {', '.join(env_names())}")
+    parser.add_argument("env", metavar="ENV", nargs="?", help=f"one of {', '.join(env_names())}")
     parser.add_argument("--run", type=Path, help="a new folder for the run")
     parser.add_argument(
         "--preset", type=Path, help="a TOML file, or a preset's name, instead of the env's own"

@@ -13,7 +13,7 @@ import numpy as np
 from ..agents import Network, Replayed, Rollouts, agent_names, find_agent
 from ..config import from_plain, to_plain
 from ..envs import Env, make_env
-from ..errors import BadConfig
+from ..errors import BadConfig, NotInstalled
 from ..plugins import origin, short_name
 from ..rows import Array
 from ..samplers import Prioritized, make_sampler
@@ -370,6 +370,8 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
     parts["sampling"] = make_sampler(sampler)
     try:
         return from_plain(Settings, plain, parts=parts)
+    except NotInstalled:
+        raise
     except BadConfig as error:
         shown = str(error).replace("'learning", f"'{short_name(name)}")
         raise BadConfig(shown) from error
