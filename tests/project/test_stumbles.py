@@ -140,12 +140,12 @@ def test_the_nature_torso_refuses_what_it_cannot_see(shape):
 # --- help ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["train", "train gym:CartPole-v1", "train treasurehunt --agent pqn", "mix minatar/breakout"]
-    + ["train minatar/breakout --agent qlambda --sampler prioritized", "compare", "doctor", "lake"]
-    + ["lake verify", "plan", "runs", "watch", "eval", "presets", "report", "resume", "mix"],
-)
+HELP = ["train", "train gym:CartPole-v1", "train treasurehunt --agent pqn", "mix minatar/breakout"]
+HELP += ["train minatar/breakout --agent qlambda --sampler prioritized", "compare", "doctor"]
+HELP += ["lake", "lake verify", "plan", "runs", "watch", "eval", "presets", "report", "resume"]
+
+
+@pytest.mark.parametrize("words", [*HELP, "mix"])
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_help_fits_a_screen_in_one_style(words, columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
