@@ -22,7 +22,7 @@ class Sink(Protocol):
     """Somewhere else to send numbers, with env steps as their x."""
 
     def log(self, steps: int, values: Mapping[str, float]) -> None:
-        """Take values at so many env steps."""
+        """Take values at that many env steps."""
         ...
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ def plain(result: Result) -> dict[str, Any]:
 
 
 def show(results: list[Result]) -> None:
-    """The matrix; a column is a check, and its name stands below."""
+    """The matrix; a column is a check, named below the table."""
     heads = [chr(ord("a") + number) for number in range(len(CHECKS))]
     table = empty_table(["planted", "must fire", *heads, "as declared"], 2)
     for result in results:

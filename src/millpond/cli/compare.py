@@ -95,7 +95,7 @@ def chosen(options: Any) -> list[str]:
         )
     if options.only and not options.preset:
         raise BadConfig(
-            "--only chooses among the arms of a --preset; add one, or leave --only away"
+            "--only chooses among the arms of a --preset; add one, or omit --only"
         )
     if options.arm:
         return options.arm

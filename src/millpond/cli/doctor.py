@@ -1,4 +1,4 @@
-"""`millpond doctor`: say what is wrong with a run, or prove that it would be said
+"""`millpond doctor`: diagnose a run, or self-test the checks
 
     millpond doctor runs/treasure
     millpond doctor runs/treasure --json
@@ -41,7 +41,7 @@ def main(args: Sequence[str]) -> int:
 
         return self_test_and_show(options.only or "", options.json)
     if options.only:
-        raise BadConfig("--only belongs to --self-test; add it, or leave --only away")
+        raise BadConfig("--only belongs to --self-test; add it, or omit --only")
     mixture = is_mixture(options.run)
     verdicts = examine_mixture(MixRun.open(options.run)) if mixture else of_run(options.run)
     if options.json:
@@ -70,8 +70,8 @@ def show(verdicts: list[Verdict]) -> None:
     for verdict in verdicts:
         state = Coloured(verdict.state, COLOURS[verdict.state])
         checks = verdict.evidence.get("checks")  # several in one: too long for a table
-        told = f"{len(checks)} checks: why and which is told below" if checks else verdict.message
-        table.add_row(verdict.name, state, told)
+        found = f"{len(checks)} checks: listed below" if checks else verdict.message
+        table.add_row(verdict.name, state, found)
     print_table(table)
     for verdict in verdicts:
         if checks := verdict.evidence.get("checks"):
@@ -80,8 +80,8 @@ def show(verdicts: list[Verdict]) -> None:
             numbers = ", ".join(f"{name} {value}" for name, value in verdict.evidence.items())
             print(f"{verdict.name}: {verdict.remedy} ({numbers})")
         if scales := verdict.evidence.get("noise_scale"):
-            told = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
+            found = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
             batch = verdict.evidence["batch"]
             print(
-                f"gradient noise scale of each policy: {told}, in transitions; a batch has {batch}"
+                f"gradient noise scale of each policy: {found}, in transitions; a batch has {batch}"
             )

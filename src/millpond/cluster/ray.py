@@ -69,7 +69,7 @@ def connected(
 ) -> Generator[Any]:
     """Ray: what this process is connected to already, the cluster at an address, or a local one.
 
-    `who` needs so many CPUs and GPUs; a cluster with fewer is refused.
+    `who` needs that many CPUs and GPUs; a cluster with fewer is refused.
     """
     if not address and "ray" not in sys.modules:
         # Ray's own switch for listening on the loopback address alone, on every system.

@@ -52,7 +52,7 @@ def noise_scale(run: Run) -> list[float | None] | None:
         with contextlib.ExitStack() as stack:
             return [measure(*one) for one in _saved(run, stack)]
     except (OSError, SafetensorError, KeyError, BadState):
-        return None  # a file that cannot be read is told by `millpond resume`
+        return None  # `millpond resume` reports a file that cannot be read
 
 
 def _saved(run: Run, stack: contextlib.ExitStack) -> Iterator[tuple[Pond, Any, Any]]:

@@ -166,7 +166,7 @@ def _make(env: Atari, num_envs: int) -> Any:
         reward_clipping=False,
         episodic_life=False,
         # True would set `terminated` at a life lost, though the game goes on with no reset, and
-        # leave no sure way to tell that from a game over. The lives are told either way.
+        # leave no sure way to tell that from a game over. Lives are reported either way.
         life_loss_info=False,
     )
 

@@ -47,7 +47,7 @@ class Machine:
         name, free = NO_ACCELERATOR, None
         try:
             device = jax.local_devices()[0]
-        except RuntimeError:  # the platform that JAX was told to use is not there
+        except RuntimeError:  # the platform that JAX should use is not there
             device = None
         if device is not None and device.platform != "cpu":
             stats = device.memory_stats() or {}

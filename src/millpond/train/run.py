@@ -111,7 +111,7 @@ class Run:
         return self.path / "resume.safetensors"
 
     def checkpoint_path(self, steps: int) -> Path:
-        """Where the checkpoint after so many env steps lies."""
+        """Where the checkpoint after that many env steps lies."""
         return self.path / "checkpoints" / f"{steps:012d}.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -120,7 +120,7 @@ class Run:
         return [Checkpoint(file, int(file.stem)) for file in files if file.stem.isdigit()]
 
     def checkpoint(self, steps: int | None = None) -> Checkpoint:
-        """The newest checkpoint, or the one after so many env steps."""
+        """The newest checkpoint, or the one after that many env steps."""
         there = self.checkpoints()
         if not there:
             raise RunRefused(f"{self.path} has no checkpoint yet; let it train for longer")
@@ -142,9 +142,9 @@ class Run:
         write_whole(self.path / "status.json", text.encode() + b"\n")
 
     def gave_up(self, error: MillpondError) -> None:
-        """Tell others what ended the run, unless that was told already."""
+        """Record what ended the run, unless that was recorded already."""
         if not isinstance(error, Diverged):
-            with contextlib.suppress(MillpondError):  # a full disk is told by the error itself
+            with contextlib.suppress(MillpondError):  # the error itself says that the disk is full
                 self.say("failed", self.status()["steps"], f"{type(error).__name__}: {error}")
 
     def lock(self) -> int:
