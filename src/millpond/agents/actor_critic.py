@@ -82,8 +82,8 @@ class ActorCritic:
         field: Any = self.spec.obs
         obs = jnp.zeros((1, self.stack, *field.shape), field.dtype)
         action = jnp.zeros((1, self.box.size), np.float32)
-        actor = self._actor.init(acting, obs)["params"]
-        critics = [self._critic.init(one, obs, action)["params"] for one in valuing]
+        actor: Any = self._actor.init(acting, obs)["params"]
+        critics: list[Any] = [self._critic.init(one, obs, action)["params"] for one in valuing]
         together = jax.tree.map(lambda *each: jnp.stack(each), *critics)
         params = Params(actor, together, self._first_temperature(), jnp.zeros((), bool))
         rules = self._rules(params, jax.random.key_data(noise))
@@ -135,7 +135,16 @@ class ActorCritic:
 
     def values(self, critics: Any, obs: Array, action: Array) -> Array:
         """obs[batch, stack, ...], action [batch, n] in [-1, 1] -> float32[critics, batch]"""
-        return jax.vmap(lambda one: self._critic.apply({"params": one}, obs, action))(critics)
+
+        def value(critic: Any) -> Any:
+            return self._critic.apply({"params": critic}, obs, action)
+
+        return jax.vmap(value)(critics)
+
+    def _out(self, actor: Any, obs: Array) -> Array:
+        """What the actor's network gives, without bounds: [batch, outputs]."""
+        found: Any = self._actor.apply({"params": actor}, obs)
+        return found
 
     def _middle(self, actor: Any, obs: Array) -> Array:
         """Actions in [-1, 1] without noise: [batch, n]."""
@@ -181,8 +190,11 @@ class ActorCritic:
         params, target, rules = learned
         learned = params._replace(begun=jnp.ones((), bool)), target, rules
         before = (state.params, state.target, state.optimizer)
-        after = jax.tree.map(lambda new, old: jnp.where(good, new, old), learned, before)
-        return AgentState(*after, state.updates + good, state.synced + (good & due), ~good)
+        after: Any = jax.tree.map(lambda new, old: jnp.where(good, new, old), learned, before)
+        params, target, rules = after
+        return AgentState(
+            params, target, rules, state.updates + good, state.synced + (good & due), ~good
+        )
 
     def _followed(self, target: Params, params: Params, due: Array | bool = True) -> Params:
         """The target after one step towards the parameters, if that is due."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -43,5 +45,5 @@ def critic_network(network: Network) -> CriticNetwork:
     return CriticNetwork(1, *_shape(network))
 
 
-def _shape(network: Network) -> tuple[object, ...]:
+def _shape(network: Network) -> tuple[Any, ...]:
     return (network.torso, network.width, network.depth, network.norm, False, 0)

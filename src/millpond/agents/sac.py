@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,12 +12,11 @@ import numpy as np
 
 from ..errors import BadConfig
 from ..rows import Array, Batch
-from ..schedule import Schedule, constant, linear
+from ..schedule import Schedule
 from ..spec import Spec
-from ..window import Window
 from .actor_critic import ActorCritic, Chance, Params, norm, stepped
-from .actor_critic_settings import check_sizes, tiny_sizes
-from .agent import Act, AgentState, Learned, Now, Replayed
+from .actor_critic_settings import ActorCriticSettings, adam
+from .agent import Act, AgentState, Learned, Now
 from .control import saturated, squashed, temperature_loss, twin_target
 from .losses import masked_mean
 from .networks import Network
@@ -28,12 +26,8 @@ from .q_agent import relative_change
 _NARROWEST, _WIDEST = -10.0, 2.0  # logarithms of standard deviations, before squashing
 
 
-def _adam() -> Optimizer:
-    return Optimizer(rate=constant(3e-4), clip=0.0)
-
-
 @dataclass(frozen=True)
-class SACSettings:
+class SACSettings(ActorCriticSettings):
     """How a SAC learns, from n-step transitions. `optimizer` is that of the critics.
 
     Actions are drawn uniformly until `min_fill` rows are stored. The temperature, which weighs
@@ -45,50 +39,19 @@ class SACSettings:
     temperature: float = 1.0
     learn_temperature: bool = True
     entropy: float = -1.0
-    tau: float = 0.005
-    reward_scale: float = 1.0
-    batch: int = 256
-    gamma: float = 0.99
-    n_step: int = 1
-    update_every: int = 1  # turns of all envs between two rounds of updates
-    updates: int = 1  # per such round
-    min_fill: int = 1_000  # rows stored before the first update, per policy
-    capacity: int = 1_000_000  # rows, per policy
-    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
-    optimizer: Optimizer = field(default_factory=_adam)
-    actor_optimizer: Optimizer = field(default_factory=_adam)
-    temperature_optimizer: Optimizer = field(default_factory=_adam)
+    temperature_optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
 
     def __post_init__(self) -> None:
-        check_sizes("SAC", self)
+        super().__post_init__()
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise BadConfig(f"SAC: temperature must be above 0, got {self.temperature}")
         if not math.isfinite(self.entropy):
             raise BadConfig(f"SAC: entropy must be a number, got {self.entropy}")
 
-    def learns(self, stack: int) -> Replayed:
-        """From n-step transitions."""
-        window = Window(stack, self.n_step, self.gamma)
-        sizes = (self.batch, self.capacity, self.min_fill, self.update_every, self.updates)
-        return Replayed(window, *sizes, self.reward_scale)
-
     @property
     def schedules(self) -> dict[str, Schedule]:
         """The learning rates and the exponent of importance weights."""
-        return {
-            "rate": self.optimizer.rate,
-            "actor_rate": self.actor_optimizer.rate,
-            "temperature_rate": self.temperature_optimizer.rate,
-            "beta": self.beta,
-        }
-
-    def syncs(self, updates: int) -> int:
-        """How often the target critics have changed after that many updates."""
-        return updates
-
-    def tiny(self) -> SACSettings:
-        """Learns after a few rows."""
-        return dataclasses.replace(self, **tiny_sizes(self))
+        return {**super().schedules, "temperature_rate": self.temperature_optimizer.rate}
 
 
 class SAC(ActorCritic):
@@ -113,7 +76,7 @@ class SAC(ActorCritic):
 
     def _gaussian(self, actor: Any, obs: Array) -> tuple[Array, Array]:
         """Mean and logarithm of the standard deviation, before squashing: [batch, n] each."""
-        mean, log_std = jnp.split(self._actor.apply({"params": actor}, obs), 2, -1)
+        mean, log_std = jnp.split(self._out(actor, obs), 2, -1)
         return mean, jnp.clip(log_std, _NARROWEST, _WIDEST)
 
     def _middle(self, actor: Any, obs: Array) -> Array:

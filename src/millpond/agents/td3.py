@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,12 +11,11 @@ import numpy as np
 
 from ..errors import BadConfig
 from ..rows import Array, Batch
-from ..schedule import Schedule, constant, linear
+from ..schedule import Schedule, constant
 from ..spec import Spec
-from ..window import Window
 from .actor_critic import ActorCritic, Chance, Params, norm, stepped
-from .actor_critic_settings import check_sizes, tiny_sizes
-from .agent import Act, AgentState, Learned, Now, Replayed
+from .actor_critic_settings import ActorCriticSettings, adam
+from .agent import Act, AgentState, Learned, Now
 from .control import saturated, smoothed, twin_target
 from .losses import masked_mean
 from .networks import Network
@@ -25,12 +23,8 @@ from .optimizer import Optimizer
 from .q_agent import relative_change
 
 
-def _adam() -> Optimizer:
-    return Optimizer(rate=constant(1e-3), clip=0.0)
-
-
 @dataclass(frozen=True)
-class TD3Settings:
+class TD3Settings(ActorCriticSettings):
     """How a TD3 learns, from n-step transitions. `optimizer` is that of the critics.
 
     Actions are drawn uniformly until `min_fill` rows are stored; after that `noise` is added, in
@@ -43,21 +37,11 @@ class TD3Settings:
     target_noise: float = 0.2
     noise_clip: float = 0.5
     delay: int = 2
-    tau: float = 0.005
-    reward_scale: float = 1.0
-    batch: int = 256
-    gamma: float = 0.99
-    n_step: int = 1
-    update_every: int = 1  # turns of all envs between two rounds of updates
-    updates: int = 1  # per such round
-    min_fill: int = 1_000  # rows stored before the first update, per policy
-    capacity: int = 1_000_000  # rows, per policy
-    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
-    optimizer: Optimizer = field(default_factory=_adam)
-    actor_optimizer: Optimizer = field(default_factory=_adam)
+    optimizer: Optimizer = field(default_factory=lambda: adam(1e-3))
+    actor_optimizer: Optimizer = field(default_factory=lambda: adam(1e-3))
 
     def __post_init__(self) -> None:
-        check_sizes("TD3", self)
+        super().__post_init__()
         if self.delay < 1:
             raise BadConfig(f"TD3: delay must be at least 1, got {self.delay}")
         if not (self.target_noise >= 0 and self.noise_clip >= 0):
@@ -66,29 +50,14 @@ class TD3Settings:
                 f"{self.target_noise} and {self.noise_clip}"
             )
 
-    def learns(self, stack: int) -> Replayed:
-        """From n-step transitions."""
-        window = Window(stack, self.n_step, self.gamma)
-        sizes = (self.batch, self.capacity, self.min_fill, self.update_every, self.updates)
-        return Replayed(window, *sizes, self.reward_scale)
-
     @property
     def schedules(self) -> dict[str, Schedule]:
         """Noise, the learning rates and the exponent of importance weights."""
-        return {
-            "noise": self.noise,
-            "rate": self.optimizer.rate,
-            "actor_rate": self.actor_optimizer.rate,
-            "beta": self.beta,
-        }
+        return {"noise": self.noise, **super().schedules}
 
     def syncs(self, updates: int) -> int:
         """How often the targets have changed after that many updates."""
         return updates // self.delay
-
-    def tiny(self) -> TD3Settings:
-        """Learns after a few rows."""
-        return dataclasses.replace(self, **tiny_sizes(self))
 
 
 class TD3(ActorCritic):
@@ -108,7 +77,7 @@ class TD3(ActorCritic):
         super().__init__(settings, network, spec, stack, outputs=1)
 
     def _middle(self, actor: Any, obs: Array) -> Array:
-        return jnp.tanh(self._actor.apply({"params": actor}, obs))
+        return jnp.tanh(self._out(actor, obs))
 
     def act(self, params: Params, obs: Array, chance: Chance, now: Now) -> Act:
         """What the actor says, with noise."""
