@@ -10,8 +10,10 @@ from ..plugins import find_part, part_names
 from .dqn import DQN
 from .pqn import PQN
 from .q_lambda import QLambda
+from .sac import SAC
+from .td3 import TD3
 
-_OURS: dict[str, type] = {"dqn": DQN, "pqn": PQN, "qlambda": QLambda}
+_OURS: dict[str, type] = {"dqn": DQN, "pqn": PQN, "qlambda": QLambda, "sac": SAC, "td3": TD3}
 _NEEDED = ("Settings", "continuous", "reports", "init", "chance", "act", "best", "worth", "adopt")
 
 
