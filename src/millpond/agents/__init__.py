@@ -12,6 +12,7 @@ from .agent import (
     Rollouts,
 )
 from .dqn import DQN, DQNSettings
+from .iqn import IQN, IQNSettings
 from .networks import Network, QNetwork
 from .optimizer import Optimizer
 from .pqn import PQN, Minibatch, PQNSettings
@@ -21,6 +22,7 @@ from .registry import agent_names, find_agent
 
 __all__ = [
     "DQN",
+    "IQN",
     "PQN",
     "Act",
     "Agent",
@@ -28,6 +30,7 @@ __all__ = [
     "AgentState",
     "Applied",
     "DQNSettings",
+    "IQNSettings",
     "Learned",
     "Minibatch",
     "Network",
