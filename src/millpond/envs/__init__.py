@@ -1,5 +1,6 @@
 """Environments: each is a frozen dataclass of its settings that speaks the one row format."""
 
+from .actions import action_of, any_action, bounds, is_real
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
 from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
@@ -7,6 +8,7 @@ from .gym import GymEnv
 from .gym_rows import GymRows
 from .hosted import HostedVector
 from .minatar import MinAtar
+from .pendulum import Pendulum
 from .registry import env_names, make_env
 from .staghunt import Staghunt
 from .tmaze import TMaze
@@ -29,12 +31,17 @@ __all__ = [
     "HostedVector",
     "MinAtar",
     "Outcome",
+    "Pendulum",
     "Policy",
     "Staghunt",
     "TMaze",
     "Treasurehunt",
     "VectorEnv",
+    "action_of",
+    "any_action",
+    "bounds",
     "env_names",
+    "is_real",
     "make_env",
     "spec_of",
 ]

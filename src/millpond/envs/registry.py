@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 from ..errors import BadConfig
 from ..plugins import make_part, part_names
+from .actions import action_of
 from .atari import Atari
 from .env import AnyEnv, Env, HostEnv
 from .gym import GymEnv
 from .minatar import GAMES, MinAtar
+from .pendulum import Pendulum
 from .staghunt import Staghunt
 from .tmaze import TMaze
 from .treasurehunt import Treasurehunt
@@ -21,6 +23,7 @@ _OURS: dict[str, Callable[[], AnyEnv]] = {
     "treasurehunt-small": Treasurehunt.small,
     "staghunt": Staghunt,
     "tmaze": TMaze,
+    "pendulum": Pendulum,
     **{f"minatar/{game}": functools.partial(MinAtar, game) for game in GAMES},
 }
 
@@ -52,6 +55,7 @@ def _of_another(name: str) -> AnyEnv:
             f"with their facts, got {type(env).__name__}; docs/how-to/your-own-environment.md "
             "builds one"
         )
+    action_of(env)  # refused here if it does not say what it takes
     return env
 
 
