@@ -147,9 +147,9 @@ def played(case):
     split = jax.jit(jax.random.split, static_argnums=1)
     keys, action = split(root, case.turns), action_of(case.env)
     turns = np.array(any_action(action, jax.random.key(5), (case.turns, 1, ENVS)))
-    # Push one way as well, so that what can fall does.
+    # One env is pushed one way, so that what can fall does; one is not, so that it stands.
     if action.dtype.kind == "f":
-        turns[:, :, 0] = np.broadcast_to(action.high, action.shape)
+        turns[:, :, 0], turns[:, :, 1] = np.broadcast_to(action.high, action.shape), 0
     state = reset(root)
     mine, obs = begin(split(root, ENVS))
     over = np.zeros(ENVS, bool)  # where the oracle begins a new episode next
