@@ -105,7 +105,7 @@ class Settings:
         for name in (*ones, "eval_turns", "checkpoint_every", "resume_every"):
             if getattr(self, name) < 1:
                 raise BadConfig(f"{name} must be at least 1, got {getattr(self, name)}")
-        family = self.env.startswith(("minatar/", "atari/", "gym:"))
+        family = self.env.startswith(("minatar/", "atari/", "gym:", "pettingzoo:"))
         if family and self.world.name != self.env:
             raise BadConfig(
                 f"env is {self.env} but world describes {self.world.name}; name that env instead"

@@ -2,11 +2,13 @@
 
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
+from .checked import checked_vector
 from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
 from .gym import GymEnv
 from .gym_rows import GymRows
 from .hosted import HostedVector
 from .minatar import MinAtar
+from .pettingzoo import PettingZooEnv
 from .registry import env_names, make_env
 from .staghunt import Staghunt
 from .tmaze import TMaze
@@ -29,11 +31,13 @@ __all__ = [
     "HostedVector",
     "MinAtar",
     "Outcome",
+    "PettingZooEnv",
     "Policy",
     "Staghunt",
     "TMaze",
     "Treasurehunt",
     "VectorEnv",
+    "checked_vector",
     "env_names",
     "make_env",
     "spec_of",

@@ -136,7 +136,7 @@ class HostVector(Protocol):
 
     num_envs: int
     obs: Tree  # [agents, env, *shape]
-    flags: np.ndarray  # uint8[env]
+    flags: np.ndarray  # uint8[env], or uint8[agents, env] where agents end apart
 
     def step(self, action: np.ndarray) -> Rows:
         """Act int32[agents, env]; return the finished rows [agents, env]."""

@@ -12,6 +12,7 @@ from .atari import Atari
 from .env import AnyEnv, Env, HostEnv
 from .gym import GymEnv
 from .minatar import GAMES, MinAtar
+from .pettingzoo import PettingZooEnv
 from .staghunt import Staghunt
 from .tmaze import TMaze
 from .treasurehunt import Treasurehunt
@@ -38,6 +39,8 @@ def make_env(name: str) -> AnyEnv:
         return Atari(name.removeprefix("atari/"))
     if name.startswith("gym:"):
         return GymEnv(name.removeprefix("gym:"))
+    if name.startswith("pettingzoo:"):
+        return PettingZooEnv(name.removeprefix("pettingzoo:"))
     if re.fullmatch(r"[\w./-]+-v\d+", name):  # as Gymnasium names its envs
         raise BadConfig(f"there is no env '{name}'; did you mean 'gym:{name}'?")
     return _of_another(name)
@@ -56,8 +59,8 @@ def _of_another(name: str) -> AnyEnv:
 
 
 def env_names() -> list[str]:
-    """What can be asked for by name; `atari/GAME` and `gym:ID` stand for many.
+    """What can be asked for by name; `atari/GAME`, `gym:ID` and `pettingzoo:MODULE` stand for many.
 
     `"staghunt" in env_names()`.
     """
-    return [*part_names("env", _OURS), "atari/GAME", "gym:ID"]
+    return [*part_names("env", _OURS), "atari/GAME", "gym:ID", "pettingzoo:MODULE"]
