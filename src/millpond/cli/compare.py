@@ -94,9 +94,7 @@ def chosen(options: Any) -> list[str]:
             "name the arms by one of --preset, --arms or --arm (repeated), such as --arms dqn,pqn"
         )
     if options.only and not options.preset:
-        raise BadConfig(
-            "--only chooses among the arms of a --preset; add one, or omit --only"
-        )
+        raise BadConfig("--only chooses among the arms of a --preset; add one, or omit --only")
     if options.arm:
         return options.arm
     if options.arms:

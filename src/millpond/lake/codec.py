@@ -287,7 +287,7 @@ def trained(frames: np.ndarray, judged: np.ndarray) -> Codec:
 
 
 def train(samples: list[bytes], piece: int) -> bytes:
-    """A dictionary for frames like these, in pieces of that many bytes; empty where none is made."""
+    """A dictionary for frames like these, in pieces of that many bytes; empty where none."""
     try:
         return zstandard.train_dictionary(DICTIONARY, samples, k=piece, d=8).as_bytes()
     except zstandard.ZstdError:
