@@ -38,7 +38,8 @@ with lake.writer("g", streams=2) as writer:
         writer.append(jax.tree.map(lambda leaf: leaf[None], rows))
         flags = next_flags(flags, ended, np.zeros(2, bool))
 assert host.sample(64).mask.all()
-assert pond.sample(state, jax.random.key(0), 64).mask.all()
+state, batch = pond.sample(state, jax.random.key(0), 64)
+assert batch.mask.all()
 print(f"import millpond: {spent.ru_utime + spent.ru_stime:.2f} s of CPU, interpreter included")
 """
 

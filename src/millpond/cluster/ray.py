@@ -29,7 +29,7 @@ class Lost(Exception):
 
 
 def import_ray() -> Any:
-    """The package `ray`, told to be quiet and careful; BadConfig if it is not installed."""
+    """The package `ray`, set to be quiet and careful; BadConfig if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
