@@ -1,4 +1,4 @@
-"""Figures: what a run reported, as Plotly figures in plain dicts. Page, report and pictures share them.
+"""Figures: what a run said, as Plotly figures in plain dicts. Page, report and pictures share them.
 
 Every figure is `{"name", "title", "note", "data", "layout"}`; who shows it adds fonts and grounds.
 """

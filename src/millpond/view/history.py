@@ -1,4 +1,4 @@
-"""`History`: all that a run has reported so far, as columns by frames, kept up to date by `look`."""
+"""`History`: all that a run has said so far, as columns by frames, kept up to date by `look`."""
 
 from __future__ import annotations
 
