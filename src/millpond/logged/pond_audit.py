@@ -58,9 +58,10 @@ class PondAudit:
         """Rows that the pond has just taken; `closes`: border rows were made where they ended."""
         reward = np.asarray(rows.reward, np.float32)
         lead = reward.shape
-        byte = pack_flags(
-            *(np.asarray(value) for value in (rows.flags, rows.terminated, rows.truncated)), None
+        flags, terminated, truncated = map(
+            np.asarray, (rows.flags, rows.terminated, rows.truncated)
         )
+        byte = pack_flags(flags, terminated, truncated, None)
         byte = np.broadcast_to(byte, lead)
         if self.whole or env is not None:
             which = np.array([0 if self.whole else int(env or 0)])

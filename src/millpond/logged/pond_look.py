@@ -21,7 +21,8 @@ def look(pond: Pond[Any], state: PondState) -> dict[str, Any]:
     """The evidence as plain values: nothing of `state` changes."""
     arrays = pond.export(state)
     window: Any = pond.window
-    layout, shape = pond.layout.name, (pond.capacity, pond.num_envs)
+    layout: Any = pond.layout.name
+    shape = pond.capacity, pond.num_envs
     host: HostPond[Any] = HostPond(pond.spec, *shape, window, pond.sampler, layout)
     host.restore(arrays)
     added = host.added

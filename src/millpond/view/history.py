@@ -109,7 +109,7 @@ class History:
     def _take_own(self, lines: list[Line]) -> None:
         names = dict.fromkeys(self.own.names)
         for line in lines:
-            names |= dict.fromkeys(name for name in line if name not in _TRAIN and name != "kind")
+            names |= dict.fromkeys(name for name, value in line.items() if _is_own(name, value))
         self.own.names = tuple(names)[: len(_PLACE) + _OWN_MOST]
         self.own.extend(lines)
 
@@ -150,6 +150,11 @@ class History:
     def at(self, line: Line) -> float:
         """The x of one line."""
         return float(line.get("steps" if self.offline else "frames") or 0)
+
+
+def _is_own(name: str, value: Any) -> bool:
+    """Whether no figure of ours shows a metric: they know no list of these but epsilon's."""
+    return name != "kind" and (name not in _TRAIN or (type(value) is list and name != "epsilon"))
 
 
 def _interval(line: Line) -> dict[str, float]:
