@@ -42,7 +42,7 @@ LEAVES = {"replay", "lake", "agents", "envs"}
 LAYERS = [
     BASE,
     LEAVES,
-    {"flow", "transport", "logged"},
+    {"flow", "transport", "logged", "exchange"},
     {"engine"},
     {"process"},
     {"cluster"},
