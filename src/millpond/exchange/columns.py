@@ -30,7 +30,8 @@ def to_rows(spec: Spec, columns: Mapping[str, np.ndarray]) -> Rows:
     """Rows [time] of such columns."""
     obs = spec.obs_tree({path: columns[path] for path, _ in walk(spec.obs, "obs")})
     extras = {name: columns[f"extras/{name}"] for name in spec.extras}
-    return Rows(obs, *(columns[name] for name in _PLAIN), extras)
+    plain: Any = {name: columns[name] for name in _PLAIN}
+    return Rows(obs, **plain, extras=extras)
 
 
 _PLAIN = ("action", "reward", "terminated", "truncated", "flags")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ import numpy as np
 
 from ..errors import BadConfig
 from ..rows import Rows
-from ..spec import Field, Spec, walk
+from ..spec import RESERVED, Field, Spec, walk
 from .columns import cut_rows, fields_of
 from .episodes import Episode, Episodes, rows_of, seen_with
 from .exporting import LakeRows
 from .importing import Progress
-from .source import StreamInfo, damaged, missing_package, no_source
+from .source import StreamInfo, damaged, missing_package, no_source, package
 
 _SPACES = gymnasium.spaces
 _KEPT = ("observation_space", "action_space", "env_spec", "dataset_id", "algorithm_name", "author")
@@ -29,11 +29,7 @@ _NARROW = "rewards are {} there and float32 in a Lake: they are rounded"
 
 
 def _storage() -> Any:
-    try:
-        from minari.dataset.minari_storage import MinariStorage
-    except ImportError as error:
-        raise missing_package("minari with h5py", "minari", error) from error
-    return MinariStorage
+    return package("minari.dataset.minari_storage", "minari").MinariStorage
 
 
 def open_source(path: Path) -> MinariSource:
@@ -47,12 +43,12 @@ def open_source(path: Path) -> MinariSource:
 
 
 @contextlib.contextmanager
-def _reading(folder: Path) -> Iterator[None]:
+def _reading(folder: Path) -> Generator[None]:
     """Whatever Minari and HDF5 raise of a file that is not what it should be."""
     try:
         yield
     except ImportError as error:
-        raise missing_package("what Minari needs for this dataset", "minari", error) from error
+        raise missing_package("minari", error) from error
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, AssertionError) as error:
         if isinstance(error, BadConfig):
             raise
@@ -86,8 +82,9 @@ class MinariSource:
         for path, values in _infos_of(first).items():
             values = np.asarray(values)
             fits = len(values) == int(self._steps[0]) + 1 and values.dtype.kind in "biuf"
-            if fits and "/" not in path and path not in _RESERVED:
-                extras[path] = Field(values.dtype, values.shape[1:], allow_nan=True)
+            flag = path != "life_lost" or (values.dtype.kind == "b" and values.ndim == 1)
+            if fits and flag and "/" not in path and path not in RESERVED:
+                extras[path] = _extra(values.dtype, values.shape[1:])
                 self._infos.append(path)
             else:
                 self.losses.append(f"infos '{path}': not one number or array per observation")
@@ -145,7 +142,8 @@ class MinariSource:
         return [f"{self._rounded:,} of {total:,} rewards changed by rounding"] * bool(self._rounded)
 
 
-_RESERVED = ("obs", "action", "reward", "terminated", "truncated", "flags", "life_lost")
+def _extra(dtype: np.dtype, shape: tuple[int, ...]) -> Field:
+    return Field(dtype, shape, allow_nan=dtype.kind == "f")
 
 
 def _infos_of(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +170,8 @@ def _field_of(space: Any, values: Any, path: str) -> Any:
         return Field(values.dtype, space.shape, binary=True)
     assert isinstance(space, _SPACES.Box)
     if values.dtype.kind == "f":
-        return Field(values.dtype, space.shape)  # envs overstep the bounds of floats
+        # Envs overstep the bounds of floats, and what is no number there is none here.
+        return Field(values.dtype, space.shape, allow_nan=True)
     return Field(values.dtype, space.shape, space.low, space.high)
 
 
@@ -187,6 +186,9 @@ def _space_of(tree: Any) -> Any:
     low, high = (None if bound is None else np.asarray(bound) for bound in (field.low, field.high))
     if whole and not field.shape and low is not None and high is not None:
         return _SPACES.Discrete(int(high) - int(low) + 1, start=int(low))
+    if whole and high is not None and low is not None and not low.any():
+        nvec = np.broadcast_to(high, field.shape) + 1
+        return _SPACES.MultiDiscrete(nvec, dtype=field.dtype.type)
     edge = np.iinfo(field.dtype) if whole else None
     if field.dtype.kind == "b":
         return _SPACES.Box(0, 1, field.shape, np.int8)
@@ -204,7 +206,7 @@ class MinariPlan:
     def __init__(self, rows: LakeRows) -> None:
         self._rows, self._episodes = rows, Episodes(rows)
         spec = rows.spec
-        extras = {name: Field(f.dtype, f.shape, allow_nan=True) for name, f in spec.extras.items()}
+        extras = {name: _extra(f.dtype, f.shape) for name, f in spec.extras.items()}
         self.spaces = _space_of(spec.obs), _space_of(spec.action)
         columns = {path: np.zeros((1, *f.shape), f.dtype) for path, f in fields_of(spec).items()}
         obs = _field_of(self.spaces[0], spec.obs_tree(columns), "obs")
@@ -217,8 +219,7 @@ class MinariPlan:
             self.losses.append("extras become infos, of the observation that their row holds")
 
     def write(self, part: Path, progress: Progress) -> None:
-        from minari.data_collector import EpisodeBuffer
-
+        buffer = package("minari.data_collector", "minari").EpisodeBuffer
         # Minari counts the bytes of a relative path at the wrong place.
         data, about = part.resolve() / "data", self._rows.about.get("minari") or {}
         data.mkdir()
@@ -232,9 +233,10 @@ class MinariPlan:
                 names = {"rewards": "reward", "terminations": "terminated"}
                 names |= {"truncations": "truncated", "actions": "action"}
                 plain = {name: columns[path] for name, path in names.items()}
+                plain["rewards"] = plain["rewards"].astype(np.float64)  # as Minari has them
                 infos = {name: columns[f"extras/{name}"] for name in self.spec.extras}
                 obs = self.spec.obs_tree(columns)
-                yield EpisodeBuffer(id=number, observations=obs, infos=infos or None, **plain)
+                yield buffer(id=number, observations=obs, infos=infos or None, **plain)
                 done += episode.steps + 1
                 progress("exporting", done, self._rows.total)
 
@@ -268,9 +270,7 @@ def _same_kind(about: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
 
 
 def _version() -> str:
-    import minari
-
-    return str(minari.__version__)
+    return str(package("minari", "minari").__version__)
 
 
 def plan(rows: LakeRows) -> MinariPlan:

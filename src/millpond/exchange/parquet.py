@@ -23,7 +23,7 @@ from ..spec import Field, Spec
 from .columns import cut_rows, fields_of, to_columns, to_rows
 from .exporting import LakeRows
 from .importing import Progress
-from .source import StreamInfo, damaged, missing_package, no_source
+from .source import StreamInfo, damaged, no_source, package
 
 _MARK, _VERSION = "millpond_parquet", 1
 _WIDE = 64  # elements; from there on a field is stored as bytes
@@ -31,12 +31,7 @@ _FILE_ROWS = 1 << 18
 
 
 def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise missing_package("pyarrow", "parquet", error) from error
-    return pyarrow, pyarrow.parquet
+    return package("pyarrow", "parquet"), package("pyarrow.parquet", "parquet")
 
 
 def open_source(path: Path) -> ParquetSource:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -61,6 +62,14 @@ def no_source(path: Path, what: str) -> BadConfig:
     return BadConfig(f"{path}: expected {what}, {missing}; name the folder or file of the data")
 
 
-def missing_package(name: str, extra: str, error: ImportError) -> BadConfig:
-    """The format's package is not installed."""
-    return BadConfig(f"this format needs {name}: pip install 'millpond[{extra}]' ({error})")
+def package(name: str, extra: str) -> Any:
+    """A module that the format needs; BadConfig says how to install it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise missing_package(extra, error) from error
+
+
+def missing_package(extra: str, error: ImportError) -> BadConfig:
+    """What the format needs is not installed."""
+    return BadConfig(f"this format needs more packages: pip install 'millpond[{extra}]' ({error})")
