@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         WeightsBroken,
     )
     from .lake import Lake, Writer
+    from .logged import run
     from .replay import HostPond, Pond, PondState
     from .returns import lambda_returns
     from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 # Which module each name comes from; those that are not here come from `errors`.
 _MODULES = {
     "lake": ("Lake", "Writer"),
+    "logged": ("run",),
     "replay": ("HostPond", "Pond", "PondState"),
     "returns": ("lambda_returns",),
     "rows": ("Batch", "Draw", "Flag", "Rows", "border_row", "next_flags"),
@@ -54,6 +56,7 @@ _MODULES = {
     "window": ("History", "Stacker", "Window"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
+
 
 __all__ = [
     "BadConfig",
@@ -97,6 +100,7 @@ __all__ = [
     "next_flags",
     "prioritized",
     "recent",
+    "run",
     "sequence_priority",
     "stratified",
     "uniform",
@@ -107,7 +111,7 @@ def __getattr__(name: str) -> Any:
     """A public name on its first use, and modules of millpond as attributes."""
     if name == "__version__":
         found: Any = _version()
-    elif name in __all__:
+    elif name in _HOME or name in __all__:
         found = getattr(import_module(f".{_HOME.get(name, 'errors')}", __name__), name)
     elif name in _MODULES or name == "errors":
         return import_module(f".{name}", __name__)

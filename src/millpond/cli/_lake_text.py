@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ..lake.repair import Mended, Repaired
 from ..lake.survey import Survey
 from ..lake.verify import Verified
 from ._print import empty_table, many, print_table, sized
+
+if TYPE_CHECKING:  # it needs more than the core
+    from ..exchange import Moved
 
 _LINES = 12  # about one damaged segment, before it becomes a flood
 
@@ -193,6 +196,16 @@ def repaired_json(found: Repaired) -> dict[str, Any]:
             for one in found.segments
         ],
     }
+
+
+def show_moved(moved: Moved) -> None:
+    """`millpond lake import` and `export` for people."""
+    what = f"{many(moved.rows, 'row')} of {many(moved.streams, 'stream')}, verified row by row"
+    print(f"{moved.path}: {what}")
+    if moved.resumed:
+        print(f"{moved.resumed:,} of them were there from an import that was interrupted")
+    for loss in moved.losses:
+        print(f"not kept: {loss}")
 
 
 def _ratio(raw: int, disk: int) -> str:

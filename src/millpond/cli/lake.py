@@ -1,8 +1,10 @@
-"""`millpond lake`: what a Lake on disk holds, whether it is intact, and how to repair it
+"""`millpond lake`: what a Lake on disk holds, whether it is intact, repair; data in and out
 
 millpond lake info runs/lake
 millpond lake verify runs/lake
 millpond lake repair runs/lake --dry-run
+millpond lake import DATA runs/lake --format minari
+millpond lake export runs/lake table --format parquet
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from ..lake.survey import survey_lake
 from ..lake.verify import Verified, verify_lake
 from ._lake_text import (
     repaired_json,
+    show_moved,
     show_repaired,
     show_survey,
     show_verified,
     survey_json,
     verified_json,
 )
-from ._options import Parser
+from ._options import Parser, in_digits
 
 _NOT_VERIFIED = 3
 _COMMANDS = {
@@ -48,15 +51,27 @@ written, 1 if there is damage, 3 if it could not be verified.""",
 
 Damaged files are moved aside as NUMBER.damaged, never deleted. No group may be open in a writer.
 Running it twice changes nothing.""",
+    "import": """`millpond lake import`: make a Lake of data in another format
+
+    millpond lake import ~/.minari/datasets/mine runs/lake --format minari --env gym:CartPole-v1
+
+Every row is compared at the end. What a Lake cannot keep is named before and after. After an
+interruption the same command goes on.""",
+    "export": """`millpond lake export`: write a Lake's rows in another format
+
+    millpond lake export runs/lake table --format parquet
+
+Every row is compared at the end. The Lake may be written meanwhile. The target appears when it is
+complete.""",
 }
 
 
 def main(args: Sequence[str]) -> int:
-    """Run one of info, verify and repair."""
+    """Run one of info, verify, repair, import and export."""
     parser = Parser("millpond lake", __doc__)
-    parser.add_argument("command", metavar="COMMAND", help="info, verify or repair")
+    parser.add_argument("command", metavar="COMMAND", help="info, verify, repair, import, export")
     if not args:
-        parser.error("name one of info, verify, repair")
+        parser.error("name one of info, verify, repair, import, export")
     if args[0].startswith("-"):
         parser.parse_args(args)
     name = args[0]
@@ -65,6 +80,8 @@ def main(args: Sequence[str]) -> int:
         remedy = f"did you mean '{near[0]}'?" if near else f"use one of {', '.join(_COMMANDS)}"
         raise BadConfig(f"there is no 'millpond lake {name}'; {remedy}")
     parser = Parser(f"millpond lake {name}", _COMMANDS[name])
+    if name in ("import", "export"):
+        return _move(name, parser, args[1:])
     parser.add_argument("path", metavar="PATH", type=Path, help="the Lake's folder")
     if name == "repair":
         parser.add_argument(
@@ -88,6 +105,51 @@ def main(args: Sequence[str]) -> int:
     with _bar("verifying", asked.json) as progress:
         repaired = repair_lake(asked.path, asked.dry_run, None, progress, _threads())
     _print(repaired_json(repaired)) if asked.json else show_repaired(repaired)
+    return 0
+
+
+def _move(name: str, parser: Parser, args: Sequence[str]) -> int:
+    """Import or export, with a bar for each pass; what is lost is said before and after."""
+    from ..exchange import export_lake, import_lake
+
+    importing = name == "import"
+    first, second = ("source", "lake") if importing else ("lake", "target")
+    abouts = {
+        "source": "the data's file or folder",
+        "lake": "the folder to make the Lake in; new" if importing else "the Lake's folder",
+        "target": "the folder to write; new",
+    }
+    for one in (first, second):
+        parser.add_argument(one, metavar=one.upper(), type=Path, help=abouts[one])
+    kinds = "parquet, minari, vault, lerobot" if importing else "parquet, minari, lerobot"
+    parser.add_argument("--format", required=True, metavar="NAME", help=f"one of {kinds}")
+    if importing:
+        parser.add_argument("--env", default="", help="check the rows against this env")
+        parser.add_argument(
+            "--capacity", default="", help="rows, or bytes such as 40GB, to keep; default: all"
+        )
+    parser.add_argument("--json", action="store_true", help="JSON instead of text")
+    asked = parser.parse_args(args)
+
+    def said(losses: list[str]) -> None:
+        for loss in losses:
+            print(f"{name}: cannot be kept: {loss}", file=sys.stderr, flush=True)
+
+    if not importing:
+        _check_folder(asked.lake)
+    with _bars(asked.json) as progress:
+        if importing:
+            text = in_digits(asked.capacity)
+            capacity = int(text) if text.isdecimal() else text or None
+            moved = import_lake(
+                asked.format, asked.source, asked.lake, asked.env, capacity, progress, said
+            )
+        else:
+            moved = export_lake(asked.format, asked.lake, asked.target, progress, said)
+    if asked.json:
+        _print({**moved._asdict(), "path": str(moved.path)})
+    else:
+        show_moved(moved)
     return 0
 
 
@@ -119,6 +181,21 @@ def _threads() -> int:
 
 def _print(plain: dict[str, Any]) -> None:
     print(json.dumps(plain, indent=2))
+
+
+@contextmanager
+def _bars(quiet: bool) -> Generator[Callable[[str, int, int], None]]:
+    """The same for passes that have names: one bar after the other."""
+    with _bar("opening", quiet) as bar:
+        passes: list[str] = []
+
+        def progress(what: str, done: int, total: int) -> None:
+            if bar is not None:
+                passes.append(what) if what not in passes else None
+                number = passes.index(what)
+                bar(number * total + done, 2 * total)  # writing, then verifying
+
+        yield progress
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..logged import LoggedRun, find_logged
 from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
 from ..train import Run, find_runs
@@ -29,6 +30,7 @@ def main(args: Sequence[str]) -> int:
     options = parser.parse_args(args)
     found = [about(run) for run in find_runs(options.root)]
     found += [about_mixture(run) for run in find_mixtures(options.root)]
+    found += [about_logged(run) for run in find_logged(options.root)]
     found.sort(key=lambda one: one["run"])
     if options.json:
         print(json.dumps(found, indent=2))
@@ -39,11 +41,13 @@ def main(args: Sequence[str]) -> int:
     heads = ["run", "env", "agent", "state", "steps", "of", "time", "steps/s", "greedy", "best"]
     table = empty_table(heads, 4)
     for one in found:
-        numbers = [f"{one['steps']:,}", f"{one['of']:,}"]
+        of = f"{one['of']:,}" if one["of"] else "-"  # a loop of one's own need not say
+        numbers = [f"{one['steps']:,}", of]
         numbers += [elapsed(one["seconds"]) if one["seconds"] else "-"]
         numbers += [short(one["speed"]) if one["speed"] else "-"]
         numbers += [_real(one["greedy"]), _real(one["best"])]
-        table.add_row(one["run"], one["env"], one["agent"], one["state"], *numbers)
+        env, agent = one["env"] or "-", one["agent"] or "-"
+        table.add_row(one["run"], env, agent, one["state"], *numbers)
     print_table(table)
     print("greedy, best: mean return of greedy episodes, last and highest, not normalised")
     print("steps/s: env steps of all policies per second of acting and learning (last measured)")
@@ -52,9 +56,7 @@ def main(args: Sequence[str]) -> int:
 
 def about(run: Run) -> dict[str, Any]:
     """A run in a few values."""
-    lines = read_metrics(run.metrics, "eval")
-    returns = [line["return"] for line in lines if line["return"] is not None]
-    status, settings = run.status(), run.settings
+    returns, status, settings = greedy(run.metrics), run.status(), run.settings
     pace = list(read_metrics(run.speed))
     return {
         "run": str(run.path),
@@ -83,6 +85,31 @@ def _seconds(pace: list[dict[str, Any]]) -> float:
     clock = [float(line.get("seconds") or 0.0) for line in pace]
     pairs = itertools.zip_longest(clock, clock[1:], fillvalue=0.0)
     return sum(now for now, after in pairs if after < now)
+
+
+def about_logged(run: LoggedRun) -> dict[str, Any]:
+    """A run of somebody's own loop; it has no checkpoints that we know of."""
+    returns, status, settings = greedy(run.metrics), run.status(), run.settings
+    return {
+        "run": str(run.path),
+        "env": str(settings.get("env", "")),
+        "agent": str(settings.get("agent", "")),
+        "seed": settings.get("seed"),
+        "state": status["state"],
+        "steps": status["steps"],
+        "of": int(settings.get("steps") or 0),
+        "seconds": None,
+        "speed": None,
+        "greedy": returns[-1] if returns else None,
+        "best": max(returns) if returns else None,
+        "checkpoints": [],
+    }
+
+
+def greedy(metrics: Path) -> list[float]:
+    """The mean return of every evaluation."""
+    lines = read_metrics(metrics, "eval")
+    return [line["return"] for line in lines if line["return"] is not None]
 
 
 def _real(value: float | None) -> str:

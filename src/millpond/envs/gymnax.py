@@ -150,8 +150,8 @@ def _facts(env: Gymnax) -> tuple[Field, Field]:
 def _gymnax() -> Any:
     # It makes arrays when it is imported, which inside jit would be tracers.
     with jax.ensure_compile_time_eval():
-        gymnax = import_extra("env gymnax:NAME", "gymnax", "gymnax")
-    if not hasattr(gymnax.environments.environment.Environment, "is_truncated"):
+        package = gymnax = import_extra("env gymnax:NAME", "gymnax", "gymnax")
+    if not hasattr(package.environments.environment.Environment, "is_truncated"):
         raise BadConfig(
             "gymnax: this version does not tell a time limit from an end, 1.0 or newer does: "
             "pip install 'millpond[gymnax]'"

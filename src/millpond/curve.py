@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..extras import require
+from .extras import require
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # braille: 2 columns of 4 dots
 
