@@ -193,7 +193,7 @@ def test_import_does_not_touch_a_device():
 
 
 def test_names_come_when_they_are_used():
-    """`import millpond` alone imports none of what takes long, and every name is where it should."""
+    """`import millpond` alone imports nothing that takes long; every name is where it should be."""
     code = (
         "import sys, millpond; heavy = {'jax', 'numpy', 'zstandard'} & set(sys.modules); "
         "assert not heavy, heavy; "
