@@ -119,7 +119,7 @@ class Runs:
         return self.entries.get(run_id)
 
     def history(self, entry: Entry) -> History:
-        """Everything a run reported, up to now; kept as long as somebody looks at it."""
+        """Everything a run wrote, up to now; kept as long as somebody looks at it."""
         with self._lock:
             entry.used = time.monotonic()
             history = entry.history = entry.history or History(entry.path)
