@@ -25,7 +25,7 @@ def import_extra(what: str, extra: str, module: str, otherwise: str = "") -> Any
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        if _is_there(package) and error.name not in (module, package):
+        if _is_there(package) and error.name not in (None, module, package):
             raise NotInstalled(  # it is there, but something that it needs is not
                 f"{what} needs {package}, which cannot be imported ({error}); "
                 f"run: pip install 'millpond[{extra}]'"
