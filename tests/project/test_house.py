@@ -73,7 +73,7 @@ def imports(path: Path) -> set[str]:
             found |= {f"{stem}.{name.name}" for name in node.names}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # A module that is named in a string, as for import_module, is imported too.
-            found |= set(re.findall(r"^millpond(?:\.\w+)+$", node.value))
+            found |= set(re.findall(r"^millpond(?:\.\w+)+(?<!\.json)$", node.value))
     return {name.split(".")[1] for name in found if name.startswith("millpond.")}
 
 
