@@ -28,6 +28,16 @@ def squashed(mean: Array, log_std: Array, normal: Array) -> tuple[Array, Array]:
     return jnp.tanh(before), (density - slope).sum(-1)
 
 
+def correlated(before: Array, normal: Array, correlation: float) -> Array:
+    """Noise that goes on from the noise before it: normal at every turn, [..., n] each.
+
+    All 0 before means that there was none, as where an episode begins: it is drawn freshly.
+    """
+    began = (before == 0).all(-1, keepdims=True)
+    onward = correlation * before + math.sqrt(1 - correlation**2) * normal
+    return jnp.where(began, normal, onward)
+
+
 def twin_target(reward: Array, discount: Array, after: Array, bonus: Array | float = 0.0) -> Array:
     """reward + discount * (the lower of the critics' values + bonus): float32[batch].
 

@@ -14,9 +14,9 @@ from ..errors import BadConfig
 from ..rows import Array, Batch
 from ..schedule import Schedule
 from ..spec import Spec
-from .actor_critic import ActorCritic, Chance, Params, norm, stepped
+from .actor_critic import ActorCritic, Params, norm, stepped
 from .actor_critic_settings import ActorCriticSettings, adam
-from .agent import Act, AgentState, Learned, Now
+from .agent import AgentState, Learned, Now
 from .control import saturated, squashed, temperature_loss, twin_target
 from .losses import masked_mean
 from .networks import Network
@@ -87,10 +87,8 @@ class SAC(ActorCritic):
         mean, log_std = self._gaussian(actor, obs)
         return squashed(mean, log_std, jax.random.normal(key, mean.shape, np.float32))
 
-    def act(self, params: Params, obs: Array, chance: Chance, now: Now) -> Act:
-        """Draw from the policy."""
-        action, _ = squashed(*self._gaussian(params.actor, obs), chance.normal)
-        return self._acted(params, obs, action, chance)
+    def _noisy(self, actor: Any, obs: Array, normal: Array, now: Now) -> Array:
+        return squashed(*self._gaussian(actor, obs), normal)[0]
 
     def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
         """One gradient of the critics, then of the actor, then of the temperature."""

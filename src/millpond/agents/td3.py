@@ -13,9 +13,9 @@ from ..errors import BadConfig
 from ..rows import Array, Batch
 from ..schedule import Schedule, constant
 from ..spec import Spec
-from .actor_critic import ActorCritic, Chance, Params, norm, stepped
+from .actor_critic import ActorCritic, Params, norm, stepped
 from .actor_critic_settings import ActorCriticSettings, adam
-from .agent import Act, AgentState, Learned, Now
+from .agent import AgentState, Learned, Now
 from .control import saturated, smoothed, twin_target
 from .losses import masked_mean
 from .networks import Network
@@ -79,10 +79,8 @@ class TD3(ActorCritic):
     def _middle(self, actor: Any, obs: Array) -> Array:
         return jnp.tanh(self._out(actor, obs))
 
-    def act(self, params: Params, obs: Array, chance: Chance, now: Now) -> Act:
-        """What the actor says, with noise."""
-        action = self._middle(params.actor, obs) + now["noise"] * chance.normal
-        return self._acted(params, obs, jnp.clip(action, -1, 1), chance)
+    def _noisy(self, actor: Any, obs: Array, normal: Array, now: Now) -> Array:
+        return jnp.clip(self._middle(actor, obs) + now["noise"] * normal, -1, 1)
 
     def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
         """One gradient of the critics and, if due, of the actor; then the targets follow."""
