@@ -61,6 +61,14 @@ def polyak(target: Any, params: Any, tau: Array | float) -> Any:
     return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
 
 
+def spread(action: Array) -> Array:
+    """How far actions [batch, n] differ from each other: their standard deviation, float32[].
+
+    Of actions without noise it is 0 for a policy that ignores what it observes.
+    """
+    return action.std(0).mean()
+
+
 def saturated(action: Array) -> Array:
     """The share of actions in [-1, 1] that lie within a hundredth of a bound: float32[]."""
     return (jnp.abs(action) > 0.99).mean()

@@ -16,7 +16,7 @@ from ..spec import Spec
 from .actor_critic import ActorCritic, Params, norm, stepped
 from .actor_critic_settings import ActorCriticSettings, adam
 from .agent import AgentState, Learned, Now
-from .control import saturated, smoothed, twin_target
+from .control import saturated, smoothed, spread, twin_target
 from .losses import masked_mean
 from .networks import Network
 from .optimizer import Optimizer
@@ -70,7 +70,7 @@ class TD3(ActorCritic):
     name: ClassVar[str] = "td3"
     reports: ClassVar[tuple[str, ...]] = (
         *("loss", "q", "gradient", "change"),
-        *("actor_loss", "saturated"),
+        *("actor_loss", "saturated", "spread"),
     )
 
     def __init__(self, settings: TD3Settings, network: Network, spec: Spec, stack: int) -> None:
@@ -121,5 +121,6 @@ class TD3(ActorCritic):
             "change": relative_change(old[:2], new.params[:2]),
             "actor_loss": cost,
             "saturated": saturated(action),
+            "spread": spread(action),
         }
         return new, Learned(numbers, jnp.abs(error).mean(0))
