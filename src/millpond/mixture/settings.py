@@ -122,8 +122,8 @@ class MixSettings:
             )
         if takes_real(self.world):
             raise BadConfig(
-                f"mixture: its agents choose one of several actions, {self.env} takes real vectors; "
-                "use millpond train with --agent sac or td3"
+                f"mixture: its agents choose one of several actions, and {self.env} takes real "
+                "vectors; use millpond train with --agent sac or td3"
             )
         if self.network.memory:
             raise BadConfig(
