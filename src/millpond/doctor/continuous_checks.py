@@ -63,7 +63,7 @@ def temperature(evidence: Evidence) -> Verdict:
         return yellow(
             name,
             f"the temperature is {now:.2g}: entropy, at {entropy:.2f}, counts for nothing",
-            f"lower --{section}.entropy, or fix it by --{section}.learn-temperature False",
+            f"lower --{section}.entropy, or fix it by --{section}.no-learn-temperature",
             **numbers,
         )
     if now > _HOT * max(1.0, settings.temperature):
