@@ -14,6 +14,7 @@ from .agent import (
     Rollouts,
 )
 from .dqn import DQN, DQNSettings
+from .iqn import IQN, IQNSettings
 from .networks import Network, QNetwork
 from .optimizer import Optimizer
 from .pqn import PQN, Minibatch, PQNSettings
@@ -25,6 +26,7 @@ from .td3 import TD3, TD3Settings
 
 __all__ = [
     "DQN",
+    "IQN",
     "PQN",
     "SAC",
     "TD3",
@@ -36,6 +38,7 @@ __all__ = [
     "AgentState",
     "Applied",
     "DQNSettings",
+    "IQNSettings",
     "Learned",
     "Minibatch",
     "Network",
