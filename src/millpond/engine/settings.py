@@ -358,7 +358,8 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
     Tables of agents that are not used are checked and left out: a preset serves several.
     """
     plain = {"sampler": "uniform", **plain}
-    plain.setdefault("agent", usual_agent(env))
+    if "agent" not in plain:  # asked only then: some envs are built to say what they take
+        plain["agent"] = usual_agent(env)
     name, sampler = plain["agent"], plain["sampler"]
     agent = find_agent(name) if isinstance(name, str) else None
     if agent is None or not isinstance(sampler, str):
