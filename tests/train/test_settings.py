@@ -27,6 +27,8 @@ ENVS = {
     "minatar/space_invaders": "minatar",
     "atari/gravitar": "atari",
     "gym:CartPole-v1": "gym-CartPole-v1",
+    "gym:MountainCarContinuous-v0": "gym-MountainCarContinuous-v0",
+    "gym:Pendulum-v1": "gym-Pendulum-v1",
     "gym:Acrobot-v1": "gym",
     "pendulum": "pendulum",
     "pettingzoo:zoo_lives:Lives": "pettingzoo",
@@ -35,7 +37,8 @@ ENVS = {
     "treasurehunt": "treasurehunt",
     "treasurehunt-small": "treasurehunt-small",
 }
-PRESETS = ["atari", "gym", "gym-CartPole-v1", "gymnax", "minatar", "pendulum", "pettingzoo"]
+PRESETS = ["atari", "gym", "gym-CartPole-v1", "gym-MountainCarContinuous-v0", "gym-Pendulum-v1"]
+PRESETS += ["gymnax", "minatar", "pendulum", "pettingzoo"]
 PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 
