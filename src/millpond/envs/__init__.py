@@ -4,6 +4,7 @@ from .actions import action_of, any_action, bounds, is_real
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
 from .brax import Brax
+from .checked import checked_vector
 from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
 from .gym import GymEnv
 from .gym_rows import GymRows
@@ -11,6 +12,7 @@ from .gymnax import Gymnax
 from .hosted import HostedVector
 from .minatar import MinAtar
 from .pendulum import Pendulum
+from .pettingzoo import PettingZooEnv
 from .playground import Playground
 from .registry import env_names, make_env
 from .staghunt import Staghunt
@@ -37,6 +39,7 @@ __all__ = [
     "MinAtar",
     "Outcome",
     "Pendulum",
+    "PettingZooEnv",
     "Playground",
     "Policy",
     "Staghunt",
@@ -46,6 +49,7 @@ __all__ = [
     "action_of",
     "any_action",
     "bounds",
+    "checked_vector",
     "env_names",
     "is_real",
     "make_env",

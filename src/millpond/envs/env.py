@@ -134,7 +134,7 @@ class HostVector(Protocol):
 
     num_envs: int
     obs: Tree  # [agents, env, *shape]
-    flags: np.ndarray  # uint8[env]
+    flags: np.ndarray  # uint8[env], or uint8[agents, env] where agents end apart
 
     def step(self, action: np.ndarray) -> Rows:
         """Act [agents, env] or, of real vectors, [agents, env, n]; the finished rows."""

@@ -16,6 +16,7 @@ from .gym import GymEnv
 from .gymnax import Gymnax
 from .minatar import GAMES, MinAtar
 from .pendulum import Pendulum
+from .pettingzoo import PettingZooEnv
 from .playground import Playground
 from .staghunt import Staghunt
 from .tmaze import TMaze
@@ -38,6 +39,7 @@ FAMILIES: dict[str, Callable[[str], AnyEnv]] = {
     "gymnax:": Gymnax,
     "brax:": Brax,
     "playground:": Playground,
+    "pettingzoo:": PettingZooEnv,
 }
 
 
@@ -74,5 +76,12 @@ def env_names() -> list[str]:
 
     `"staghunt" in env_names()`.
     """
-    many = ("atari/GAME", "gym:ID", "gymnax:ID", "brax:NAME", "playground:NAME")
+    many = (
+        "atari/GAME",
+        "gym:ID",
+        "gymnax:ID",
+        "brax:NAME",
+        "playground:NAME",
+        "pettingzoo:MODULE",
+    )
     return [*part_names("env", _OURS), *many]

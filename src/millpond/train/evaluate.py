@@ -9,12 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..engine.episode_stats import steps_of
 from ..engine.keys import Role, key_of
 from ..engine.make_agent import make_agent
 from ..engine.player import Past, Player
 from ..engine.population import Population
 from ..engine.settings import Settings
-from ..envs import Counting, Env, HostEnv, VectorEnv, action_of, any_action, spec_of
+from ..envs import (
+    Counting,
+    Env,
+    HostEnv,
+    VectorEnv,
+    action_of,
+    any_action,
+    checked_vector,
+    spec_of,
+)
 from ..rows import Array
 from ..window import Stacker
 
@@ -138,7 +148,7 @@ class Referee:
         """One episode per env, so that short episodes do not count more often than long ones."""
         world: Any = self.settings.world
         assert isinstance(world, HostEnv)
-        vector = world.vector(self.population.all_envs, self.seed)
+        vector = checked_vector(world, self.population.all_envs, self.seed)
         look = jax.jit(self.player.look)
         history: Any = self.player.init()
         shape = (self.population.policies, self.population.envs)
@@ -152,7 +162,7 @@ class Referee:
                 rows = vector.step(np.asarray(self.population.by_env(action)))
                 rows = jax.device_get(self.population.by_policy(rows))
                 total += rows.reward * alive
-                length += alive
+                length += alive & steps_of(rows.flags)  # an agent may come later than others
                 alive &= ~(rows.terminated | rows.truncated)
                 if not alive.any():
                     break
