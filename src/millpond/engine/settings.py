@@ -12,7 +12,7 @@ import numpy as np
 
 from ..agents import Network, Replayed, Rollouts, agent_names, find_agent
 from ..config import from_plain, to_plain
-from ..envs import Env, make_env
+from ..envs import Env, action_of, is_real, make_env
 from ..envs.registry import FAMILIES
 from ..errors import BadConfig
 from ..plugins import origin, short_name
@@ -357,7 +357,8 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
 
     Tables of agents that are not used are checked and left out: a preset serves several.
     """
-    plain = {"agent": "dqn", "sampler": "uniform", **plain}
+    plain = {"sampler": "uniform", **plain}
+    plain.setdefault("agent", usual_agent(env))
     name, sampler = plain["agent"], plain["sampler"]
     agent = find_agent(name) if isinstance(name, str) else None
     if agent is None or not isinstance(sampler, str):
@@ -374,6 +375,16 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
     except BadConfig as error:
         shown = str(error).replace("'learning", f"'{short_name(name)}")
         raise BadConfig(shown) from error
+
+
+def usual_agent(env: str) -> str:
+    """Who learns in an env if nobody was named: `usual_agent("pendulum") == "sac"`."""
+    return "sac" if takes_real(make_env(env)) else "dqn"
+
+
+def takes_real(world: Any) -> bool:
+    """Whether an env takes real vectors; one that counts its actions is not built to be asked."""
+    return hasattr(world, "action") and is_real(action_of(world))
 
 
 def tiny(settings: Settings) -> Settings:

@@ -22,8 +22,9 @@ _HEALTH = ("rows", "overwritten", "overwritten_unsampled", "sampled", "stored")
 _PLACE = ("steps", "frames")
 _FILLS = ("pond_fill", "lake_fill", "big_pond_fill")
 _LEARNED = ("q", "loss", "gradient", "change", "updates", "big_q", "big_loss")
+_CONTROL = ("actor_loss", "temperature", "entropy", "saturated", "spread")  # of real actions
 # What figures are made of; other numbers of a line are not kept.
-_TRAIN = (*_PLACE, "return", "epsilon", *_LEARNED, *_FILLS)
+_TRAIN = (*_PLACE, "return", "epsilon", *_LEARNED, *_CONTROL, *_FILLS)
 _EVAL = (*_PLACE, "return", "returns", "big_return", "interval", "after")
 _WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
 _SPEED = (*_PLACE, "seconds", "steps_per_second")
