@@ -26,6 +26,8 @@ help:
 	@echo "make bench ONLY=ray         mode ray against processes, and rows/s with 1, 2, 4 shards"
 	@echo "make bench ONLY=patches     a convolution as one matmul against lax.conv"
 	@echo "make bench ONLY=pqn         PQN against a bare single-file one"
+	@echo "make bench ONLY=sac         SAC on Pendulum against a bare single-file one, PyTorch and SBX"
+	@echo "make bench ONLY=layouts     what the layout of a ring does to learning, and what it costs"
 	@echo "make bench ONLY=watch       the live page: answers, updates, and what it costs a run"
 	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it; ONLY=mixture"
 

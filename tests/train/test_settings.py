@@ -37,8 +37,8 @@ ENVS = {
     "treasurehunt": "treasurehunt",
     "treasurehunt-small": "treasurehunt-small",
 }
-PRESETS = ["atari", "gym", "gym-CartPole-v1", "gym-MountainCarContinuous-v0", "gym-Pendulum-v1"]
-PRESETS += ["gymnax", "minatar", "pendulum", "pettingzoo"]
+PRESETS = ["atari", "brax", "gym", "gym-CartPole-v1", "gym-MountainCarContinuous-v0"]
+PRESETS += ["gym-Pendulum-v1", "gymnax", "minatar", "pendulum", "pettingzoo", "playground"]
 PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 
@@ -47,7 +47,8 @@ PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 def test_presets_are_listed_and_each_has_an_env_here():
     assert preset_names() == PRESETS
-    assert {*ENVS.values(), "gymnax"} == set(PRESETS)  # gymnax itself: tests_compat
+    with_packages = {"brax", "gymnax", "playground"}  # their presets load in tests_compat
+    assert {*ENVS.values()} | with_packages == set(PRESETS)
 
 
 @pytest.mark.parametrize("env", ENVS)
