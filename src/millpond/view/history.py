@@ -14,18 +14,13 @@ import numpy as np
 from ..errors import RunRefused
 from ..train.run import read_status
 from .columns import Columns
+from .places import Places, elapsed
 from .tail import Line, Tail
 
 _MARKS = {"millpond_run": False, "millpond_mixture": True}  # of config.json: is it a mixture?
 _HEALTH = ("rows", "overwritten", "overwritten_unsampled", "sampled", "stored")
 _PLACE = ("steps", "frames")
-_FILLS = ("pond_fill", "lake_fill", "big_pond_fill")
-_LEARNED = ("q", "loss", "gradient", "change", "updates", "big_q", "big_loss")
-# What figures are made of; other numbers of a line are not kept.
-_TRAIN = (*_PLACE, "return", "epsilon", *_LEARNED, *_FILLS)
-_EVAL = (*_PLACE, "return", "returns", "big_return", "interval", "after")
 _WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
-_SPEED = (*_PLACE, "seconds", "steps_per_second")
 
 
 class Config(NamedTuple):
@@ -54,7 +49,7 @@ class History:
         self.events: list[Line] = []
 
     def _forget_metrics(self) -> None:
-        self.train, self.eval, self.health = Columns(_TRAIN), Columns(_EVAL), Columns(_WATCHED)
+        self.train, self.eval, self.health = Columns(), Columns(), Columns(_WATCHED)
         self.rare: dict[str, list[Line]] = {}  # resets, fills and so on: few, kept whole
         self.lag: np.ndarray | None = None  # rows by how many updates the policy had missed
         self.last_lag: np.ndarray | None = None
@@ -62,7 +57,8 @@ class History:
         self.last: Line = {}
 
     def _forget_speed(self) -> None:
-        self.speed = Columns(_SPEED)
+        self.speed = Columns()
+        self._elapsed: tuple[np.ndarray, np.ndarray] | None = None
         self.last_speed: Line = {}
 
     def look(self) -> None:
@@ -83,6 +79,7 @@ class History:
             if not news.lines:
                 break
             self.speed.extend(news.lines)
+            self._elapsed = None
             self.last_speed = news.lines[-1]
         news = self._events.read()
         self.events = news.lines if news.anew else self.events + news.lines
@@ -125,9 +122,23 @@ class History:
         """What the x of every curve counts."""
         return "updates" if self.offline else "frames"
 
-    def x(self, columns: Columns) -> np.ndarray:
-        """The x of every line."""
-        return columns.of("steps" if self.offline else "frames")
+    def places(self, columns: Columns) -> Places:
+        """Where every line lies."""
+        return self._places(columns.of("steps"), columns.of("frames"))
+
+    def places_of(self, lines: Sequence[Line]) -> Places:
+        """The same of lines that are kept whole."""
+        steps, frames = (
+            np.array([float(line.get(name) or 0) for line in lines]) for name in _PLACE
+        )
+        return self._places(steps, frames)
+
+    def _places(self, steps: np.ndarray, frames: np.ndarray) -> Places:
+        if self._elapsed is None:
+            self._elapsed = elapsed(self.speed.of("steps"), self.speed.of("seconds"))
+        at, spent = self._elapsed
+        seconds = np.interp(steps, at, spent) if len(at) else None
+        return Places(steps if self.offline else frames, steps, seconds)
 
     def at(self, line: Line) -> float:
         """The x of one line."""

@@ -2,11 +2,13 @@
 "use strict";
 
 (() => {
-  const { Charts, drawWater } = window.millpond;
+  const { Charts, Controls, drawWater } = window.millpond;
   const data = JSON.parse(document.getElementById("data").textContent);
   const all = [];
   for (const box of document.querySelectorAll("[data-charts]")) {
-    const charts = new Charts(box);
+    const controls = new Controls({ seeds: "seeds" in box.dataset });
+    const charts = new Charts(box, controls);
+    box.before(controls.node);
     charts.show(data.figures[Number(box.dataset.charts)]);
     all.push(charts);
   }
