@@ -161,7 +161,7 @@ def loss(history: History) -> Figure | None:
         return None
     layout = axes_of(history, "loss, norm, change")
     if not signed:
-        layout["yaxis"] |= {"type": "log", "exponentformat": "power"}
+        layout["yaxis"] |= {"type": "log"}
     return make_figure("loss", "Loss and gradient", data, layout)
 
 

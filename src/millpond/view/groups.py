@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _SEEDS = ("seed", "members")
+_SEED = re.compile(r"[-_/. ]*(seeds?)?[-_/. ]*$")  # what a name says before the number
 
 
 def group_of(settings: dict[str, Any]) -> str:
@@ -32,6 +33,7 @@ def _common(names: list[str]) -> str:
         return names[0]
     low, high = min(names), max(names)
     same = (i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b)
-    start = low[: next(same, len(low))]
-    name = re.sub(r"[-_/. ]*(seeds?)?[-_/. \d]*$", "", start)
-    return name or f"{names[0]} and {len(names) - 1} more"
+    end = next(same, len(low))
+    while end and any(name[end : end + 1].isdigit() for name in names) and low[end - 1].isdigit():
+        end -= 1  # seeds 10 to 19 have their first digit in common
+    return _SEED.sub("", low[:end]) or f"{names[0]} and {len(names) - 1} more"

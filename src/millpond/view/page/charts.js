@@ -80,7 +80,9 @@
     const named = data.filter((trace) => trace.showlegend !== false);
     const bars = data.some((trace) => trace.type === "bar");
     const linked = !bars && !figure.apart;
-    const legend = named.length > 1 && named.length <= CROWD;
+    // Small charts have room for a few short names only; where they are seen is enough for all.
+    const letters = named.reduce((sum, trace) => sum + `${trace.name}`.length + 6, 0);
+    const legend = named.length > 1 && (WIDE.includes(figure.name) ? named.length <= CROWD : letters <= 110);
     const layout = {
       ...given,
       paper_bgcolor: ground,
@@ -103,7 +105,10 @@
       layout.yaxis.type = log ? "log" : "linear";
       delete layout.yaxis.range;
     }
-    if (log) delete layout.yaxis.rangemode;
+    if (log) {
+      delete layout.yaxis.rangemode;
+      layout.yaxis.exponentformat = "e"; // powers would be written with inline styles, which are refused
+    }
     if (linked && controls.range) {
       layout.xaxis.range = [...controls.range];
       const fit = given.yaxis?.range && !log ? null : rangeWithin(data, controls.range, log);
@@ -157,6 +162,7 @@
           this.observer.observe(panel.box);
         }
         panel.waiting = !figure.data.length;
+        panel.plot.classList.toggle("waiting", panel.waiting && !panel.drawn);
         if (panel.waiting) return;
         const text = JSON.stringify(figure);
         if (text === panel.text) return;

@@ -123,9 +123,9 @@
       const green = rest.filter((one) => one.state === "green").length;
       const head = fired.length
         ? `${fired.length} of ${verdicts.length} checks found something.`
-        : "Nothing found.";
-      const worst = fired.some((one) => one.state === "red") ? "red" : fired.length ? "yellow" : "green";
-      this.nodes.verdict.textContent = fired.length ? `doctor: ${worst}` : "doctor: nothing found";
+        : green ? "Nothing found." : "No check could be made yet.";
+      const worst = fired.some((one) => one.state === "red") ? "red" : fired.length ? "yellow" : green ? "green" : "unknown";
+      this.nodes.verdict.textContent = `doctor: ${worst === "green" ? "nothing found" : worst}`;
       this.nodes.verdict.dataset.state = worst;
       const open = this.nodes.doctor.querySelector("details")?.open;
       const more = el("details", {}, el("summary", { text: `${green} green, ${rest.length - green} unknown` }), ...rest.map(verdictRow));

@@ -18,7 +18,7 @@
     { name: "agent", head: "agent", value: (card) => card.agent },
     { name: "seed", head: "seed", value: (card) => card.seed, number: true },
     { name: "state", head: "state", value: (card) => card.state, narrow: true },
-    { name: "progress", head: "progress", value: (card) => card.progress, number: true },
+    { name: "progress", head: "progress", value: (card) => card.progress, number: true, left: true },
     { name: "x", head: "frames", value: (card) => card.x, number: true },
     { name: "greedy", head: "greedy", value: (card) => card.greedy, number: true, narrow: true },
     { name: "pace", head: "per second", value: (card) => card.pace, number: true },
@@ -32,6 +32,12 @@
     if (missing(a) || missing(b)) return missing(a) - missing(b);
     const order = typeof a === "number" && typeof b === "number" ? a - b : `${a}`.localeCompare(`${b}`, "en", { numeric: true });
     return down ? -order : order;
+  }
+
+  const lastLine = (text) => text.trim().split("\n").at(-1);
+
+  function progress(share, phase) {
+    return el("span", { class: "progress-cell" }, el("progress", { max: "1", value: `${share}`, "aria-label": "progress" }), `${percent(share)}${phase ? ` ${phase}` : ""}`);
   }
 
   class RunTable {
@@ -92,7 +98,7 @@
     }
 
     look(column) {
-      return `${column.number ? "number" : ""} ${column.narrow ? "" : "not-narrow"}`.trim();
+      return `${column.number && !column.left ? "number" : ""} ${column.narrow ? "" : "not-narrow"}`.trim();
     }
 
     // A row whose cells are replaced where what they show has changed.
@@ -174,7 +180,7 @@
         name: [`${name} ${cards.length}`, () => el("span", { class: "run-name" },
           el("button", { type: "button", class: "unfold", onclick: toggle }, el("strong", { text: name }), el("span", { class: "count", text: `${cards.length} seeds` })),
           el("span", { class: "sub", text: `${one(cards, "env")} · ${one(cards, "agent")}` }))],
-        seed: [`${cards.length} seeds`],
+        seed: [`${Math.min(...numbers(cards, "seed"))} – ${Math.max(...numbers(cards, "seed"))}`],
         state: [told, () => el("span", { class: "states" }, ...[...states].map(([state, count]) => el("span", { class: "state", "data-state": state, text: `${count} ${state}` })))],
         progress: [percent(mean(numbers(cards, "progress")) ?? 0), () => progress(mean(numbers(cards, "progress")) ?? 0, "")],
         greedy: [`${short(mean(greedy))} ${band}`, () => el("span", { title: "mean of the seeds, lowest to highest" }, short(mean(greedy)), el("span", { class: "band", text: band }))],
@@ -196,12 +202,6 @@
       const different = [...new Set(cards.map(this.shown.settingOf))];
       return different.length === 1 ? different[0] ?? "–" : `${different.length} different`;
     }
-  }
-
-  const lastLine = (text) => text.trim().split("\n").at(-1);
-
-  function progress(share, phase) {
-    return el("span", { class: "progress-cell" }, el("progress", { max: "1", value: `${share}`, "aria-label": "progress" }), `${percent(share)}${phase ? ` ${phase}` : ""}`);
   }
 
   Object.assign(window.millpond, { RunTable, lastLine });
