@@ -80,6 +80,7 @@
     const named = data.filter((trace) => trace.showlegend !== false);
     const bars = data.some((trace) => trace.type === "bar");
     const linked = !bars && !figure.apart;
+    const zooms = !bars && given.xaxis?.type !== "category";
     // Small charts have room for a few short names only; where they are seen is enough for all.
     const letters = named.reduce((sum, trace) => sum + `${trace.name}`.length + 6, 0);
     const legend = named.length > 1 && (WIDE.includes(figure.name) ? named.length <= CROWD : letters <= 110);
@@ -93,11 +94,11 @@
       hoverlabel: { bgcolor: colour("--panel"), bordercolor: colour("--line"), font: { color: colour("--text"), size: 11 }, namelength: 60 },
       showlegend: legend,
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal", font: { size: 11 } },
-      xaxis: axis({ ...given.xaxis, ...(linked ? { title: { text: placed.title } } : { fixedrange: true }) }),
+      xaxis: axis({ ...given.xaxis, ...(linked ? { title: { text: placed.title } } : {}), fixedrange: !zooms }),
       yaxis: axis({ ...given.yaxis, fixedrange: true }),
       shapes: moved(given.shapes, placed.x),
       annotations: moved(given.annotations, placed.x),
-      dragmode: linked ? "zoom" : false,
+      dragmode: zooms ? "zoom" : false,
       uirevision: `${figure.name} ${controls.revision}`,
     };
     if (given.yaxis2) layout.yaxis2 = axis({ ...given.yaxis2, fixedrange: true });
@@ -117,7 +118,8 @@
     return { data, layout, linked, crowd: named.length > CROWD ? named.length : 0 };
   }
 
-  const config = { displayModeBar: false, responsive: true, doubleClick: false };
+  // Where charts are linked a double click is for all of them.
+  const config = (linked) => ({ displayModeBar: false, responsive: true, doubleClick: linked ? false : "reset" });
 
   class Charts {
     // Draws figures into `parent`, one panel each; those out of sight are drawn when they are seen.
@@ -191,6 +193,7 @@
       panel.box = el("section", { class: "panel chart", "data-figure": figure.name },
         el("div", { class: "chart-head" }, el("h3", { text: figure.title }), el("span", { class: "tools" }, panel.scale, csv, png)),
         panel.plot, panel.note);
+      if (figure.height) panel.plot.style.height = `${figure.height}px`;
       if (WIDE.includes(figure.name)) panel.box.classList.add("wide");
       return panel;
     }
@@ -205,11 +208,11 @@
       const log = this.logOf(panel);
       const { data, layout, linked, crowd } = dress(panel.figure, this.controls, log, "rgba(0,0,0,0)");
       panel.scale.setAttribute("aria-pressed", `${log}`);
-      panel.scale.hidden = data.some((trace) => trace.type === "bar") || panel.figure.layout.yaxis?.visible === false;
+      panel.scale.hidden = data.some((trace) => trace.type === "bar") || panel.figure.layout.yaxis?.visible === false || panel.figure.layout.yaxis?.type === "category";
       panel.note.textContent = [panel.figure.note, crowd ? `${crowd} curves; point at one for its name.` : ""].filter(Boolean).join(" ");
       const fresh = !panel.drawn;
       panel.drawn = true;
-      Plotly.react(panel.plot, data, layout, config);
+      Plotly.react(panel.plot, data, layout, config(linked));
       if (fresh && linked) this.link(panel.plot);
     }
 
