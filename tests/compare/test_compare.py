@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from many_runs import swept
 from PIL import Image
 from scipy import stats as known
 from tiny_runs import settings
@@ -184,19 +185,6 @@ def test_a_grid_makes_an_arm_of_every_combination():
 def test_a_grid_refuses(texts, said):
     with pytest.raises(BadConfig, match=said):
         Grid.of(texts)
-
-
-def swept(arms: int) -> dict:
-    """Results of a grid of so many arms; the last one is best."""
-    found = []
-    for i in range(arms):
-        about = Arm(
-            f"batch={i}", "dqn", settings(), 1, (("dqn.batch", i), ("dqn.kind", "<i>k</i>"))
-        )
-        curve = [[100.0, [i, i + 1]], [200.0, [2 * i, 2 * i + 1]]]
-        plain = {"scores": [2.0 * i, 2 * i + 1.0], "frames": 200, "curve": curve}
-        found.append(results.summary(about, plain | {"gradient_steps": 4, "row_updates": 600}))
-    return {"env": "arms", "frames": 200, "seeds": 2, "arms": found, "pairs": results.pairs(found)}
 
 
 def test_a_sweep_is_a_table_and_parallel_coordinates(tmp_path):

@@ -1,14 +1,17 @@
-"""Hundreds of runs with curves of their own, as a sweep over seeds leaves them behind."""
+"""Hundreds of runs with curves of their own, and the results of a sweep."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from tiny_runs import settings
 
 from millpond.agents import DQNSettings
+from millpond.compare import Arm, results
 from millpond.train import Run, Settings
 from millpond.train.presets import settings_for
 
@@ -60,3 +63,16 @@ def _write(root: Path, bases: dict[str, Settings], index: int, lines: int) -> Ru
         path.write_text("".join(f"{json.dumps(line)}\n" for line in found))
     run.say(state, 100 * reached, why)
     return run
+
+
+def swept(arms: int) -> dict[str, Any]:
+    """Results of a grid of so many arms; the last one is best."""
+    found: list[Any] = []
+    for i in range(arms):
+        about = Arm(
+            f"batch={i}", "dqn", settings(), 1, (("dqn.batch", i), ("dqn.kind", "<i>k</i>"))
+        )
+        curve = [[100.0, [i, i + 1]], [200.0, [2 * i, 2 * i + 1]]]
+        plain = {"scores": [2.0 * i, 2 * i + 1.0], "frames": 200, "curve": curve}
+        found.append(results.summary(about, plain | {"gradient_steps": 4, "row_updates": 600}))
+    return {"env": "arms", "frames": 200, "seeds": 2, "arms": found, "pairs": results.pairs(found)}

@@ -13,6 +13,7 @@ _TICKS = 8  # different values that are all written beside their axis
 _AXES = 12  # more do not fit side by side
 
 Value = float | str
+Row = tuple[str, Sequence[str]]
 
 
 def parallel(
@@ -58,15 +59,13 @@ def parallel(
     return make_figure("parallel", "Settings and score", data, layout, note) | {"apart": True}
 
 
-def settings_and_score(
-    runs: Sequence[tuple[str, Sketch]], rows: Sequence[tuple[str, Sequence[str]]]
-) -> list[Figure]:
+def settings_and_score(runs: Sequence[tuple[str, Sketch]], rows: Sequence[Row]) -> list[Figure]:
     """The same of several runs: the settings in which they differ, seeds apart, and how they do.
 
     `rows` are those settings with every run's value, as `differences` gives them.
     """
-    rows = [row for row in rows if row[0] not in ("seed", "members")]
-    if len(rows) > _AXES:  # of another kind: there is nothing to see in dozens of axes
+    rows = _independent([row for row in rows if row[0] not in ("seed", "members")])
+    if len(rows) > _AXES:  # there is nothing to see in dozens of axes
         return []
     lines = [
         (name, [_value(values[i]) for _, values in rows], sketch.score)
@@ -74,6 +73,18 @@ def settings_and_score(
     ]
     figure = parallel([name for name, _ in rows], lines, "greedy return")
     return [figure] if figure else []
+
+
+def _independent(rows: Sequence[Row]) -> list[Row]:
+    """Without settings that follow from one before them, as presets follow from the env."""
+    found: list[Row] = []
+    for name, values in sorted(rows, key=lambda row: row[0] not in ("env", "agent")):
+        follows = any(
+            len(set(zip(kept, values, strict=True))) == len(set(kept)) for _, kept in found
+        )
+        if not follows:
+            found.append((name, values))
+    return found
 
 
 def _value(text: str) -> Value:

@@ -178,7 +178,7 @@
       };
       const shown = {
         name: [`${name} ${cards.length}`, () => el("span", { class: "run-name" },
-          el("button", { type: "button", class: "unfold", onclick: toggle }, el("strong", { text: name }), el("span", { class: "count", text: `${cards.length} seeds` })),
+          el("button", { type: "button", class: "unfold", onclick: toggle }, el("strong", { text: name }), " ", el("span", { class: "count", text: `${cards.length} seeds` })),
           el("span", { class: "sub", text: `${one(cards, "env")} · ${one(cards, "agent")}` }))],
         seed: [`${Math.min(...numbers(cards, "seed"))} – ${Math.max(...numbers(cards, "seed"))}`],
         state: [told, () => el("span", { class: "states" }, ...[...states].map(([state, count]) => el("span", { class: "state", "data-state": state, text: `${count} ${state}` })))],
