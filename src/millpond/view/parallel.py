@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .sketch import Sketch
+from .sketch import Sketch, compared
 from .traces import Figure, make_figure, words
 
 _LOW_TO_HIGH = ("#6c7a9c", "#3c8dbc", "#4f9d69", "#bf9530", "#d9773c")
 _TICKS = 8  # different values that are all written beside their axis
+_RUNS = 3  # of fewer a table says more
 _AXES = 12  # more do not fit side by side
 
 Value = float | str
@@ -39,9 +40,11 @@ def parallel(
     for number, (name, values, s) in enumerate(scored):
         y = [at(value) for (at, _), value in zip(axes, (*values, s), strict=True)]
         place = number / (len(scored) - 1) * (len(_LOW_TO_HIGH) - 1)
-        line = dict(color=_LOW_TO_HIGH[round(place)], width=2, dash="solid", shape="spline")
-        told = ", ".join(f"{n} {v}" for n, v in zip(names, values, strict=False))
-        hover = f"{words(name)}<br>{words(told)}<br>{words(score)} {s:.4g}<extra></extra>"
+        line = dict(
+            color=_LOW_TO_HIGH[round(place)], width=2, dash="solid", shape="spline", smoothing=0.5
+        )
+        values_text = ", ".join(f"{n} {_text(v)}" for n, v in zip(names, values, strict=False))
+        hover = f"{words(name)}<br>{words(values_text)}<br>{words(score)} {s:.4g}<extra></extra>"
         trace = dict(type="scatter", mode="lines", name=words(name), x=titles, y=y, line=line)
         data.append(trace | dict(hovertemplate=hover, showlegend=False))
     ticks = [
@@ -51,7 +54,7 @@ def parallel(
     ]
     layout = {
         "xaxis": {"title": {"text": ""}, "type": "category", "showgrid": True},
-        "yaxis": {"title": {"text": ""}, "range": [-0.06, 1.06], "visible": False},
+        "yaxis": {"title": {"text": ""}, "range": [-0.1, 1.1], "visible": False},
         "annotations": ticks,
         "hovermode": "closest",
     }
@@ -71,8 +74,18 @@ def settings_and_score(runs: Sequence[tuple[str, Sketch]], rows: Sequence[Row]) 
         (name, [_value(values[i]) for _, values in rows], sketch.score)
         for i, (name, sketch) in enumerate(runs)
     ]
+    if sum(score is not None for *_, score in lines) < _RUNS:
+        return []
     figure = parallel([name for name, _ in rows], lines, "greedy return")
     return [figure] if figure else []
+
+
+def comparison(
+    runs: Sequence[tuple[str, Sketch]], rows: Sequence[Row], wanted: Sequence[str] | None = None
+) -> list[Figure]:
+    """All figures of several runs: the first curves, then their settings, then the other curves."""
+    figures = compared(runs, wanted)
+    return [*figures[:1], *settings_and_score(runs, rows), *figures[1:]]
 
 
 def _independent(rows: Sequence[Row]) -> list[Row]:
@@ -107,4 +120,8 @@ def _axis(values: Sequence[Value], spread: bool = False) -> tuple[Any, list[tupl
         value: i / (len(order) - 1) if len(order) > 1 else 0.5 for i, value in enumerate(order)
     }
     shown = order if len(order) <= _TICKS else [order[0], order[-1]]
-    return place.__getitem__, [(f"{value}", place[value]) for value in shown]
+    return place.__getitem__, [(_text(value), place[value]) for value in shown]
+
+
+def _text(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"

@@ -19,7 +19,8 @@ class Places(NamedTuple):
 
     def take(self, which: Any) -> Places:
         """The same at some of the points."""
-        return Places(*(None if one is None else one[which] for one in self))
+        x, *others = self
+        return Places(x[which], *(None if one is None else one[which] for one in others))
 
     def to_json(self) -> dict[str, Any]:
         """As a trace has them: `x`, and in `at` what differs from it."""

@@ -20,10 +20,10 @@ from .figures import Figure, figures_of
 from .history import History, differences, flat
 from .markup import panel, safe, table
 from .offline import offline_page
-from .parallel import settings_and_score
+from .parallel import comparison
 from .picture import save_figure
 from .processes import processes
-from .sketch import Sketch, compared
+from .sketch import Sketch
 from .summary import summary
 from .water import water
 
@@ -54,14 +54,14 @@ def save_run_report(path: Path, runs: Sequence[tuple[str, History]], with_film: 
         sketches = [(name, Sketch.of(history)) for name, history in runs]
         parts.append(_compared(sketches))
         rows = differences([sketch.settings for _, sketch in sketches])
-        figures.append([*settings_and_score(sketches, rows), *compared(sketches)])
+        figures.append(comparison(sketches, rows))
     for name, history in runs:
         if len(runs) > 1:
             parts.append(f"<h2>{safe(name)}</h2>")
         parts.append(_one(history, len(figures), len(waters), with_film))
         figures.append(figures_of(history))
         waters.append(water(history))
-    title = " and ".join(name for name, _ in runs)
+    title = " and ".join(name for name, _ in runs) if len(runs) < 3 else f"{len(runs)} runs"
     heads = ["compared"] if len(runs) > 1 else []
     names = _unique([*heads, *(name for name, _ in runs)])
     try:

@@ -23,11 +23,10 @@ from .figures import figures_of
 from .guard import Guard, Tokens
 from .history import differences, flat
 from .page_files import PAGE_SCRIPTS, SHARED_SCRIPTS, index_page, page_file, plotly_path
-from .parallel import settings_and_score
+from .parallel import comparison
 from .processes import processes
 from .projector import Projector
 from .runs import Entry, Runs
-from .sketch import compared
 from .summary import summary
 from .traces import COLOURS
 from .water import water
@@ -241,7 +240,7 @@ class Watch:
             "names": [name for name, _ in pairs],
             "unread": len(entries) - len(pairs),
             "summaries": [sketch.summary for sketch in sketches],
-            "figures": [*settings_and_score(pairs, rows), *compared(pairs, figures)],
+            "figures": comparison(pairs, rows, figures),
             "differences": rows,
         }
         return _text(found)

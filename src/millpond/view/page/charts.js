@@ -64,6 +64,9 @@
     return [low - air, high + air];
   }
 
+  // Where there is no y axis words lie among the lines.
+  const readable = (words, given) => (given.yaxis?.visible === false ? words.map((one) => ({ ...one, bgcolor: colour("--panel"), opacity: 0.9 })) : words);
+
   const moved = (marks, x) => (marks || []).map((mark) => {
     const at = mark.at?.[x];
     if (at === undefined) return mark;
@@ -97,7 +100,7 @@
       xaxis: axis({ ...given.xaxis, ...(linked ? { title: { text: placed.title } } : {}), fixedrange: !zooms }),
       yaxis: axis({ ...given.yaxis, fixedrange: true }),
       shapes: moved(given.shapes, placed.x),
-      annotations: moved(given.annotations, placed.x),
+      annotations: readable(moved(given.annotations, placed.x), given),
       dragmode: zooms ? "zoom" : false,
       uirevision: `${figure.name} ${controls.revision}`,
     };

@@ -8,13 +8,27 @@
   const different = (values) => [...new Set(values)].filter(Boolean).sort();
   const options = (all, values) => [["", all], ...values.map((value) => [value, value])];
 
+  // Curves of the runs that have changed, and settings whenever there are other runs. They lie in
+  // `world`, where they outlive the view and the server; whether there are more to be read.
+  async function readCurves(runs, world) {
+    const order = world.order.join();
+    if (order !== world.ordered) {
+      world.settings = await ask("/api/settings");
+      world.ordered = order;
+    }
+    const due = [...runs.values()].filter((card) => world.read.get(card.id)?.version !== card.version);
+    if (!due.length) return false;
+    const found = await ask(`/api/greedy?runs=${due.map((card) => card.id).join(",")}`);
+    world.colours = found.colours;
+    for (const card of due) if (found.runs[card.id]) world.read.set(card.id, { version: card.version, curve: found.runs[card.id] });
+    return found.unread > 0;
+  }
+
   class Overview {
-    // `runs` holds the cards by id; `world` has `groups`, `order` and `chosen`.
+    // `runs` holds the cards by id; `world` is what all views share.
     constructor(runs, world, params) {
       this.runs = runs;
       this.world = world;
-      this.read = new Map(); // id -> version of the card and the curve of that time
-      this.settings = { names: [], values: {} };
       this.filters = Object.fromEntries(["q", "env", "agent", "state", "setting", "value", "sort", "down", "each"].map((key) => [key, params.get(key) || ""]));
       this.everyEnv = false;
       const set = (key) => (value) => this.change({ [key]: value });
@@ -28,7 +42,7 @@
       this.nothing = el("p", { class: "nothing", hidden: "", role: "status" });
       this.table = new RunTable(world.chosen, () => this.showChosen(), (sort, down) => this.change({ sort, down: down ? "1" : "0" }));
       this.controls = new Controls({ seeds: true });
-      this.box = el("div", { class: "charts" });
+      this.box = el("div", { class: "charts side-by-side" });
       this.moreEnvs = el("button", { type: "button", class: "quiet", hidden: "", onclick: () => { this.everyEnv = !this.everyEnv; this.show(); } });
       this.charts = new Charts(this.box, this.controls);
       document.getElementById("main").replaceChildren(
@@ -48,8 +62,8 @@
     }
 
     settingOf(card) {
-      const place = this.settings.names.indexOf(this.filters.setting);
-      return place < 0 ? undefined : this.settings.values[card.id]?.[place];
+      const place = this.world.settings.names.indexOf(this.filters.setting);
+      return place < 0 ? undefined : this.world.settings.values[card.id]?.[place];
     }
 
     // The runs that pass all filters, newest first.
@@ -69,10 +83,10 @@
         fill(this.choices[key].select, options("all", now && !values.includes(now) ? [...values, now] : values), now);
       };
       for (const key of ["env", "agent", "state"]) offer(key, different(cards.map((card) => card[key])));
-      fill(this.choices.setting.select, options("none", this.settings.names), this.filters.setting);
+      fill(this.choices.setting.select, options("none", this.world.settings.names), this.filters.setting);
       offer("value", this.filters.setting ? different(cards.map((card) => this.settingOf(card))) : []);
       this.choices.value.box.hidden = !this.filters.setting;
-      this.choices.setting.box.hidden = !this.settings.names.length && !this.filters.setting;
+      this.choices.setting.box.hidden = !this.world.settings.names.length && !this.filters.setting;
       const found = this.shown();
       const groups = new Map();
       for (const card of found) {
@@ -81,9 +95,10 @@
       }
       const how = { sort: this.filters.sort || "made", down: this.filters.down !== "0", setting: this.filters.setting, settingOf: (card) => this.settingOf(card) };
       this.table.show([...groups.values()], this.world.groups, how);
-      this.count.textContent = found.length === cards.length ? `${cards.length} runs` : `${found.length} of ${cards.length} runs`;
+      const all = cards.length === 1 ? "1 run" : `${cards.length} runs`;
+      this.count.textContent = found.length === cards.length ? all : `${found.length} of ${all}`;
       this.nothing.hidden = found.length > 0;
-      this.nothing.replaceChildren(`No run passes these filters; there are ${cards.length} runs in all. `,
+      this.nothing.replaceChildren(`No run passes these filters; there ${cards.length === 1 ? "is" : "are"} ${all} in all. `,
         el("button", { type: "button", class: "quiet", text: "clear the filters", onclick: () => { this.search.value = ""; this.change({ q: "", env: "", agent: "", state: "", setting: "", value: "" }); } }));
       this.table.node.hidden = !found.length;
       this.showChosen();
@@ -110,7 +125,7 @@
     showCharts(cards) {
       const byEnv = new Map();
       for (const card of cards) {
-        const curve = this.read.get(card.id)?.curve;
+        const curve = this.world.read.get(card.id)?.curve;
         if (curve?.x.length) byEnv.set(card.env, [...(byEnv.get(card.env) || []), [card, curve]]);
       }
       const envs = [...byEnv].slice(0, this.everyEnv ? undefined : ENVS);
@@ -122,7 +137,7 @@
 
     figure(env, pairs) {
       const looks = new Map(); // of groups, in the order in which they come
-      const look = (number) => ({ color: this.colours[number % this.colours.length], dash: ["solid", "dash", "dot", "dashdot"][Math.floor(number / this.colours.length) % 4], width: 2 });
+      const look = (number) => ({ color: this.world.colours[number % this.world.colours.length], dash: ["solid", "dash", "dot", "dashdot"][Math.floor(number / this.world.colours.length) % 4], width: 2 });
       const data = pairs.map(([card, curve], number) => {
         if (!looks.has(card.group)) looks.set(card.group, look(looks.size));
         return { type: "scatter", mode: curve.x.length > 60 ? "lines" : "lines+markers", name: escaped(card.name), ...curve, line: look(number), marker: { color: look(number).color, size: 5 },
@@ -133,22 +148,10 @@
       return { name: `greedy ${env}`, title: `Greedy return, ${env}`, note, data, layout: { xaxis: { title: { text: unit } }, yaxis: { title: { text: "return" } } } };
     }
 
-    // Curves of the runs that have changed, and settings whenever there are other runs.
     async refresh() {
       this.show();
-      const order = this.world.order.join();
-      if (order !== this.ordered) {
-        this.settings = await ask("/api/settings");
-        this.ordered = order;
-      }
-      const due = [...this.runs.values()].filter((card) => this.read.get(card.id)?.version !== card.version);
-      if (due.length) {
-        const found = await ask(`/api/greedy?runs=${due.map((card) => card.id).join(",")}`);
-        this.colours = found.colours;
-        for (const card of due) if (found.runs[card.id]) this.read.set(card.id, { version: card.version, curve: found.runs[card.id] });
-        this.more = found.unread > 0;
-      } else this.more = false;
-      this.show();
+      this.more = await readCurves(this.runs, this.world);
+      if (!this.closed) this.show();
     }
 
     repaint() {
@@ -156,9 +159,10 @@
     }
 
     close() {
+      this.closed = true;
       this.charts.close();
     }
   }
 
-  window.millpond.Overview = Overview;
+  Object.assign(window.millpond, { Overview, readCurves });
 })();

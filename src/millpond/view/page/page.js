@@ -2,10 +2,12 @@
 "use strict";
 
 (() => {
-  const { el, memory, ask, listen, byId, Overview, RunView, CompareView, drawWater } = window.millpond;
+  const { el, memory, ask, listen, byId, Overview, readCurves, RunView, CompareView, drawWater } = window.millpond;
   const main = byId("main");
   const runs = new Map(); // id -> card
-  const world = { order: [], groups: {}, chosen: new Set() };
+  // What views share: ids, newest first; names of groups; what is chosen to be compared; greedy
+  // curves and the settings that differ, as far as they are read.
+  const world = { order: [], groups: {}, chosen: new Set(), read: new Map(), settings: { names: [], values: {} }, colours: [] };
   let root = "";
   let view = null;
 
@@ -76,6 +78,7 @@
       if (there.has(id)) continue;
       runs.delete(id);
       world.chosen.delete(id);
+      world.read.delete(id);
     }
     const gone = view && (view.run ? !runs.has(view.run) : view.compare?.some((id) => !runs.has(id)));
     if (first || !view || gone || !runs.size) { route(); return; }
@@ -87,7 +90,7 @@
   // The last news have come: what is shown is asked for once more while it can be.
   function parting() {
     again = false;
-    if (view) view.refresh().catch(() => {});
+    for (const read of [view?.refresh(), readCurves(runs, world)]) read?.catch(() => {}); // as far as it goes
   }
 
   // --- light and dark ---------------------------------------------------------------------------
