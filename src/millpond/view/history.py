@@ -68,8 +68,10 @@ class History:
             if news.anew:
                 self._forget_metrics()
             self.train.extend([line for line in news.lines if line.get("kind") == "train"])
+            evaluations: list[Line] = []
             for line in news.lines:
-                self._take(line)
+                self._take(line, evaluations)
+            self.eval.extend(evaluations)
             if not news.lines:
                 break
         while True:
@@ -85,13 +87,14 @@ class History:
         self.events = news.lines if news.anew else self.events + news.lines
         self.status = read_status(self.path)
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: Line, evaluations: list[Line]) -> None:
         kind = line.get("kind")
         self.last = line
         if kind == "train":
             return  # many of these are taken at once
         if kind == "eval":
-            self.eval.add({**line, "after": len(self.rare.get("reset", ())), **_interval(line)})
+            after = len(self.rare.get("reset", ()))
+            evaluations.append({**line, "after": after, **_interval(line)})
         elif kind == "health":
             self._take_health(line)
         elif isinstance(kind, str):

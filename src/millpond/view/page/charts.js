@@ -5,6 +5,7 @@
   const { el, smoothed, together, saveCsv, savePng } = window.millpond;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const CROWD = 16; // curves; more have no legend, and say their names one at a time
+  const BANDS = 12; // means; the bands of more would hide one another
   const WIDE = ["returns", "compare-greedy", "parallel", "arms-curves"];
 
   const axis = (given) => ({
@@ -40,14 +41,15 @@
       const { group } = traces[0];
       const found = together(traces.map((trace) => ({ x: trace.x, y: smoothed(trace.y, weight) })));
       if (!found.x.length) continue;
-      if (traces.length > 1) {
+      if (traces.length > 1 && groups.size <= BANDS) {
         bands.push({ type: "scatter", mode: "lines", fill: "toself", fillcolor: group.line.color, opacity: 0.15, name: "band",
           x: [...found.x, ...found.x.slice().reverse()], y: [...found.high, ...found.low.slice().reverse()],
           line: { width: 0, color: group.line.color }, hoverinfo: "skip", showlegend: false });
       }
       const name = traces.length > 1 ? `${group.name} (${traces.length})` : group.name;
-      const mode = found.x.length > 60 ? "lines" : "lines+markers";
-      lines.push({ type: "scatter", mode, name, x: found.x, y: found.mean, key, line: { ...group.line, width: 2 }, marker: { color: group.line.color, size: 5 } });
+      const crowded = groups.size > CROWD;
+      const mode = found.x.length > 60 || crowded ? "lines" : "lines+markers";
+      lines.push({ type: "scatter", mode, name, x: found.x, y: found.mean, key, line: { ...group.line, width: crowded ? 1.3 : 2 }, marker: { color: group.line.color, size: 5 } });
     }
     return [...bands, ...lines];
   }
@@ -118,7 +120,10 @@
       const fit = given.yaxis?.range && !log ? null : rangeWithin(data, controls.range, log);
       if (fit) layout.yaxis.range = fit;
     }
-    return { data, layout, linked, crowd: named.length > CROWD ? named.length : 0 };
+    const notes = [figure.note];
+    if (mean && data.length > named.length) notes.push("Band: lowest to highest seed.");
+    if (named.length > CROWD) notes.push(`${named.length} curves; point at one for its name.`);
+    return { data, layout, linked, note: notes.filter(Boolean).join(" ") };
   }
 
   // Where charts are linked a double click is for all of them.
@@ -209,10 +214,10 @@
       if (!panel.figure.data.length) return;
       panel.stale = false;
       const log = this.logOf(panel);
-      const { data, layout, linked, crowd } = dress(panel.figure, this.controls, log, "rgba(0,0,0,0)");
+      const { data, layout, linked, note } = dress(panel.figure, this.controls, log, "rgba(0,0,0,0)");
       panel.scale.setAttribute("aria-pressed", `${log}`);
       panel.scale.hidden = data.some((trace) => trace.type === "bar") || panel.figure.layout.yaxis?.visible === false || panel.figure.layout.yaxis?.type === "category";
-      panel.note.textContent = [panel.figure.note, crowd ? `${crowd} curves; point at one for its name.` : ""].filter(Boolean).join(" ");
+      panel.note.textContent = note;
       const fresh = !panel.drawn;
       panel.drawn = true;
       Plotly.react(panel.plot, data, layout, config(linked));

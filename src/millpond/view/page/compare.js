@@ -10,6 +10,7 @@
     constructor(ids, runs) {
       this.compare = ids;
       this.runs = runs;
+      this.unread = 0;
       this.nodes = {
         charts: el("div", { class: "charts" }),
         title: el("h2", { text: `${ids.length} runs compared` }),
@@ -26,6 +27,7 @@
         el("nav", { class: "crumbs", "aria-label": "where" }, el("a", { href: "#", text: "← all runs" })),
         el("section", { class: "panel head" }, n.title, n.unread),
         this.controls.node, n.charts, this.sums, this.differ);
+      for (const box of [this.sums, this.differ]) box.addEventListener("toggle", () => this.showTables());
       this.charts = new Charts(n.charts, this.controls, () => this.wanted());
       document.title = "compare · millpond";
     }
@@ -37,17 +39,23 @@
     }
 
     async refresh() {
-      const inSight = this.charts.inSight();
+      const inSight = this.unread ? FIRST.slice(0, 1) : this.charts.inSight();
       const figures = inSight.length ? inSight : FIRST;
       const found = await ask(`/api/compare?runs=${this.compare.join(",")}&figures=${figures.map(encodeURIComponent).join(",")}`);
       if (this.closed) return;
       this.nodes.unread.textContent = found.unread ? `reading ${found.unread} more …` : "";
-      this.more = found.unread > 0;
+      const last = this.unread > 0 && !found.unread; // now for what else is in sight
+      this.unread = found.unread;
+      this.more = found.unread > 0 || last;
       this.charts.show(found.figures);
-      this.showTables(found);
+      this.found = found;
+      this.showTables();
     }
 
-    showTables(found) {
+    // Built when they are looked at, and when all runs are read.
+    showTables() {
+      const { found } = this;
+      if (!found || found.unread || !(this.sums.open || this.differ.open)) return;
       const text = JSON.stringify([found.summaries, found.differences]);
       if (text === this.tables) return;
       this.tables = text;

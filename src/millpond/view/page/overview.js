@@ -144,8 +144,7 @@
           group: { key: card.group, name: escaped(this.world.groups[card.group] || card.name), line: looks.get(card.group) } };
       });
       const unit = pairs[0][0].unit;
-      const note = looks.size < pairs.length ? "Band: lowest to highest seed." : "";
-      return { name: `greedy ${env}`, title: `Greedy return, ${env}`, note, data, layout: { xaxis: { title: { text: unit } }, yaxis: { title: { text: "return" } } } };
+      return { name: `greedy ${env}`, title: `Greedy return, ${env}`, note: "", data, layout: { xaxis: { title: { text: unit } }, yaxis: { title: { text: "return" } } } };
     }
 
     async refresh() {
