@@ -83,8 +83,8 @@ class Runs:
                 if entry.look(now):
                     changed = True
                     entry.version = self.version + 1
-                if entry.history is not None and now - entry.used > _FORGET_S:
-                    entry.history = None
+                if now - entry.used > _FORGET_S:
+                    entry.history = entry.sketch = None
             self.version += changed
             return changed
 
@@ -157,12 +157,13 @@ class Runs:
 
     def sketch(self, entry: Entry) -> Sketch:
         """What comparisons need of a run; made again when the run has changed."""
-        version = entry.version
-        if entry.sketch is None or entry.sketch[0] != version:
+        version, known = entry.version, entry.sketch
+        entry.used = time.monotonic()
+        if known is None or known[0] != version:
             history = self.history(entry)
             with history.lock:
-                entry.sketch = version, Sketch.of(history)
-        return entry.sketch[1]
+                entry.sketch = known = version, Sketch.of(history)
+        return known[1]
 
     def greedy(self, entry: Entry) -> dict[str, Any]:
         """Its greedy returns, up to now."""
