@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 _NAN = float("nan")
+_MOST = 400  # columns; a run that writes new names all the time shall not fill the memory
 
 
 class Columns:
@@ -57,6 +58,8 @@ class Columns:
 
     def _put(self, name: str, values: Iterable[Any]) -> None:
         column = self._columns.get(name)
+        if column is None and len(self._columns) >= _MOST:
+            return
         if column is None:
             column = self._columns[name] = array("d", [_NAN]) * self._length
         column.extend(values)

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import RunRefused
-from ..train.run import read_status
+from ..run_folder import LOGGED, OWN_LOOP, read_status
 from .columns import Columns
 from .places import Places, elapsed
 from .tail import Line, Tail
 
-_MARKS = {"millpond_run": False, "millpond_mixture": True}  # of config.json: is it a mixture?
+# Of config.json: is it a mixture?
+_MARKS = {"millpond_run": False, LOGGED: False, "millpond_mixture": True}
 _HEALTH = ("rows", "overwritten", "overwritten_unsampled", "sampled", "stored")
 _PLACE = ("steps", "frames")
 _WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
@@ -116,6 +117,11 @@ class History:
     # --- by which x -----------------------------------------------------------------------------
 
     @property
+    def logged(self) -> bool:
+        """Whether somebody's own loop logs it."""
+        return self.settings.get("mode") == OWN_LOOP
+
+    @property
     def offline(self) -> bool:
         """Whether it learns from a Lake alone, so that there are no frames but updates."""
         return bool(self.settings.get("from_lake"))
@@ -169,12 +175,14 @@ def read_config(path: Path) -> Config:
         if isinstance(config, dict) and mark in config:
             settings = config.get("settings")
             settings = settings if isinstance(settings, dict) else {}
-            return Config(mixture, settings, config.get("learns") or _learned_by_0_1(settings))
-    raise RunRefused(f"{path}/config.json was not written by millpond train or mix")
+            return Config(mixture, settings, config.get("learns") or _learned(mark, settings))
+    raise RunRefused(f"{path}/config.json was not written by millpond train, mix or run")
 
 
-def _learned_by_0_1(settings: Line) -> Line:
-    """The same of a run of version 0.1, whose config does not say it apart."""
+def _learned(mark: str, settings: Line) -> Line:
+    """The same where the config does not say it apart: of a run of version 0.1, for one."""
+    if mark == LOGGED:
+        return {}
     if settings.get("agent") != "dqn":
         return {"turns": (settings.get("pqn") or {}).get("rollout", 0)}
     dqn = settings.get("dqn") or {}

@@ -22,34 +22,40 @@ from .traces import (
 )
 
 PLACES = ("kind", "steps", "frames", "cycle")
-# What the figures with a form of their own show already, or what is made of it.
+# Columns that the figures with a form of their own show already, and what is made of them.
 SHOWN = {
     "train": {
-        *("return", "returns", "epsilon", "q", "big_q", "loss", "gradient", "change", "big_loss"),
+        *("return", "returns.mean", "epsilon.mean", "q", "big_q.mean"),
+        *("loss", "gradient", "change", "big_loss.mean"),
         *("pond_fill", "lake_fill", "big_pond_fill"),
     },
-    "eval": {"return", "returns", "big_return", "errors", "interval", "after"},
+    "eval": {"return", "returns.mean", "big_return", "errors.mean", "interval", "after"},
 }
+_MOST = 60  # figures of one kind of line
 # Kinds of lines that have such figures, or that only say that something happened.
 _KINDS = {"reset", "recovery", "fill", "big", "measure", "recloned", "diverged"}
 
 
 def other_figures(history: History) -> list[Figure]:
-    """One figure for each number of lines of training and evaluation that no other figure shows."""
+    """One figure for each number of lines of training and evaluation that no other figure shows.
+
+    Of a run that somebody's own loop logs they are what there is to see, so none is put aside.
+    """
     found: list[Figure | None] = []
     for kind in ("train", "eval"):
         columns: Columns = getattr(history, kind)
         found += [_one(history, columns, kind, name) for name in other_names(columns, kind)]
     for kind in history.rare.keys() - _KINDS:
         found += _rare(history, kind)
-    return [{**figure, "more": True} for figure in found if figure is not None]
+    more = {} if history.logged else {"more": True}
+    return [{**figure, **more} for figure in found if figure is not None]
 
 
 def other_names(columns: Columns, kind: str) -> list[str]:
     """Names of columns that no figure shows; of lists the mean alone."""
     known = {*PLACES, *SHOWN[kind]}
     names = [name for name in columns.names if not name.endswith((".low", ".high"))]
-    return [name for name in names if name.removesuffix(".mean") not in known]
+    return [name for name in names if name not in known][:_MOST]
 
 
 def _one(history: History, columns: Columns, kind: str, name: str) -> Figure | None:
@@ -61,11 +67,12 @@ def _one(history: History, columns: Columns, kind: str, name: str) -> Figure | N
         if not np.array_equal(low, high, equal_nan=True):
             data += band_of(places, low, high, BLUE)
             note = "Band: lowest to highest agent."
-    data += line_of(places, columns.of(name), words(spoken(name)), BLUE, marks=kind == "eval")
+    said = base if history.logged else spoken(name)  # names of somebody's own stay as they are
+    data += line_of(places, columns.of(name), words(said), BLUE, marks=kind == "eval")
     if not data:
         return None
-    title = f"{spoken(name)}, greedy" if kind == "eval" else spoken(name)
-    layout = axes_of(history, words(spoken(name).lower()))
+    title = f"{said}, greedy" if kind == "eval" else said
+    layout = axes_of(history, words(said if history.logged else said.lower()))
     return make_figure(f"{kind}-{base}", title, data, layout, note)
 
 

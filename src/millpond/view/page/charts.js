@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { el, smoothed, together, saveCsv, savePng } = window.millpond;
+  const { el, escaped, smoothed, together, saveCsv, savePng } = window.millpond;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const CROWD = 16; // curves; more have no legend, and say their names one at a time
   const BANDS = 12; // means; the bands of more would hide one another
@@ -196,7 +196,7 @@
       const csv = tool("CSV", "download the points drawn as CSV", () => saveCsv(panel.figure));
       const png = tool("PNG", "download as PNG", () => {
         const { data, layout } = dress(panel.figure, this.controls, this.logOf(panel), colour("--panel"));
-        savePng(panel.figure, data, { ...layout, title: { text: panel.figure.title }, margin: { l: 70, r: 30, t: 90, b: 60 } });
+        savePng(panel.figure, data, { ...layout, title: { text: escaped(panel.figure.title) }, margin: { l: 70, r: 30, t: 90, b: 60 } });
       });
       panel.box = el("section", { class: "panel chart", "data-figure": figure.name },
         el("div", { class: "chart-head" }, el("h3", { text: figure.title }), el("span", { class: "tools" }, panel.scale, csv, png)),

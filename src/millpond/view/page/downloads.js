@@ -10,6 +10,8 @@
   // Names come escaped for Plotly, which reads tags.
   const plain = (name) => `${name}`.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 
+  const escaped = (text) => `${text}`.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
   // All points that are drawn, a line each; bars and bands are points too.
   function csvOf(figure) {
     const unit = plain(figure.layout.xaxis?.title?.text || "x");
@@ -43,5 +45,5 @@
     save(`${figure.name}.png`, await Plotly.toImage({ data, layout, config: { staticPlot: true } }, size));
   }
 
-  Object.assign(window.millpond, { csvOf, saveCsv, savePng });
+  Object.assign(window.millpond, { escaped, csvOf, saveCsv, savePng });
 })();

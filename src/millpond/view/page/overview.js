@@ -2,9 +2,8 @@
 "use strict";
 
 (() => {
-  const { el, choice, fill, ask, Charts, Controls, RunTable } = window.millpond;
+  const { el, escaped, choice, fill, ask, Charts, Controls, RunTable } = window.millpond;
   const ENVS = 4; // charts at once; more are shown when asked for
-  const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   const different = (values) => [...new Set(values)].filter(Boolean).sort();
   const options = (all, values) => [["", all], ...values.map((value) => [value, value])];
 
