@@ -131,6 +131,8 @@ def test_time_is_counted_over_all_sittings():
     assert elapsed(steps, seconds)[1].tolist() == [1, 2, 2.5, 3]
     places = Places(np.array([40.0, 80]), np.array([10.0, 20]), np.array([60.0, 90]))
     assert places.to_json() == {"x": [40, 80], "at": {"steps": [10, 20], "time": [1, 1.5]}}
+    lost = Places(np.array([1.0, np.nan]), None, np.array([np.nan, 6.0])).to_json()
+    assert lost == {"x": [1, 0], "at": {"time": [None, 0.1]}}
     assert Places(steps, steps).to_json() == {"x": [10, 20, 30, 40]}, "what is the same goes once"
 
 

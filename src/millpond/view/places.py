@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,8 @@ class Places(NamedTuple):
         if self.steps is not None and not np.array_equal(self.steps, self.x):
             at["steps"] = _whole(self.steps)
         if self.seconds is not None:
-            at["time"] = [float(f"{value / 60:.4g}") for value in self.seconds]  # minutes
+            minutes = (self.seconds / 60).tolist()
+            at["time"] = [float(f"{one:.4g}") if math.isfinite(one) else None for one in minutes]
         return {"x": _whole(self.x), **({"at": at} if at else {})}
 
 

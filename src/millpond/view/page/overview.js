@@ -46,7 +46,8 @@
       this.charts = new Charts(this.box, this.controls);
       document.getElementById("main").replaceChildren(
         el("section", { class: "panel filters", "aria-label": "filters" }, this.search, ...Object.values(this.choices).map((one) => one.box),
-          el("label", { class: "choice" }, this.each, el("span", { text: "group seeds" })), this.count, this.all, this.compare),
+          el("label", { class: "choice" }, this.each, el("span", { text: "group seeds" })),
+          el("span", { class: "actions" }, this.count, this.all, this.compare)),
         this.controls.node, this.box, this.moreEnvs,
         el("section", { class: "panel table-panel", "aria-label": "runs" }, el("div", { class: "scroll" }, this.table.node), this.nothing));
       document.title = "runs · millpond";
