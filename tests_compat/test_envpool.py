@@ -37,7 +37,9 @@ def test_envpools_vectors_work_natively():
                 ends["truncated"] += rows.truncated[stream]
     assert min(ends.values()) > 3
     batch = pond.sample(2000)
-    for i, where in enumerate(zip(batch.draw.stream.tolist(), batch.draw.row.tolist(), strict=True)):
+    for i, where in enumerate(
+        zip(batch.draw.stream.tolist(), batch.draw.row.tolist(), strict=True)
+    ):
         obs, after, terminated = oracle[where]
         np.testing.assert_array_equal(batch.obs[i, 0], obs)
         np.testing.assert_array_equal(batch.next_obs[i, 0], after)

@@ -48,7 +48,9 @@ def pond(sampler=None):
         obs = np.full((2, 3), t, np.float32)
         flags = np.full(2, t == 0, np.uint8)
         extras = {"mood": np.zeros(2, np.uint8)}
-        made.add(Rows(obs, np.zeros(2, np.int32), np.ones(2, np.float32), zero, zero, flags, extras))
+        made.add(
+            Rows(obs, np.zeros(2, np.int32), np.ones(2, np.float32), zero, zero, flags, extras)
+        )
     return made
 
 
@@ -96,7 +98,7 @@ def test_every_dtype_keeps_its_values(dtype):
 def test_what_torch_cannot_share_is_refused_by_name_or_copied():
     with pytest.raises(SpecMismatch, match=r"batch\.obs\.a is >f4.*convert"):
         as_torch({"obs": {"a": np.zeros(3, ">f4")}})
-    with pytest.raises(SpecMismatch, match="float128|longdouble"):
+    with pytest.raises(SpecMismatch, match=r"float128|longdouble"):
         as_torch(np.zeros(3, np.longdouble))
     fixed = np.zeros(3)
     fixed.flags.writeable = False
@@ -145,6 +147,10 @@ def ids(batch):
     return list(zip(batch.draw.stream.tolist(), batch.draw.row.tolist(), strict=True))
 
 
+def flat(batches):
+    return [pair for batch in batches for pair in batch]
+
+
 def epoch(loader):
     return [ids(batch) for batch in loader]
 
@@ -157,8 +163,8 @@ def test_an_epoch_over_workers_has_every_start_once_in_one_order(tmp_path, start
     alone = epoch(LakeLoader(windows, 32, seed=3))
     stream, row = made.starts(Window(n_step=3))
     wanted = sorted(zip(stream.tolist(), row.tolist(), strict=True))
-    assert sorted(sum(alone, [])) == wanted
-    assert sum(alone, []) != wanted
+    assert sorted(flat(alone)) == wanted
+    assert flat(alone) != wanted
     fill(made, 30, seed=9)  # committed after the dataset was made: spawned workers see more rows
     loader = LakeLoader(windows, 32, seed=3, workers=3, start=start)
     assert len(loader) == len(alone)
@@ -166,7 +172,7 @@ def test_an_epoch_over_workers_has_every_start_once_in_one_order(tmp_path, start
     assert loader.epoch == 1
     if start == "fork":
         second = epoch(loader)
-        assert sorted(sum(second, [])) == wanted
+        assert sorted(flat(second)) == wanted
         assert second != alone
         direct = DataLoader(LakeBatches(windows, 32, seed=3), batch_size=None, num_workers=2)
         assert epoch(direct) == alone
@@ -185,7 +191,7 @@ def test_workers_give_the_lakes_own_values(tmp_path):
 def test_a_map_style_loader_of_pytorch_alone(tmp_path):
     windows = LakeWindows(lake(tmp_path / "lake"))
     loader = DataLoader(windows, batch_size=16, shuffle=True)
-    found = sum((ids(batch) for batch in loader), [])
+    found = flat(epoch(loader))
     assert sorted(found) == sorted(ids(windows[np.arange(len(windows))]))
 
 
@@ -207,7 +213,9 @@ for turn in range(2 if {state!r} else 1):
 
 def run(code, stop_after=None):
     """What a child printed, killed after so many lines."""
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE
+    ) as child:
         lines = []
         for line in child.stdout:
             lines.append(json.loads(line))
@@ -265,7 +273,12 @@ def test_an_empty_lake_and_bad_settings_are_refused(tmp_path):
     with pytest.raises(NotEnoughData, match="no valid start"):
         LakeWindows(Lake.create(tmp_path / "empty", SPEC, capacity=10_000))
     made = lake(tmp_path / "lake")
-    for wrong in (dict(batch=0), dict(batch=2.5), dict(batch=4, workers=-1), dict(batch=4, seed=-1)):
+    for wrong in (
+        dict(batch=0),
+        dict(batch=2.5),
+        dict(batch=4, workers=-1),
+        dict(batch=4, seed=-1),
+    ):
         with pytest.raises(BadConfig):
             LakeLoader(made, **wrong)
     with pytest.raises(BadConfig, match="leave window out"):

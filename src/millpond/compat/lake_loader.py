@@ -27,7 +27,7 @@ class LakeWindows(data.Dataset):
         many = windows[np.arange(256)]       # a Batch of tensors
 
     `draw.probability` is 1 / len: PyTorch's own samplers and collation work too, start by start and
-    slowly. What is committed later is not in it. Reading a row that was evicted meanwhile raises RowsGone.
+    slowly. What is committed later is not in it. A row that was evicted meanwhile raises RowsGone.
     Worker processes open the Lake by themselves, and share the list of starts.
     """
 

@@ -36,10 +36,10 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     `frame_stack`: observations are stacks of so many frames, as VecFrameStack gives them; only the
     newest frame is stored, and each add checks that this loses nothing. `frame_pad`: what an
-    episode's first stack is padded with, "zeros" or its "first" frame. `sampler`: any of millpond's;
-    `prioritized()` needs a learner that gives priorities back, such as PrioritizedDQN. `lake`: a
-    folder that keeps the rows, committed every `commit_every` steps, and from which the buffer fills
-    itself when it is made again. `gamma` counts where `n_steps` > 1.
+    episode's first stack is padded with, "zeros" or its "first" frame. `sampler`: one of
+    millpond's; `prioritized()` needs a learner that gives priorities back, such as PrioritizedDQN.
+    `lake`: a folder that keeps the rows, committed every `commit_every` steps, from which the
+    buffer fills itself when it is made again. `gamma` counts where `n_steps` > 1.
 
     `buffer_size` counts stored rows: an episode's final observation is one of them. A transition
     can be drawn once its env has made `n_steps` more steps, or its episode has ended.
@@ -118,7 +118,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.last: Batch | None = None  # the batch that was drawn last
         self._due = False  # priorities of it are due
         self._flags = np.full(self.n_envs, FIRST, np.uint8)
-        self._after: list[tuple[bytes, np.ndarray]] = []  # the newest next_obs, and its bytes
+        # The newest next_obs, leaf by leaf. As bytes: they compare fastest and never change.
+        self._after: list[tuple[bytes, np.dtype, tuple[int, ...]]] = []
         self._zeros = np.zeros(self.n_envs, bool)
 
     def add(
@@ -126,12 +127,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
     ) -> None:
         """One step of every env; refused, and nothing of it stored, where it does not fit."""
         seen, after = self._observations(obs), self._observations(next_obs)
-        action = np.asarray(action).reshape(self.n_envs, self.action_dim)
-        done = np.asarray(done, bool)
+        action = self._shaped("action", action, (self.action_dim,))
+        done, reward = self._shaped("done", done).astype(bool), self._shaped("reward", reward)
         truncated, ended = self._zeros, bool(done.any())
         if ended and self.handle_timeout_termination:
             late = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-            truncated = done & np.array(late)
+            truncated = done & self._shaped("infos", late)
         flags = self._flags.copy()
         strayed = self._strayed(leaves(seen))
         flags[strayed] = FIRST
@@ -142,8 +143,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
             final = after
         for env in np.flatnonzero(strayed):
             self._leave(int(env))
-        self._store(seen, final, action, np.asarray(reward), done, truncated, ended)
-        self._after = [(leaf.tobytes(), leaf) for leaf in leaves(after)]
+        self._store(seen, final, action, reward, done, truncated, ended)
+        self._after = [(leaf.tobytes(), leaf.dtype, leaf.shape) for leaf in leaves(after)]
         self._flags = done * np.uint8(FIRST)
         self.pos += 1
         if self.pos == self.buffer_size:
@@ -154,27 +155,41 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def _observations(self, obs: Any) -> Any:
         """[env, *shape]; of Discrete ones, which come without it, with an axis of their own."""
-        return np.asarray(obs).reshape(self.n_envs, *self.obs_shape)
+        return self._shaped("obs", obs, tuple(self.obs_shape))
+
+    def _shaped(self, name: str, value: Any, shape: tuple[int, ...] = ()) -> np.ndarray:
+        """One value of this shape for every env."""
+        array, wanted = np.asarray(value), (self.n_envs, *shape)
+        if array.shape == wanted:
+            return array
+        if array.size != int(np.prod(wanted)) or array.shape[:1] != wanted[:1]:
+            raise SpecMismatch(
+                f"add: {name}: expected shape {wanted}, got {array.shape}; give one per env of the "
+                f"{self.n_envs} that this buffer was made for"
+            )
+        return array.reshape(wanted)
 
     def _strayed(self, seen: list[np.ndarray]) -> np.ndarray:
         """Which envs do not go on where they were: they were reset, or others were played."""
         if not self._after:
             return self._zeros
         if all(
-            leaf.dtype == old.dtype and leaf.tobytes() == known
-            for leaf, (known, old) in zip(seen, self._after, strict=True)
+            leaf.dtype == dtype and leaf.tobytes() == known
+            for leaf, (known, dtype, _) in zip(seen, self._after, strict=True)
         ):
             return self._zeros
         strayed = self._zeros.copy()
-        for leaf, (known, old) in zip(seen, self._after, strict=True):
-            was = np.frombuffer(known, old.dtype).reshape(old.shape)  # `old` may be written to
+        for leaf, was in zip(seen, self._expected(), strict=True):
             strayed |= (leaf != was).reshape(self.n_envs, -1).any(1)
         return strayed & (self._flags != FIRST)
 
+    def _expected(self) -> list[np.ndarray]:
+        """The newest next_obs, leaf by leaf."""
+        return [np.frombuffer(known, dtype).reshape(shape) for known, dtype, shape in self._after]
+
     def _leave(self, env: int) -> None:
         """Close what env played without an end: its last next_obs, which others do not follow."""
-        was = [np.frombuffer(known, old.dtype).reshape(old.shape) for known, old in self._after]
-        obs = self._tree(was)
+        obs = self._tree(self._expected())
         obs = self._stack.newest(obs) if self._stack else obs
         one = {k: v[env] for k, v in obs.items()} if isinstance(obs, dict) else obs[env]
         action = self.pond.spec.action.lowest()
@@ -198,9 +213,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if ended:
             rows = Rows(obs, action, reward, done & ~truncated, truncated, self._flags)
             self.pond.add(rows, final_obs=final)
-        elif self.n_envs == 1 and self._stack and reward.size == 1:
-            flag = self._flags[0]
-            self.pond.add(Rows(obs[0], action[0], float(reward.item()), False, False, flag))
+        elif self.n_envs == 1 and self._stack:
+            self.pond.add(Rows(obs[0], action[0], reward.item(), False, False, self._flags[0]))
         else:
             self.pond.add(Rows(obs, action, reward, self._zeros, self._zeros, self._flags))
 
@@ -212,12 +226,13 @@ class ReplayBuffer(buffers.ReplayBuffer):
                 "update_priorities(errors) after each sample, as PrioritizedDQN does, or use "
                 "another sampler"
             )
+        steps = self.n_steps
         try:
             batch = self.pond.sample(batch_size)
         except NotEnoughData as error:
             raise NotEnoughData(
                 f"ReplayBuffer: {error}. A transition can be drawn when its env has made "
-                f"{self.n_steps} more step(s): raise learning_starts by {self.n_steps * self.n_envs}"
+                f"{steps} more step(s): raise learning_starts by {steps * self.n_envs}"
             ) from error
         self._due = self.prioritized
         self.last = batch
@@ -317,7 +332,7 @@ class DictReplayBuffer(ReplayBuffer):
                 f"got {sorted(obs)}; give every key of the space"
             )
         return {
-            key: np.asarray(obs[key]).reshape(self.n_envs, *shape)
+            key: self._shaped(f"obs['{key}']", obs[key], shape)
             for key, shape in self.obs_shape.items()
         }
 

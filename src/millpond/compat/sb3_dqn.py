@@ -1,4 +1,4 @@
-"""`PrioritizedDQN`: Stable-Baselines3's DQN with importance weights, which gives priorities back."""
+"""`PrioritizedDQN`: Stable-Baselines3's DQN with weights, which gives priorities back."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def _tensor(array: Any, path: str) -> Any:
         return torch.from_numpy(array if array.flags.writeable else array.copy())
     except (TypeError, ValueError) as error:
         raise SpecMismatch(
-            f"as_torch: {path} is {array.dtype} {array.shape}, which PyTorch cannot share: {error}; "
-            "declare the field with a dtype that it has, or convert the array first"
+            f"as_torch: {path} is {array.dtype} {array.shape}, which PyTorch cannot share "
+            f"({error}); declare the field with a dtype that it has, or convert the array first"
         ) from error
 
 
