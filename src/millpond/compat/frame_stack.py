@@ -30,10 +30,12 @@ class FrameStack:
 
     def newest(self, obs: np.ndarray) -> np.ndarray:
         """The newest frame of obs[env, *shape]: a view [env, *frame]."""
-        return self._part(obs, -self._wide, None)
+        return obs if self.number == 1 else self._part(obs, -self._wide, None)
 
     def joined(self, frames: np.ndarray) -> np.ndarray:
         """Stacks [batch, number, *frame], oldest first, as observations [batch, *shape]."""
+        if self.number == 1:
+            return frames[:, 0]
         moved = np.moveaxis(frames, 1, 1 + self._axis)
         return moved.reshape(len(frames), *self.shape)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import BadConfig, NotEnoughData, SpecMismatch
 from ..replay import HostPond
-from ..rows import CONTEXT, FIRST, Batch, Draw, Rows, leaves
+from ..rows import BORDER, CONTEXT, FIRST, Batch, Draw, Rows, leaves
 from ..samplers import Prioritized, Sampler, uniform
 from ..spec import Field, Spec
 from ..window import Window
@@ -92,6 +92,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             sampler=sampler or uniform(),
             layout="stream" if n_envs == 1 else "per_env",
         )
+        self._no_action = spec.action.lowest()
         # Otherwise as set_random_seed says.
         self._begin(np.random.randint(2**31) if seed is None else seed)
         self._kept = None
@@ -120,7 +121,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._flags = np.full(self.n_envs, FIRST, np.uint8)
         # The newest next_obs, leaf by leaf. As bytes: they compare fastest and never change.
         self._after: list[tuple[bytes, np.dtype, tuple[int, ...]]] = []
-        self._zeros = np.zeros(self.n_envs, bool)
+        self._zeros, self._plain = np.zeros(self.n_envs, bool), np.zeros(self.n_envs, np.uint8)
 
     def add(
         self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[Any]
@@ -133,19 +134,17 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if ended and self.handle_timeout_termination:
             late = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
             truncated = done & self._shaped("infos", late)
-        flags = self._flags.copy()
         strayed = self._strayed(leaves(seen))
-        flags[strayed] = FIRST
-        if self._stack:
-            self._stack.check(seen, after, flags == FIRST)
+        final = after
+        if self._stack and self._stack.number > 1:
+            self._stack.check(seen, after, (self._flags == FIRST) | strayed)
             seen, final = self._stack.newest(seen), self._stack.newest(after)
-        else:
-            final = after
-        for env in np.flatnonzero(strayed):
-            self._leave(int(env))
+        if strayed is not self._zeros:
+            for env in np.flatnonzero(strayed):
+                self._leave(int(env))
         self._store(seen, final, action, reward, done, truncated, ended)
         self._after = [(leaf.tobytes(), leaf.dtype, leaf.shape) for leaf in leaves(after)]
-        self._flags = done * np.uint8(FIRST)
+        self._flags = done * np.uint8(FIRST) if ended else self._plain
         self.pos += 1
         if self.pos == self.buffer_size:
             self.full, self.pos = True, 0
@@ -173,10 +172,10 @@ class ReplayBuffer(buffers.ReplayBuffer):
         """Which envs do not go on where they were: they were reset, or others were played."""
         if not self._after:
             return self._zeros
-        if all(
-            leaf.dtype == dtype and leaf.tobytes() == known
-            for leaf, (known, dtype, _) in zip(seen, self._after, strict=True)
-        ):
+        for leaf, (known, dtype, _) in zip(seen, self._after, strict=True):
+            if leaf.dtype != dtype or leaf.tobytes() != known:
+                break
+        else:
             return self._zeros
         strayed = self._zeros.copy()
         for leaf, was in zip(seen, self._expected(), strict=True):
@@ -192,9 +191,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
         obs = self._tree(self._expected())
         obs = self._stack.newest(obs) if self._stack else obs
         one = {k: v[env] for k, v in obs.items()} if isinstance(obs, dict) else obs[env]
-        action = self.pond.spec.action.lowest()
-        self.pond.add(Rows(one, action, 0.0, False, False, np.uint8(CONTEXT)), env=env)
+        self.pond.add(Rows(one, self._no_action, 0.0, False, False, np.uint8(CONTEXT)), env=env)
         self.pond.cut(env)
+        self._flags = self._flags.copy()
         self._flags[env] = FIRST
 
     def _tree(self, found: list[np.ndarray]) -> Any:
@@ -210,13 +209,28 @@ class ReplayBuffer(buffers.ReplayBuffer):
         truncated: np.ndarray,
         ended: bool,
     ) -> None:
-        if ended:
-            rows = Rows(obs, action, reward, done & ~truncated, truncated, self._flags)
-            self.pond.add(rows, final_obs=final)
-        elif self.n_envs == 1 and self._stack:
-            self.pond.add(Rows(obs[0], action[0], reward.item(), False, False, self._flags[0]))
+        terminated = done & ~truncated if ended else self._zeros
+        rows = Rows(obs, action, reward, terminated, truncated, self._flags)
+        if not self._stack or (ended and not self._storable(final)):
+            self.pond.add(rows, final_obs=final if ended else None)
+            return
+        # A row at a time takes a short way, but a border must not fail behind its row.
+        if self.n_envs == 1:
+            late, flag = bool(truncated[0]), self._flags[0]
+            rows = Rows(obs[0], action[0], reward.item(), bool(terminated[0]), late, flag)
+            self.pond.add(rows)
         else:
-            self.pond.add(Rows(obs, action, reward, self._zeros, self._zeros, self._flags))
+            self.pond.add(rows)
+        if ended:
+            for env in np.flatnonzero(done):
+                border = Rows(final[env], self._no_action, 0.0, False, False, BORDER)
+                self.pond.add(border, env=int(env))
+
+    def _storable(self, final: np.ndarray) -> bool:
+        """Whether nothing can be wrong with final observations: their field has no bounds."""
+        if final.dtype != self.pond.spec.columns["obs"].dtype:
+            return False
+        return final.dtype.kind != "f" or not np.isnan(final).any()
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """Tensors of `batch_size` transitions; with a VecNormalize they are normalised."""
