@@ -40,6 +40,10 @@ def main(args: Sequence[str]) -> int:
         numbers = [f"{one['steps']:,}", f"{one['of']:,}", _real(one["greedy"]), _real(one["best"])]
         table.add_row(one["run"], one["env"], one["agent"], one["state"], *numbers)
     print_table(Console(), table)
+    for one in found:
+        if one["why"]:
+            first = one["why"].partition("\n")[0]
+            print(f"{one['run']} {one['state']}: {first}; millpond doctor {one['run']} says where")
     return 0
 
 
@@ -54,6 +58,7 @@ def about(run: Run) -> dict[str, Any]:
         "agent": settings.agent,
         "seed": settings.seed,
         "state": status["state"],
+        "why": status.get("why", ""),
         "steps": status["steps"],
         "of": settings.steps,
         "greedy": returns[-1] if returns else None,

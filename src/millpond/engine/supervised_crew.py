@@ -85,8 +85,7 @@ class SupervisedCrew:
             try:
                 self.result(call)
             except Failed as error:
-                why = f"{server.name} failed: {error}\n{error.traceback}"
-                raise RunFailed(why) from error
+                raise _failed(f"{server.name} failed: {error}", error.traceback) from error
             except Gone as error:
                 raise RunFailed(f"{server.name} does not start: {error}") from error
 
@@ -322,25 +321,34 @@ class SupervisedCrew:
         crew = self.settings.crew
         self.restarts += 1
         if self.restarts > crew.restarts:
-            raise RunFailed(f"{member.name}: {why}; {crew.restarts} restarts are used up")
+            used = f"{member.name}: {why}; {crew.restarts} restarts are used up"
+            raise _failed(used, traceback) from error
         if member.role == "learner" and not failed:
             raise LearnerLost(f"{member.name}: {why}") from error
         # One that cannot start for a reason of its own will not start the next time either. One
         # that was killed meanwhile may, and so may the successor of one that had started.
         in_vain = failed and self._starting and not member.incarnation
         if member.role == "learner" or in_vain:
-            raise RunFailed(f"{member.name} failed: {why}\n{traceback}") from error
+            raise _failed(f"{member.name} failed: {why}", traceback) from error
         self.team.kill(member.handle)
         index, begun = member.index, self.team.stood(member, self)
         got_on = sum(begun.cycles) > sum(member.begun.cycles)
         self._failures[index] = 0 if got_on else self._failures[index] + 1
         if self._failures[index] >= crew.failures:
-            raise RunFailed(
+            raise _failed(
                 f"{member.name}: {why}; it failed {self._failures[index]} times without a step in "
-                f"between, so another try would not help\n{traceback}"
+                "between, so another try would not help",
+                traceback,
             ) from error
         incarnation = member.incarnation + 1
         handle = self.team.start_actor(index, incarnation, begun)
         new = self._join("actor", index, incarnation, begun, handle)
         if self.goal:
             self._run(new)
+
+
+def _failed(why: str, traceback: str) -> RunFailed:
+    """The error that ends a run because of a member, with the member's own traceback."""
+    error = RunFailed(f"{why}\n{traceback}" if traceback else why)
+    error.traceback = traceback
+    return error

@@ -2,7 +2,7 @@
 
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
-from .checked import checked_vector
+from .checked import check_rows, check_seen, checked_vector
 from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
 from .gym import GymEnv
 from .gym_rows import GymRows
@@ -37,6 +37,8 @@ __all__ = [
     "TMaze",
     "Treasurehunt",
     "VectorEnv",
+    "check_rows",
+    "check_seen",
     "checked_vector",
     "env_names",
     "make_env",

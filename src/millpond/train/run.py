@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 from ..engine.checkpoint import write_whole
 from ..engine.settings import Settings
-from ..errors import BadConfig, Diverged, MillpondError, RunRefused
+from ..errors import BadConfig, Diverged, MillpondError, Paused, RunRefused
 from .old_runs import from_version_1, with_auto_mode
 
 VERSION = 2
@@ -136,16 +137,21 @@ class Run:
         """What the run said last of itself."""
         return read_status(self.path)
 
-    def say(self, state: str, steps: int, why: str = "") -> None:
+    def say(self, state: str, steps: int, why: str = "", traceback: str = "") -> None:
         """Tell others how the run stands; `why` it stopped, if it had to."""
-        text = json.dumps({"state": state, "steps": steps} | ({"why": why} if why else {}))
-        write_whole(self.path / "status.json", text.encode() + b"\n")
+        reasons = {"why": why, "traceback": traceback}
+        status = {"state": state, "steps": steps} | {k: text for k, text in reasons.items() if text}
+        write_whole(self.path / "status.json", json.dumps(status).encode() + b"\n")
 
-    def gave_up(self, error: MillpondError) -> None:
-        """Tell others what ended the run, unless that was told already."""
-        if not isinstance(error, Diverged):
-            with contextlib.suppress(MillpondError):  # a full disk is told by the error itself
-                self.say("failed", self.status()["steps"], f"{type(error).__name__}: {error}")
+    def gave_up(self, error: BaseException) -> None:
+        """Tell others what ended the run, with its traceback, unless that was told already."""
+        if isinstance(error, (Diverged, Paused)):
+            return
+        told = getattr(error, "traceback", "")  # of another process, where it happened
+        text = told or "".join(traceback.format_exception(error))
+        why = f"{type(error).__name__}: {error}".replace(text, "").strip()
+        with contextlib.suppress(MillpondError):  # a full disk is told by the error itself
+            self.say("failed", self.status()["steps"], why, text)
 
     def lock(self) -> int:
         """Keep other processes out until the descriptor is closed or this process ends."""
@@ -184,8 +190,8 @@ def read_status(path: Path) -> dict[str, Any]:
         return {"state": "new", "steps": 0}
     if state == "running" and not in_use(path):
         state = "killed"
-    why = {"why": str(status["why"])} if "why" in status else {}
-    return {"state": state, "steps": steps, **why}
+    reasons = {name: str(status[name]) for name in ("why", "traceback") if name in status}
+    return {"state": state, "steps": steps, **reasons}
 
 
 def in_use(path: Path) -> bool:
