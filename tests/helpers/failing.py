@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -29,7 +29,8 @@ class Breaks(HostArms):
     @property
     def observation(self) -> Field:
         # The turn is in it; at turn 4 that of "bounds" is beyond what is declared.
-        return replace(self.arms.observation, low=0, high=TURN if self.how == "bounds" else 99)
+        high = TURN if self.how == "bounds" else 99
+        return Field("float32", self.arms.observation.shape, 0, high)
 
     def vector(self, num_envs: int, seed: int) -> Any:
         if self.how == "reset":

@@ -15,14 +15,23 @@ from ..engine.make_agent import make_agent
 from ..engine.player import Past, Player
 from ..engine.population import Population
 from ..engine.settings import Settings
-from ..envs import Counting, Env, HostEnv, VectorEnv, checked_vector, spec_of
+from ..envs import (
+    Counting,
+    Env,
+    HostEnv,
+    VectorEnv,
+    action_of,
+    any_action,
+    checked_vector,
+    spec_of,
+)
 from ..rows import Array
 from ..window import Stacker
 
 # Evaluation must not share random numbers with training, whatever the run's seed.
 EVALUATION_SEED = 1_000_003
 
-# choose(params, past, stacks[policies, envs, stack, ...], key) -> past, int32[policies, envs]
+# choose(params, past, stacks[policies, envs, stack, ...], key) -> past, actions[policies, envs]
 Choose = Callable[[Any, Past, Array, jax.Array], tuple[Past, Array]]
 
 
@@ -172,8 +181,7 @@ def reference(settings: Settings, name: str) -> Choose:
 
     def choose(_: Any, past: Past, stacks: Array, key: jax.Array) -> tuple[Past, Array]:
         if name == "random":
-            number = world.num_actions
-            return past, jax.random.randint(key, stacks.shape[:2], 0, number, np.int32)
+            return past, any_action(action_of(world), key, stacks.shape[:2])
         newest = stacks[:, :, -1]
         return past, policies[name](newest, key)
 
