@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny_runs import Arms, HostArms
 
 from millpond.agents import DQN
+from millpond.envs import Outcome
+from millpond.envs.env import PlainFacts
 from millpond.envs.hosted import HostedVector
 from millpond.spec import Field
 
@@ -17,31 +19,63 @@ TURN = 3  # at which it happens
 
 
 @dataclass(frozen=True)
-class Breaks(HostArms):
-    """Stepped on the host. `how`: reset, step, exit, shape, dtype, nan, reward or bounds."""
+class BreaksInJax(PlainFacts):
+    """Two agents that see [1, turn], for eight turns. `how`: step, shape, dtype, reward or nan."""
+
+    how: str = "nan"
+
+    name = "failing:BreaksInJax"
+    num_agents = num_actions = 2
+    observation = Field("float32", (2,))
+
+    def reset(self, key: jax.Array) -> Any:
+        return jnp.int32(0)
+
+    def step(self, turn: Any, action: Any, key: jax.Array) -> tuple[Any, Outcome]:
+        if self.how == "step":
+            raise ValueError("the pole fell off")
+        reward = action.astype(jnp.float32)
+        reward = reward.sum() if self.how == "reward" else reward
+        return turn + 1, Outcome(reward, jnp.zeros((), bool), turn >= 7)
+
+    def observe(self, turn: Any) -> Any:
+        seen = jnp.stack([jnp.float32(1), turn.astype(np.float32)])
+        if self.how == "shape":
+            seen = seen[:1]
+        elif self.how == "dtype":
+            seen = seen.astype(jnp.complex64)
+        elif self.how == "nan":
+            seen = jnp.where(turn == TURN, jnp.nan, seen)
+        return jnp.broadcast_to(seen, (2, *seen.shape))
+
+    def render(self, turn: Any) -> np.ndarray:
+        return np.zeros((8, 8, 3), np.uint8)
+
+
+@dataclass(frozen=True)
+class Breaks(PlainFacts):
+    """The same on the host. `how`: reset, step, exit, shape, dtype, nan, reward or bounds."""
 
     how: str = "step"
 
-    @property
-    def name(self) -> str:
-        return "failing:Breaks"
+    name = "failing:Breaks"
+    num_agents = num_actions = 2
 
     @property
     def observation(self) -> Field:
         # The turn is in it; at turn 4 that of "bounds" is beyond what is declared.
-        high = TURN if self.how == "bounds" else 99
-        return Field("float32", self.arms.observation.shape, 0, high)
+        return Field("float32", (2,), 0, TURN if self.how == "bounds" else 99)
 
     def vector(self, num_envs: int, seed: int) -> Any:
         if self.how == "reset":
             raise OSError("the level file is gone")
-        return Breaking(self.arms, num_envs, seed, self.how)
+        return Breaking(num_envs, seed, self.how)
 
 
 class Breaking(HostedVector):
-    def __init__(self, arms: Arms, num_envs: int, seed: int, how: str) -> None:
+    def __init__(self, num_envs: int, seed: int, how: str) -> None:
         self.how, self.turns = how, 0
-        super().__init__(arms, num_envs, seed)
+        super().__init__(BreaksInJax("nothing"), num_envs, seed)
 
     def step(self, action: np.ndarray) -> Any:
         rows = super().step(action)
@@ -61,33 +95,6 @@ class Breaking(HostedVector):
         elif self.how == "reward":
             rows = rows._replace(reward=np.full_like(rows.reward, np.inf))
         return rows
-
-
-@dataclass(frozen=True)
-class BreaksInJax(Arms):
-    """Steps inside jit. `how`: step, shape, dtype, reward or nan."""
-
-    how: str = "nan"
-
-    @property
-    def name(self) -> str:
-        return "failing:BreaksInJax"
-
-    def step(self, state: Any, action: Any, key: Any) -> Any:
-        if self.how == "step":
-            raise ValueError("the pole fell off")
-        state, outcome = super().step(state, action, key)
-        if self.how == "reward":
-            outcome = outcome._replace(reward=outcome.reward.sum())
-        return state, outcome
-
-    def observe(self, state: Any) -> Any:
-        seen = super().observe(state)
-        if self.how == "shape":
-            return seen[..., :1]
-        if self.how == "dtype":
-            return seen.astype(jnp.complex64)
-        return jnp.where((state.turn == TURN) & (self.how == "nan"), jnp.nan, seen)
 
 
 class BadLearner(DQN):

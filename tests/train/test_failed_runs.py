@@ -25,7 +25,7 @@ def failed(folder: Path, error: type[BaseException], **of) -> dict:
     run = Run.create(folder / "run", settings(**of))
     with pytest.raises(error):
         train(run)
-    status = Run.open(run.path).status()
+    status = run.status()
     assert status["state"] == "failed"
     assert status["traceback"].startswith("Traceback (most recent call last)")
     return status
@@ -45,7 +45,7 @@ DECLARED = "env failing:Breaks contradicts what it declares"
         ("step", ValueError, "ValueError: the pole fell off"),
         ("exit", SystemExit, "SystemExit: 7"),
         ("shape", SpecMismatch, f"{DECLARED}: field 'obs': expected shape (2, 4, 2)"),
-        ("dtype", SpecMismatch, f"{DECLARED}: field 'obs': expected float32, got complex64"),
+        ("dtype", SpecMismatch, f"{DECLARED}: field 'obs': expected float32, got complex128"),
         ("nan", SpecMismatch, f"{DECLARED}: field 'obs': expected numbers, got nan"),
         ("bounds", SpecMismatch, f"{DECLARED}: field 'obs': expected values in [0.0, 3.0], got 4"),
         ("reward", SpecMismatch, f"{DECLARED}: field 'reward': expected finite numbers, got inf"),

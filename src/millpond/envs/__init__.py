@@ -15,6 +15,7 @@ from .pendulum import Pendulum
 from .pettingzoo import PettingZooEnv
 from .playground import Playground
 from .registry import env_names, make_env
+from .sorrel import SorrelEnv
 from .staghunt import Staghunt
 from .tmaze import TMaze
 from .treasurehunt import Treasurehunt
@@ -42,6 +43,7 @@ __all__ = [
     "PettingZooEnv",
     "Playground",
     "Policy",
+    "SorrelEnv",
     "Staghunt",
     "TMaze",
     "Treasurehunt",
