@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from millpond.train import Run, train
 from millpond.view.card import card
 
 HOST = dict(replay="host", mode="sequential", log_every=80)
-CREW = CrewSettings(hang_s=60.0, restarts=2)
+CREW = CrewSettings(hang_s=60.0, restarts=3)
 
 
 def failed(folder: Path, error: type[BaseException], **of) -> dict:
@@ -62,11 +63,21 @@ def test_an_env_on_the_host(tmp_path, how, error, why):
 @pytest.mark.parametrize("how", ["reset", "step", "nan"])
 @pytest.mark.full
 def test_an_env_in_a_process(tmp_path, mode, how):
-    status = failed(tmp_path, RunFailed, **host(how, mode=mode, crew=CREW))
+    learning = dataclasses.replace(settings().learning, min_fill=32)  # none before it gives up
+    of = host(how, mode=mode, crew=CREW, learning=learning)
+    status = failed(tmp_path, RunFailed, **of)
     said = {"reset": "the level file is gone", "step": "the pole fell off", "nan": DECLARED}[how]
     assert said in status["why"]
     assert "Traceback" not in status["why"]
     assert "failing.py" in status["traceback"] or how == "nan"
+
+
+@pytest.mark.full
+def test_a_learner_that_ends_the_run_does_not_hide_the_actor(tmp_path):
+    """Its rows are all cut off by an actor that fails again and again."""
+    status = failed(tmp_path, RunFailed, **host("step", mode="processes", crew=CREW))
+    assert "failed: ValueError: the pole fell off; then learner" in status["why"]
+    assert "failing.py" in status["traceback"]
 
 
 def test_an_env_in_a_process_fails_at_the_start(tmp_path):

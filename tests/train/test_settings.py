@@ -30,13 +30,14 @@ ENVS = {
     "gym:Acrobot-v1": "gym",
     "pendulum": "pendulum",
     "pettingzoo:zoo_lives:Lives": "pettingzoo",
+    "sorrel:treasurehunt": "sorrel",
     "staghunt": "staghunt",
     "tmaze": "tmaze",
     "treasurehunt": "treasurehunt",
     "treasurehunt-small": "treasurehunt-small",
 }
 PRESETS = ["atari", "gym", "gym-CartPole-v1", "gymnax", "minatar", "pendulum", "pettingzoo"]
-PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
+PRESETS += ["sorrel", "staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 
 # --- presets -----------------------------------------------------------------------------------

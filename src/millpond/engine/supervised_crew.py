@@ -58,6 +58,7 @@ class SupervisedCrew:
         self._patience = crew.start_s + crew.hang_s
         self._call_s = max(CALL_S, self._patience)
         self._long_s = 2 * crew.start_s + CALL_S
+        self._before: tuple[str, str] = "", ""  # what an actor failed of, and its traceback
         self._starting = True  # nothing has been done yet that could be saved
 
     def __enter__(self) -> SupervisedCrew:
@@ -329,7 +330,9 @@ class SupervisedCrew:
         # that was killed meanwhile may, and so may the successor of one that had started.
         in_vain = failed and self._starting and not member.incarnation
         if member.role == "learner" or in_vain:
-            raise _failed(f"{member.name} failed: {why}", traceback) from error
+            raise self._after_all(f"{member.name} failed: {why}", traceback) from error
+        if failed:
+            self._before = f"{member.name} failed: {why}", traceback
         self.team.kill(member.handle)
         index, begun = member.index, self.team.stood(member, self)
         got_on = sum(begun.cycles) > sum(member.begun.cycles)
@@ -345,6 +348,13 @@ class SupervisedCrew:
         new = self._join("actor", index, incarnation, begun, handle)
         if self.goal:
             self._run(new)
+
+    def _after_all(self, why: str, traceback: str) -> RunFailed:
+        """The end of a run, with what an actor failed of before: it may be the reason."""
+        before, its = self._before
+        if not before:
+            return _failed(why, traceback)
+        return _failed(f"{before}; then {why}", its + traceback)
 
 
 def _failed(why: str, traceback: str) -> RunFailed:
