@@ -1,6 +1,7 @@
 """millpond: experience replay that flows from device memory to disk, and can prove it."""
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from .errors import (
     BadConfig,
@@ -33,10 +34,23 @@ from .sequence import Sequence, SequenceBatch, sequence_priority
 from .spec import Field, Spec
 from .window import History, Stacker, Window
 
+if TYPE_CHECKING:
+    from .logged import run
+
 try:
     __version__ = version("millpond")
 except PackageNotFoundError:  # used from a source tree that is not installed
     __version__ = "unknown"
+
+
+def __getattr__(name: str) -> Any:
+    """`run` is imported when it is used first: who only wants replay needs no pictures."""
+    if name == "run":
+        from .logged import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "BadConfig",
@@ -80,6 +94,7 @@ __all__ = [
     "next_flags",
     "prioritized",
     "recent",
+    "run",
     "sequence_priority",
     "stratified",
     "uniform",

@@ -33,12 +33,16 @@ BASE = {
     "config",
     "plugins",
     "metrics",
+    "whole_file",
+    "run_folder",
+    "return_check",
+    "curve",
 }
 LEAVES = {"replay", "lake", "agents", "envs"}
 LAYERS = [
     BASE,
     LEAVES,
-    {"flow", "transport"},
+    {"flow", "transport", "logged", "exchange"},
     {"engine"},
     {"process"},
     {"cluster"},
@@ -116,6 +120,7 @@ def test_public_names_are_pinned():
         "next_flags",
         "prioritized",
         "recent",
+        "run",
         "sequence_priority",
         "stratified",
         "uniform",

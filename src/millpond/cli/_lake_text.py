@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from ..exchange import Moved
 from ..lake.repair import Mended, Repaired
 from ..lake.survey import Survey
 from ..lake.verify import Verified
@@ -207,6 +208,16 @@ def repaired_json(found: Repaired) -> dict[str, Any]:
             for one in found.segments
         ],
     }
+
+
+def show_moved(moved: Moved, console: Console) -> None:
+    """`millpond lake import` and `export` for people."""
+    what = f"{many(moved.rows, 'row')} of {many(moved.streams, 'stream')}, verified row by row"
+    _say(console, f"{moved.path}: {what}")
+    if moved.resumed:
+        _say(console, f"{moved.resumed:,} of them were there from an import that was interrupted")
+    for loss in moved.losses:
+        _say(console, f"not kept: {loss}")
 
 
 def _ratio(raw: int, disk: int) -> str:

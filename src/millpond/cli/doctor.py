@@ -18,10 +18,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ..doctor import Evidence, Verdict, chance, examine, examine_mixture, noise_scale
+from ..doctor import (
+    Evidence,
+    Verdict,
+    chance,
+    examine,
+    examine_logged,
+    examine_mixture,
+    noise_scale,
+)
 from ..doctor.examine import folded
 from ..errors import BadConfig
+from ..logged import LoggedRun
 from ..mixture import MixRun, is_mixture
+from ..run_folder import is_logged
 from ..train import Run
 from ._options import Parser
 from ._print import empty_table, print_table
@@ -45,13 +55,21 @@ def main(args: Sequence[str]) -> int:
         return self_test_and_show(options.only or "", options.json)
     if options.only:
         raise BadConfig("--only belongs to --self-test; add it, or leave --only away")
-    mixture = is_mixture(options.run)
-    verdicts = examine_mixture(MixRun.open(options.run)) if mixture else of_run(options.run)
+    verdicts = of_any(options.run)
     if options.json:
         print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
     else:
         show(verdicts)
     return int(any(verdict.state == "red" for verdict in verdicts))
+
+
+def of_any(path: Path) -> list[Verdict]:
+    """What the checks say of a run, a mixture, or a run that somebody's own loop logged."""
+    if is_mixture(path):
+        return examine_mixture(MixRun.open(path))
+    if is_logged(path):
+        return folded(examine_logged(LoggedRun.open(path)))
+    return of_run(path)
 
 
 def of_run(path: Path) -> list[Verdict]:
@@ -84,7 +102,7 @@ def show(verdicts: list[Verdict]) -> None:
         if verdict.fired:
             found = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
             numbers = ", ".join(f"{name} {value}" for name, value in found.items())
-            print(f"{verdict.name}: {verdict.remedy} ({numbers})")
+            print(f"{verdict.name}: {verdict.remedy}" + (f" ({numbers})" if numbers else ""))
         if traceback := verdict.evidence.get("traceback"):
             print(traceback.rstrip())
         if scales := verdict.evidence.get("noise_scale"):

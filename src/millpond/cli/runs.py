@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..logged import LoggedRun, find_logged
 from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
 from ..train import Run, find_runs
@@ -28,6 +29,7 @@ def main(args: Sequence[str]) -> int:
     options = parser.parse_args(args)
     found = [about(run) for run in find_runs(options.root)]
     found += [about_mixture(run) for run in find_mixtures(options.root)]
+    found += [about_logged(run) for run in find_logged(options.root)]
     found.sort(key=lambda one: one["run"])
     if options.json:
         print(json.dumps(found, indent=2))
@@ -37,8 +39,10 @@ def main(args: Sequence[str]) -> int:
         return 0
     table = empty_table(["run", "env", "agent", "state", "steps", "of", "greedy", "best"], 4)
     for one in found:
-        numbers = [f"{one['steps']:,}", f"{one['of']:,}", _real(one["greedy"]), _real(one["best"])]
-        table.add_row(one["run"], one["env"], one["agent"], one["state"], *numbers)
+        of = f"{one['of']:,}" if one["of"] else "-"  # a loop of one's own need not say
+        numbers = [f"{one['steps']:,}", of, _real(one["greedy"]), _real(one["best"])]
+        env, agent = one["env"] or "-", one["agent"] or "-"
+        table.add_row(one["run"], env, agent, one["state"], *numbers)
     print_table(Console(), table)
     for one in found:
         if one["why"]:
@@ -49,9 +53,7 @@ def main(args: Sequence[str]) -> int:
 
 def about(run: Run) -> dict[str, Any]:
     """How a run stands."""
-    lines = read_metrics(run.metrics, "eval")
-    returns = [line["return"] for line in lines if line["return"] is not None]
-    status, settings = run.status(), run.settings
+    returns, status, settings = greedy(run.metrics), run.status(), run.settings
     return {
         "run": str(run.path),
         "env": settings.env,
@@ -71,6 +73,29 @@ def about_mixture(run: MixRun) -> dict[str, Any]:
     """How a mixture stands; its steps are frames."""
     one = about(run.everyone)
     return one | {"agent": "mixture", "seed": run.settings.seed, "of": run.settings.frames}
+
+
+def about_logged(run: LoggedRun) -> dict[str, Any]:
+    """How a run of somebody's own loop stands; it has no checkpoints that we know of."""
+    returns, status, settings = greedy(run.metrics), run.status(), run.settings
+    return {
+        "run": str(run.path),
+        "env": str(settings.get("env", "")),
+        "agent": str(settings.get("agent", "")),
+        "seed": settings.get("seed"),
+        "state": status["state"],
+        "steps": status["steps"],
+        "of": int(settings.get("steps") or 0),
+        "greedy": returns[-1] if returns else None,
+        "best": max(returns) if returns else None,
+        "checkpoints": [],
+    }
+
+
+def greedy(metrics: Path) -> list[float]:
+    """The mean return of every evaluation."""
+    lines = read_metrics(metrics, "eval")
+    return [line["return"] for line in lines if line["return"] is not None]
 
 
 def _real(value: float | None) -> str:

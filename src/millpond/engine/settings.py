@@ -98,7 +98,7 @@ class Settings:
     eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
     checkpoint_every: int = 100_000  # steps between two checkpoints of the parameters; kept
     resume_every: int = 50_000  # steps between two states to resume from; replaced
-    track: Literal["", "tensorboard", "wandb"] = ""  # send the metrics there too
+    track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
     debug: bool = False  # tiny sizes, no jit, NaN checks: a run within a minute
 
     def __post_init__(self) -> None:

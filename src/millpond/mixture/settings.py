@@ -103,7 +103,7 @@ class MixSettings:
     eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
     checkpoint_updates: int = 250  # PQN updates between checkpoints; kept
     resume_updates: int = 250  # PQN updates between states to resume from; replaced
-    track: Literal["", "tensorboard", "wandb"] = ""  # send the metrics there too
+    track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
     debug: bool = False  # two tiny cycles within a minute
 
     def __post_init__(self) -> None:

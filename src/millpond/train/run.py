@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
-import time
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..engine.checkpoint import write_whole
 from ..engine.settings import Settings
 from ..errors import BadConfig, Diverged, MillpondError, Paused, RunRefused
+from ..run_folder import is_logged, lock_folder, read_status, refuse_used, write_status
+from ..whole_file import write_whole
 from .old_runs import from_version_1, with_auto_mode
 
 VERSION = 2
-_INSTANT_S = 0.5
 
 
 class Checkpoint(NamedTuple):
@@ -66,6 +63,11 @@ class Run:
         file = path / "config.json"
         if not file.is_file():
             raise RunRefused(_no_run(path))
+        if is_logged(path):
+            raise RunRefused(
+                f"{path} was logged by a loop of your own (millpond.run), which alone can play it "
+                "or go on with it; runs, watch, report and doctor work with it"
+            )
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
             version = config["millpond_run"]
@@ -139,9 +141,7 @@ class Run:
 
     def say(self, state: str, steps: int, why: str = "", traceback: str = "") -> None:
         """Tell others how the run stands; `why` it stopped, if it had to."""
-        reasons = {"why": why, "traceback": traceback}
-        status = {"state": state, "steps": steps} | {k: text for k, text in reasons.items() if text}
-        write_whole(self.path / "status.json", json.dumps(status).encode() + b"\n")
+        write_status(self.path, state, steps, why, traceback)
 
     def gave_up(self, error: BaseException) -> None:
         """Tell others what ended the run, with its traceback, unless that was told already."""
@@ -155,20 +155,7 @@ class Run:
 
     def lock(self) -> int:
         """Keep other processes out until the descriptor is closed or this process ends."""
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        # Who looks whether the run is in use holds the lock for an instant: that is no refusal.
-        until = time.monotonic() + _INSTANT_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return lock
-            except BlockingIOError as error:
-                if time.monotonic() > until:
-                    os.close(lock)
-                    raise RunRefused(
-                        f"{self.path} is in use by another process; wait for it or stop it"
-                    ) from error
-                time.sleep(0.005)
+        return lock_folder(self.path)
 
 
 def _no_run(path: Path) -> str:
@@ -179,44 +166,6 @@ def _no_run(path: Path) -> str:
     if (path / "lake.json").is_file():
         return f"{path} is a Lake, not a run; millpond lake info {path} says what it holds"
     return f"{path} is no run: it has no config.json; {remedy}"
-
-
-def read_status(path: Path) -> dict[str, Any]:
-    """What the run in a folder said last of itself; `killed` if it said no more. Writes nothing."""
-    try:
-        status = json.loads((path / "status.json").read_text(encoding="utf-8"))
-        state, steps = str(status["state"]), int(status["steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {"state": "new", "steps": 0}
-    if state == "running" and not in_use(path):
-        state = "killed"
-    reasons = {name: str(status[name]) for name in ("why", "traceback") if name in status}
-    return {"state": state, "steps": steps, **reasons}
-
-
-def in_use(path: Path) -> bool:
-    """Whether a process trains the run in a folder at this moment."""
-    try:
-        lock = os.open(path / "lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
-
-
-def refuse_used(path: Path) -> None:
-    """Raise RunRefused unless a run may be made in this folder: it is empty, or not there."""
-    if path.exists() and not path.is_dir():
-        raise RunRefused(f"{path} is a file; choose a new folder with --run")
-    if path.exists() and any(path.iterdir()):
-        ours = (path / "config.json").exists()
-        remedy = f"millpond resume {path} goes on with it, or " if ours else ""
-        raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
 
 
 def find_runs(root: Path) -> Iterator[Run]:

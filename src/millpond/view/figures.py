@@ -39,7 +39,24 @@ from .traces import (
 def figures_of(history: History) -> list[Figure]:
     """All that can be shown of a run, in the order in which it is looked at."""
     found = [make(history) for make in FIGURES]
-    return [figure for figure in found if figure is not None]
+    return [figure for figure in found if figure is not None] + own(history)
+
+
+def own(history: History) -> list[Figure]:
+    """Of a run that somebody's own loop logs, every metric that the others do not show."""
+    columns, found = history.own, list[Figure]()
+    for number, name in enumerate(columns.names[2:]):  # the first two are steps and frames
+        several = f"{name}.mean" in columns
+        y = columns.of(f"{name}.mean" if several else name)
+        data = line_of(history.x(columns), y, words(name), COLOURS[number % len(COLOURS)])
+        if several:
+            ends = columns.of(f"{name}.low"), columns.of(f"{name}.high")
+            data = band_of(history.x(columns), *ends, COLOURS[number % len(COLOURS)]) + data
+        if data:
+            note = "Band: lowest to highest." if several else ""
+            figure = make_figure(f"own-{number}", words(name), data, axes_of(history, ""), note)
+            found.append(figure)
+    return found
 
 
 # --- how well ------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import RunRefused
-from ..train.run import read_status
+from ..run_folder import LOGGED, OWN_LOOP, read_status
 from .columns import Columns
 from .tail import Line, Tail
 
-_MARKS = {"millpond_run": False, "millpond_mixture": True}  # of config.json: is it a mixture?
+# Of config.json: is it a mixture?
+_MARKS = {"millpond_run": False, LOGGED: False, "millpond_mixture": True}
 _HEALTH = ("rows", "overwritten", "overwritten_unsampled", "sampled", "stored")
 _PLACE = ("steps", "frames")
 _FILLS = ("pond_fill", "lake_fill", "big_pond_fill")
@@ -26,6 +27,7 @@ _TRAIN = (*_PLACE, "return", "epsilon", *_LEARNED, *_FILLS)
 _EVAL = (*_PLACE, "return", "returns", "big_return", "interval", "after")
 _WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
 _SPEED = (*_PLACE, "seconds", "steps_per_second")
+_OWN_MOST = 40  # metrics of a logged run that get a figure of their own
 
 
 class Config(NamedTuple):
@@ -55,6 +57,7 @@ class History:
 
     def _forget_metrics(self) -> None:
         self.train, self.eval, self.health = Columns(_TRAIN), Columns(_EVAL), Columns(_WATCHED)
+        self.own = Columns(_PLACE)  # metrics of a logged run that we know nothing of
         self.rare: dict[str, list[Line]] = {}  # resets, fills and so on: few, kept whole
         self.lag: np.ndarray | None = None  # rows by how many updates the policy had missed
         self.last_lag: np.ndarray | None = None
@@ -71,7 +74,10 @@ class History:
             news = self._metrics.read()
             if news.anew:
                 self._forget_metrics()
-            self.train.extend([line for line in news.lines if line.get("kind") == "train"])
+            lines = [line for line in news.lines if line.get("kind") == "train"]
+            self.train.extend(lines)
+            if self.logged:
+                self._take_own(lines)
             for line in news.lines:
                 self._take(line)
             if not news.lines:
@@ -100,6 +106,13 @@ class History:
         elif isinstance(kind, str):
             self.rare.setdefault(kind, []).append(line)
 
+    def _take_own(self, lines: list[Line]) -> None:
+        names = dict.fromkeys(self.own.names)
+        for line in lines:
+            names |= dict.fromkeys(name for name, value in line.items() if _is_own(name, value))
+        self.own.names = tuple(names)[: len(_PLACE) + _OWN_MOST]
+        self.own.extend(lines)
+
     def _take_health(self, line: Line) -> None:
         learners = [one for one in line.get("learners", []) if isinstance(one, dict)]
         total = {name: sum(one.get(name, 0) for one in learners) for name in _HEALTH}
@@ -114,6 +127,11 @@ class History:
         self.last_health = line
 
     # --- by which x -----------------------------------------------------------------------------
+
+    @property
+    def logged(self) -> bool:
+        """Whether somebody's own loop logs it."""
+        return self.settings.get("mode") == OWN_LOOP
 
     @property
     def offline(self) -> bool:
@@ -132,6 +150,11 @@ class History:
     def at(self, line: Line) -> float:
         """The x of one line."""
         return float(line.get("steps" if self.offline else "frames") or 0)
+
+
+def _is_own(name: str, value: Any) -> bool:
+    """Whether no figure of ours shows a metric: they know no list of these but epsilon's."""
+    return name != "kind" and (name not in _TRAIN or (type(value) is list and name != "epsilon"))
 
 
 def _interval(line: Line) -> dict[str, float]:
@@ -155,12 +178,14 @@ def read_config(path: Path) -> Config:
         if isinstance(config, dict) and mark in config:
             settings = config.get("settings")
             settings = settings if isinstance(settings, dict) else {}
-            return Config(mixture, settings, config.get("learns") or _learned_by_0_1(settings))
-    raise RunRefused(f"{path}/config.json was not written by millpond train or mix")
+            return Config(mixture, settings, config.get("learns") or _learned(mark, settings))
+    raise RunRefused(f"{path}/config.json was not written by millpond train, mix or run")
 
 
-def _learned_by_0_1(settings: Line) -> Line:
-    """The same of a run of version 0.1, whose config does not say it apart."""
+def _learned(mark: str, settings: Line) -> Line:
+    """The same where the config does not say it apart: of a run of version 0.1, for one."""
+    if mark == LOGGED:
+        return {}
     if settings.get("agent") != "dqn":
         return {"turns": (settings.get("pqn") or {}).get("rollout", 0)}
     dqn = settings.get("dqn") or {}

@@ -30,12 +30,15 @@ _TURNS = 300  # of the film, at most
 
 
 def read_runs(folders: Sequence[Path]) -> list[tuple[str, History]]:
-    """Names and histories; a run that was never evaluated is refused."""
+    """Names and histories; a run that was never evaluated is refused.
+
+    One that is logged by somebody's own loop needs a line of metrics and no more.
+    """
     found: list[tuple[str, History]] = []
     for folder in folders:
         history = History(folder)
         history.look()
-        if not len(history.eval):
+        if not len(history.eval) and not (history.logged and len(history.train)):
             raise RunRefused(
                 f"{folder} has no evaluation yet, so there is no curve to report; let it train "
                 "for longer (millpond watch shows it meanwhile), or resume it"
