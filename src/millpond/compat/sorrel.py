@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import BadConfig, SpecMismatch
 from ..replay import HostPond
-from ..rows import FIRST, Rows, border_row
+from ..rows import BORDER, FIRST, Batch, Rows, border_row
 from ..spec import Field, Spec
 from ..window import Window
 
@@ -44,9 +44,8 @@ class SorrelBuffer:
         self.n_frames = int(n_frames)
         big = 2**31 - 1
         self._spec = Spec(Field("float32", self.obs_shape), Field("int32", (), -big, big))
-        window = Window(stack=self.n_frames)
         self._seed = seed
-        self.pond = HostPond(self._spec, self.capacity, window=window, seed=seed)
+        self.pond = self._empty()
         shapes = {name: n if isinstance(n, tuple) else () for name, n in extras.items()}
         self.extra_data = {
             name: np.zeros((self.capacity, *shape), np.int64) for name, shape in shapes.items()
@@ -60,6 +59,10 @@ class SorrelBuffer:
         made = cls(buffer.capacity, buffer.obs_shape, int(buffer.n_frames), seed)
         made.extra_data = {name: np.zeros_like(old) for name, old in buffer.extra_data.items()}
         return made
+
+    def _empty(self) -> HostPond[Batch]:
+        window = Window(stack=self.n_frames)
+        return HostPond(self._spec, self.capacity, window=window, seed=self._seed)
 
     def _begin(self) -> None:
         """What comes next is the first row of an epoch."""
@@ -128,8 +131,7 @@ class SorrelBuffer:
 
     def clear(self) -> None:
         """Forget everything."""
-        window = self.pond.window
-        self.pond = HostPond(self._spec, self.capacity, window=window, seed=self._seed)
+        self.pond = self._empty()
         self._begin()
         self.idx = self.size = 0
 
@@ -145,7 +147,7 @@ class SorrelBuffer:
         added = int(self.pond.added[0])
         ids = np.arange(max(0, added - self.pond.length), added)
         rows = self.pond.read(np.zeros_like(ids), ids)
-        real = (rows.flags & 2) == 0
+        real = (rows.flags & BORDER) == 0
         fields = (rows.obs, rows.action, rows.reward, rows.terminated, rows.truncated, rows.flags)
         return Rows(*(field[real] for field in fields))
 
@@ -192,7 +194,9 @@ class SorrelBuffer:
 
     def save(self, output_file: str | Path) -> None:
         """All that is stored, as a .npz file that `load` reads."""
-        arrays = {f"pond/{name}": array for name, array in self.pond.export().items()}
+        arrays: dict[str, Any] = {
+            f"pond/{name}": array for name, array in self.pond.export().items()
+        }
         arrays |= {f"extra/{name}": array for name, array in self.extra_data.items()}
         about = [self.capacity, self.n_frames, self._seed, self.idx, self.size]
         np.savez_compressed(output_file, about=about, shape=self.obs_shape, **arrays)
@@ -202,7 +206,10 @@ class SorrelBuffer:
         """What `save` wrote; what comes next is the first row of an epoch."""
         with np.load(input_file) as data:
             if "about" not in data:
-                raise BadConfig(f"{input_file} was not written by SorrelBuffer.save")
+                raise BadConfig(
+                    f"{input_file} was not written by SorrelBuffer.save; a file of Sorrel's own "
+                    "memory does not say where epochs begin"
+                )
             capacity, frames, seed, idx, size = (int(n) for n in data["about"])
             made = cls(capacity, tuple(data["shape"]), frames, seed)
             parts = {name: data[name] for name in data.files if "/" in name}
