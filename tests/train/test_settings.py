@@ -32,6 +32,7 @@ ENVS = {
     "gym:Acrobot-v1": "gym",
     "pendulum": "pendulum",
     "pettingzoo:zoo_lives:Lives": "pettingzoo",
+    "sorrel:treasurehunt": "sorrel",
     "staghunt": "staghunt",
     "tmaze": "tmaze",
     "treasurehunt": "treasurehunt",
@@ -39,7 +40,7 @@ ENVS = {
 }
 PRESETS = ["atari", "brax", "gym", "gym-CartPole-v1", "gym-MountainCarContinuous-v0"]
 PRESETS += ["gym-Pendulum-v1", "gymnax", "minatar", "pendulum", "pettingzoo", "playground"]
-PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
+PRESETS += ["sorrel", "staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 
 # --- presets -----------------------------------------------------------------------------------
