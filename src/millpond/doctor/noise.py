@@ -43,7 +43,7 @@ def noise_scale(run: Run) -> list[float | None] | None:
     learns, rule = settings.learns, getattr(settings.learning, "optimizer", None)
     if not isinstance(learns, Replayed) or not isinstance(rule, Optimizer):
         return None
-    if settings.way == "fused" or settings.replay != "pond" or settings.shards:
+    if settings.way == "fused" or settings.replay != "pond" or settings.shards or settings.lake:
         return None
     if not path.exists() or path.stat().st_size > _LARGEST:
         return None
