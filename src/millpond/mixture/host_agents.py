@@ -9,7 +9,7 @@ import numpy as np
 from ..agents import Rollout
 from ..engine.episode_stats import Sums
 from ..engine.keys import Role
-from ..envs import HostEnv, HostVector
+from ..envs import HostEnv, HostVector, checked_vector
 from ..rows import Array, Rows
 from .agents import Agents, AgentsState, newest
 from .settings import MixSettings
@@ -38,7 +38,7 @@ class HostAgents(Agents):
         world, turn = self.settings.world, int(state.acting.turn)
         assert isinstance(world, HostEnv)
         seed = (self.settings.seed << 32) + turn  # not the same first frames in every session
-        self._vector = world.vector(self.acting.population.all_envs, seed)
+        self._vector = checked_vector(world, self.acting.population.all_envs, seed)
         if not resumed:
             return state
         now = state.acting
