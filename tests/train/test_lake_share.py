@@ -43,24 +43,25 @@ def data(tmp_path_factory) -> str:
 
 def shared(data: str, share: float = 0.5, batch: int = 4, **changes):
     """`n_step` is 1, so that every return has a reward of its own Lake or Pond."""
-    of = settings(world=ALONE, lake=data, lake_share=share, **changes)
-    return dqn(of, batch=batch, n_step=1)
+    of = dqn(settings(world=ALONE, **changes), batch=batch, n_step=1)
+    return dataclasses.replace(of, lake=data, lake_share=share)
 
 
 @pytest.mark.parametrize(
     ("replay", "sampler", "share", "batch", "rows"),
     [
         ("pond", "uniform", 0.5, 5, 3),  # halves go up
-        ("pond", "prioritized", 0.1, 8, 1),
-        ("host", "uniform", 0.9, 6, 5),
+        pytest.param("pond", "prioritized", 0.1, 8, 1, marks=pytest.mark.full),
+        pytest.param("host", "uniform", 0.9, 6, 5, marks=pytest.mark.full),
         ("host", "prioritized", 0.25, 4, 1),
     ],
 )
 def test_every_minibatch_has_exactly_its_share(replay, sampler, share, batch, rows, data, tmp_path):
     name = "counting_agent:CountingDQN"
-    of = settings(world=ALONE, lake=data, lake_share=share, replay=replay, sampler=sampler)
+    of = settings(world=ALONE, replay=replay, sampler=sampler, steps=160, eval_every=160)
     learning = dataclasses.replace(of.learning, batch=batch, n_step=1)
-    of = dataclasses.replace(of, agent=name, learning=learning, steps=160, eval_every=160)
+    given = dict(agent=name, learning=learning, lake=data, lake_share=share)
+    of = dataclasses.replace(of, **given)
     assert (of.lake_rows, of.played_rows, of.way) == (rows, batch - rows, "sequential")
     run = Run.create(tmp_path / "run", of)
     train(run)
@@ -78,7 +79,8 @@ def test_every_minibatch_has_exactly_its_share(replay, sampler, share, batch, ro
 
 
 @pytest.mark.parametrize(
-    ("replay", "sampler"), [("pond", "uniform"), ("host", "prioritized")], ids=["pond", "host"]
+    ("replay", "sampler"),
+    [("pond", "uniform"), pytest.param("host", "prioritized", marks=pytest.mark.full)],
 )
 def test_killed_and_resumed_equals_uninterrupted(replay, sampler, data, tmp_path):
     of = shared(data, replay=replay, sampler=sampler)
@@ -136,9 +138,7 @@ def test_what_a_run_of_ours_wrote_may_be_given(tmp_path):
     assert second.status()["state"] == "finished"
 
 
-def test_a_lake_that_cannot_be_learned_from_is_refused_before_there_is_a_run(
-    tmp_path, data, capsys
-):
+def test_a_lake_that_cannot_be_learned_from_is_refused(tmp_path, capsys):
     other = Spec(Field("float32", (3,)), Field("int32", (), 0, 1))
     Lake.create(tmp_path / "other", other, 10_000)
     Lake.create(tmp_path / "empty", spec_of(ALONE), 10_000)

@@ -99,7 +99,7 @@ class Import:
     lake: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="LAKE")]
     """The folder to make the Lake in; it must not exist."""
     format: str
-    """What the data is: one of parquet, minari, vault, lerobot."""
+    """What the data is: one of parquet, minari, vault."""
     env: str = ""
     """Check the rows against this env, so that runs in it can learn from them."""
     capacity: str = ""
@@ -122,7 +122,7 @@ class Export:
     target: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")]
     """The folder to write; it must not exist."""
     format: str
-    """What to write: one of parquet, minari, lerobot."""
+    """What to write: parquet or minari."""
     json: _Flag = False
     """Print one JSON object and nothing else."""
 
