@@ -204,9 +204,8 @@ class Settings:
         batch = self.learns.batch
         if not 0 < self.lake_share < 1 or not 0 < self.lake_rows < batch:
             raise BadConfig(
-                f"lake_share: {self.lake_share:g} of a batch of {batch} is {self.lake_rows} rows, "
-                "but both kinds need one at least; change lake_share, use --from-lake for the "
-                "Lake alone, or leave --lake away"
+                f"lake_share: {self.lake_share:g} of a batch of {batch} leaves one of both without "
+                "a row; change lake_share, use --from-lake for the Lake alone, or leave --lake away"
             )
 
     def _check_crew(self) -> None:

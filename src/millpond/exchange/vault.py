@@ -191,7 +191,8 @@ def _chosen(names: list[str]) -> dict[str, str]:
     heads = {name.partition("/")[0] for name in names}
     found: dict[str, str] = {}
     for ours, known in _NAMES.items():
-        found |= {ours: one for one in known[::-1] if one in heads}
+        if there := [one for one in known if one in heads]:
+            found[ours] = there[0]
     if "terminated" not in found and "discount" in found:
         found["terminated"] = found["discount"]
     if missing := [name for name in ("obs", "action", "reward", "terminated") if name not in found]:
