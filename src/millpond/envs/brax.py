@@ -77,7 +77,7 @@ def _brax() -> Any:
     try:
         with jax.ensure_compile_time_eval(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from brax import envs  # pyright: ignore[reportMissingImports]
+            from brax import envs  # pyright: ignore
     except ImportError as error:
         raise BadConfig(
             f"brax cannot be imported ({error}): pip install 'millpond[brax]'"

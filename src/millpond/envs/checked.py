@@ -19,7 +19,8 @@ def checked_vector(env: HostEnv, num_envs: int, seed: int) -> HostVector:
 
     `vector = checked_vector(make_env("gym:CartPole-v1"), 8, seed=0)`.
     """
-    return _Checked(env, env.vector(num_envs, seed))
+    checked: Any = _Checked(env, env.vector(num_envs, seed))
+    return checked
 
 
 class _Checked:

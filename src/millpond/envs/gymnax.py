@@ -155,7 +155,8 @@ def _gymnax() -> Any:
         raise BadConfig(
             f"gymnax cannot be imported ({error}): pip install 'millpond[gymnax]'"
         ) from error
-    if not hasattr(gymnax.environments.environment.Environment, "is_truncated"):
+    package: Any = gymnax
+    if not hasattr(package.environments.environment.Environment, "is_truncated"):
         raise BadConfig(
             "gymnax: this version does not tell a time limit from an end, 1.0 or newer does: "
             "pip install 'millpond[gymnax]'"
