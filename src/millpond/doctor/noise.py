@@ -43,13 +43,9 @@ def noise_scale(run: Run) -> list[float | None] | None:
     learns, rule = settings.learns, getattr(settings.learning, "optimizer", None)
     if not isinstance(learns, Replayed) or not isinstance(rule, Optimizer):
         return None
-<<<<<<< HEAD
     if find_agent(settings.agent).continuous:
         return None  # several losses, each with an optimizer of its own, have no one gradient
-    if settings.way == "fused" or settings.replay != "pond" or settings.shards:
-=======
     if settings.way == "fused" or settings.replay != "pond" or settings.shards or settings.lake:
->>>>>>> h-data
         return None
     if not path.exists() or path.stat().st_size > _LARGEST:
         return None
