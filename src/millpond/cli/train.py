@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ..cluster.ray import import_ray
 from ..engine.host_replay import open_source
-from ..engine.make_agent import check_agent
 from ..engine.lake_share import LakeShare
+from ..engine.make_agent import check_agent
 from ..engine.settings import tiny
 from ..envs import env_names, spec_of
 from ..errors import BadConfig

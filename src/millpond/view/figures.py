@@ -127,7 +127,7 @@ def actions(history: History) -> Figure | None:
     train = history.train
     if "saturated" not in train:
         return None
-    x = history.x(train)
+    x = history.places(train)
     data = line_of(x, train.of("saturated"), "share at a bound", ORANGE)
     if "spread" in train:
         data += line_of(x, train.of("spread"), "spread over observations", BLUE)
@@ -139,7 +139,7 @@ def temperature(history: History) -> Figure | None:
     train = history.train
     if "temperature" not in train:
         return None
-    x = history.x(train)
+    x = history.places(train)
     data = line_of(x, train.of("temperature"), "temperature", VIOLET)
     data += line_of(x, train.of("entropy"), "entropy", GREEN)
     layout = axes_of(history, "temperature, entropy")
