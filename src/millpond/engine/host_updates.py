@@ -92,7 +92,7 @@ class HostUpdates:
             bad = np.flatnonzero(np.asarray(agent.bad))
             if bad.size:
                 both: Any = jax.tree.map(lambda leaf, p=bad[0]: leaf[p], (batch, drawn))
-                evidence = blend(*both, np)
+                evidence = blend(both[0], both[1], np)
                 break
         lesson = jax.tree.map(lambda *some: np.concatenate(some, 1), *lessons) if lessons else None
         return agent, lesson, evidence
