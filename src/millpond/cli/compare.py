@@ -26,7 +26,7 @@ from rich.console import Console
 
 from ..compare import PRESETS, Arm, Grid, Study, make_arms
 from ..compare.arms import pair
-from ..errors import BadConfig, Paused
+from ..errors import BadConfig, NotInstalled, Paused
 from ..train.presets import settings_for
 from ..train.session import Told
 from ..view.report import arms_table, grid_table, pairs_table, save_picture, save_report
@@ -104,9 +104,7 @@ def chosen(options: Any) -> list[str]:
             "or settings to sweep by --grid"
         )
     if options.only and not options.preset:
-        raise BadConfig(
-            "--only chooses among the arms of a --preset; add one, or leave --only away"
-        )
+        raise BadConfig("--only chooses among the arms of a --preset; add one, or omit --only")
     if options.arm:
         return options.arm
     if options.arms:
@@ -142,14 +140,17 @@ def show(results: dict[str, Any]) -> None:
         table = empty_table(heads, text)
         for row in rows:
             table.add_row(*row)
-        print_table(Console(), table)
+        print_table(table)
+    normalised = all("worst_agent" in arm for arm in results["arms"])
+    scale = "normalised scores: random play is 0, the env's scripted player 1"
+    print(f"mean and IQM over seeds are {scale if normalised else 'returns, not normalised'}")
 
 
 def _write_report(path: Path, results: dict[str, Any]) -> None:
     """The page, and where it is; what was computed is not lost for want of a package."""
     try:
         save_report(path, results)
-    except ImportError as error:
-        print(f"no {path.name}: {error}; install plotly and give the same command again")
+    except NotInstalled as error:
+        print(f"no {path.name}: {error}, and give the same command again")
     else:
         print(f"report: {path}")

@@ -57,7 +57,7 @@ class Arm:
         return {"name": self.name, "about": self.about, "settings": self.settings.to_json()}
 
     def runs_of(self, seed: int, seeds: int) -> Settings | MixSettings:
-        """The settings of one run of so many seeds."""
+        """The settings of one run of that many seeds."""
         settings = self.settings
         members = seeds
         if isinstance(settings, Settings):

@@ -1,4 +1,4 @@
-"""What the runs of an arm came to: scores by seed, curves, resets. From their metrics alone."""
+"""The results of an arm's runs: scores by seed, curves, resets. From their metrics alone."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LAST = 3  # evaluations that a normalised score is the mean of
 
 
 def of_run(path: Path, arm: Arm, seeds: int, norm: Norm | None = None) -> Plain:
-    """One finished run of so many seeds; lists have one entry per seed.
+    """One finished run of that many seeds; lists have one entry per seed.
 
     With a `norm` the scores of a trained arm are normalised team means over the last evaluations,
-    and `worst` is the least agent's.
+    and `worst` is the worst agent's.
     """
     lines = list(read_metrics(path / "metrics.jsonl"))
     if isinstance(arm.settings, MixSettings):

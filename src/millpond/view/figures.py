@@ -1,4 +1,4 @@
-"""Figures: what a run told, as Plotly figures in plain dicts. Page, report and pictures share them.
+"""Figures: what a run said, as Plotly figures in plain dicts. Page, report and pictures share them.
 
 Every figure is `{"name", "title", "note", "data", "layout"}`; who shows it adds fonts and grounds.
 """
@@ -122,6 +122,30 @@ def epsilon(history: History) -> Figure | None:
     return make_figure("epsilon", "Epsilon applied", data, layout, note.strip())
 
 
+def actions(history: History) -> Figure | None:
+    """Of real actions: how many are at a bound, how far they differ between observations."""
+    train = history.train
+    if "saturated" not in train:
+        return None
+    x = history.places(train)
+    data = line_of(x, train.of("saturated"), "share at a bound", ORANGE)
+    if "spread" in train:
+        data += line_of(x, train.of("spread"), "spread over observations", BLUE)
+    return make_figure("actions", "Actions, in [-1, 1]", data, axes_of(history, "", low=0), "")
+
+
+def temperature(history: History) -> Figure | None:
+    """What SAC pays for entropy, and the entropy that it gets."""
+    train = history.train
+    if "temperature" not in train:
+        return None
+    x = history.places(train)
+    data = line_of(x, train.of("temperature"), "temperature", VIOLET)
+    data += line_of(x, train.of("entropy"), "entropy", GREEN)
+    layout = axes_of(history, "temperature, entropy")
+    return make_figure("temperature", "Temperature and entropy", data, layout, "")
+
+
 def q_values(history: History) -> Figure | None:
     """Mean Q of what was learned from, and beside it what was really earned."""
     train = history.train
@@ -221,6 +245,8 @@ FIGURES: tuple[Callable[[History], Figure | None], ...] = (
     returns,
     recovery,
     epsilon,
+    actions,
+    temperature,
     q_values,
     loss,
     fill,

@@ -73,7 +73,7 @@ class Tokens:
 class Guard:
     """ASGI middleware: `Guard(app, tokens, port, hosts, traded)`.
 
-    `traded()` is called when a token was spent, so that the next address can be told.
+    `traded()` is called when a token was spent, so that the next address can be shown.
     """
 
     def __init__(

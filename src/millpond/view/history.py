@@ -1,4 +1,4 @@
-"""`History`: all that a run has told so far, as columns by frames, kept up to date by `look`."""
+"""`History`: all that a run has said so far, as columns by frames, kept up to date by `look`."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class History:
 
 
 def _interval(line: Line) -> dict[str, float]:
-    """Half of the 95% interval of the mean over all policies, where their errors were told."""
+    """Half of the 95% interval of the mean over all policies, where their errors are known."""
     errors = [error for error in line.get("errors", []) if error is not None]
     if not errors or len(errors) < len(line["errors"]):
         return {}

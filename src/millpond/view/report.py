@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..extras import require
 from .arm_figures import RELATIVE, arm_figures, band, relative
 from .markup import panel, safe, table
 from .offline import offline_page
@@ -92,6 +93,7 @@ def grid_table(results: Plain) -> tuple[list[str], list[list[str]]] | None:
 
 def save_report(path: Path, results: Plain) -> None:
     """One HTML file with plotly.js inside it: no network is needed to look at it."""
+    require("a report", "view", "plotly")
     swept = grid_table(results)
     arms = table(*arms_table(results))
     parts = [panel("Sweep", table(*swept))] if swept else []
@@ -106,6 +108,7 @@ def save_report(path: Path, results: Plain) -> None:
 
 def save_picture(path: Path, results: Plain) -> None:
     """The same as a PNG: curves by frames, scores with their intervals, every reset."""
+    require("a picture", "view", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

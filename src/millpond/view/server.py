@@ -11,6 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from socket import socket
 from typing import Any
 
+from ..extras import require
+
+require("the live page", "view", "starlette", "uvicorn", "plotly")
+
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
