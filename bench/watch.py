@@ -227,6 +227,7 @@ def crowd(root: Path, number: int) -> dict[str, Any]:
         def ask(name: str, path: str) -> Any:
             """Until all is read, and once more: milliseconds of CPU time, which do not depend on
             what else the machine does."""
+            body = b"{}"
             for suffix in ("", "_again"):
                 began, unread = cpu_seconds(process.pid), 1
                 while unread:

@@ -40,9 +40,7 @@ def parallel(
     for number, (name, values, s) in enumerate(scored):
         y = [at(value) for (at, _), value in zip(axes, (*values, s), strict=True)]
         place = number / (len(scored) - 1) * (len(_LOW_TO_HIGH) - 1)
-        line = dict(
-            color=_LOW_TO_HIGH[round(place)], width=2, dash="solid", shape="spline", smoothing=0.5
-        )
+        line = dict(color=_LOW_TO_HIGH[round(place)], width=2, dash="solid")
         values_text = ", ".join(f"{n} {_text(v)}" for n, v in zip(names, values, strict=False))
         hover = f"{words(name)}<br>{words(values_text)}<br>{words(score)} {s:.4g}<extra></extra>"
         trace = dict(type="scatter", mode="lines", name=words(name), x=titles, y=y, line=line)
