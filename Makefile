@@ -27,6 +27,8 @@ help:
 	@echo "make bench ONLY=compat      Stable-Baselines3 with our replay buffer against its own"
 	@echo "make bench ONLY=patches     a convolution as one matmul against lax.conv"
 	@echo "make bench ONLY=pqn         PQN against a bare single-file one"
+	@echo "make bench ONLY=sac         SAC on Pendulum against a bare single-file one, PyTorch and SBX"
+	@echo "make bench ONLY=layouts     what the layout of a ring does to learning, and what it costs"
 	@echo "make bench ONLY=watch       the live page: answers, updates, and what it costs a run"
 	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it; ONLY=mixture"
 
