@@ -267,7 +267,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         dones = batch.terminated[:, None].astype(np.float32)
         given = (obs, batch.action, after, dones, reward, discounts)
         kind = _types.ReplayBufferSamples if self._stack else _types.DictReplayBufferSamples
-        return kind(*as_torch(given, self.device))
+        device = None if str(self.device) == "cpu" else self.device  # .to() costs where it stays
+        return kind(*as_torch(given, device))
 
     def _normal(self, obs: Any, env: Any) -> Any:
         if self._stack:
