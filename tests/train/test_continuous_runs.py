@@ -111,6 +111,7 @@ def test_lockstep_is_the_sequential_run_bit_by_bit(tmp_path):
     assert learned(runs[1])["updates"] > 10
 
 
+@pytest.mark.full
 def test_a_crew_resumes_exactly(tmp_path):
     """TD3 with correlated noise, two actors, replay on the host."""
     one, two = (Run.create(tmp_path / name, TD3) for name in ("whole", "broken"))
