@@ -16,8 +16,9 @@ from pathlib import Path
 
 from ..cluster.ray import import_ray
 from ..engine.host_replay import open_source
+from ..engine.make_agent import make_agent
 from ..engine.settings import tiny
-from ..envs import env_names, spec_of
+from ..envs import env_names
 from ..errors import BadConfig
 from ..metrics import import_tracker, read_metrics
 from ..mixture import SEED_003, MixSettings, alone, mix_for, tiny_mix, with_frames
@@ -79,8 +80,8 @@ def main(args: Sequence[str]) -> int:
         on_ray = settings.mode == "ray"
         crew = dataclasses.replace(settings.crew, trace=True, lockstep=on_ray)
         settings = dataclasses.replace(settings, crew=crew)
-    # What is not installed or cannot be learned from is told before there is a folder.
-    spec_of(settings.world)
+    # What is not installed or does not fit is refused before there is a folder.
+    make_agent(settings)
     if settings.mode == "ray":
         import_ray()
     if settings.from_lake:
