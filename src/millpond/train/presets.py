@@ -10,7 +10,7 @@ from typing import Any
 from ..agents import find_agent
 from ..config import nearest
 from ..engine.settings import Settings, settings_from, usual_agent
-from ..errors import BadConfig
+from ..errors import BadConfig, NotInstalled
 from ..samplers import make_sampler
 
 _FOLDER = files("millpond") / "presets"
@@ -76,5 +76,7 @@ def settings_for(
         raise BadConfig(f"{where} is for env {other}, not {env}; name that env instead")
     try:
         return settings_from(plain | chosen, env)
+    except NotInstalled:  # no fault of a preset
+        raise
     except BadConfig as error:
         raise BadConfig(f"{where}: {error}") from error
