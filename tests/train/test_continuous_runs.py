@@ -13,6 +13,7 @@ from tiny_runs import Crash, crash_at, files_of
 from millpond import BadConfig, Lake
 from millpond.agents import Network, SACSettings, TD3Settings
 from millpond.cli.eval import compare as compare_players
+from millpond.cli.train import main as train_command
 from millpond.doctor import Evidence, examine
 from millpond.engine.make_agent import make_agent
 from millpond.engine.settings import Settings, tiny, usual_agent
@@ -111,6 +112,7 @@ def test_lockstep_is_the_sequential_run_bit_by_bit(tmp_path):
     assert learned(runs[1])["updates"] > 10
 
 
+@pytest.mark.full
 def test_a_crew_resumes_exactly(tmp_path):
     """TD3 with correlated noise, two actors, replay on the host."""
     one, two = (Run.create(tmp_path / name, TD3) for name in ("whole", "broken"))
@@ -171,6 +173,13 @@ def test_agents_that_do_not_fit_are_told_which_do():
     wrong = replace(SAC, env="tmaze", world=TMaze())
     with pytest.raises(BadConfig, match=r"acts with real vectors, but tmaze .* fit are dqn, "):
         make_agent(wrong)
+
+
+def test_a_command_that_does_not_fit_leaves_no_folder(tmp_path):
+    args = ["pendulum", "--agent", "dqn", "--run", str(tmp_path / "run")]
+    with pytest.raises(BadConfig, match="agents that fit are sac, td3"):
+        train_command(args)
+    assert not (tmp_path / "run").exists()
 
 
 def test_who_is_usual():
