@@ -169,7 +169,7 @@ def test_agents_that_do_not_fit_are_told_which_do():
     with pytest.raises(BadConfig, match=r"pendulum takes real vectors; agents that fit .*sac, td3"):
         make_agent(wrong)
     wrong = replace(SAC, env="tmaze", world=TMaze())
-    with pytest.raises(BadConfig, match=r"acts with real vectors, but tmaze .* fit are dqn, pqn"):
+    with pytest.raises(BadConfig, match=r"acts with real vectors, but tmaze .* fit are dqn, "):
         make_agent(wrong)
 
 

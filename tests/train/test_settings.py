@@ -27,11 +27,12 @@ ENVS = {
     "minatar/space_invaders": "minatar",
     "atari/gravitar": "atari",
     "gym:CartPole-v1": "gym-CartPole-v1",
-    "gym:Acrobot-v1": "gym",
     "gym:MountainCarContinuous-v0": "gym-MountainCarContinuous-v0",
     "gym:Pendulum-v1": "gym-Pendulum-v1",
+    "gym:Acrobot-v1": "gym",
     "pendulum": "pendulum",
     "pettingzoo:zoo_lives:Lives": "pettingzoo",
+    "sorrel:treasurehunt": "sorrel",
     "staghunt": "staghunt",
     "tmaze": "tmaze",
     "treasurehunt": "treasurehunt",
@@ -39,7 +40,7 @@ ENVS = {
 }
 PRESETS = ["atari", "brax", "gym", "gym-CartPole-v1", "gym-MountainCarContinuous-v0"]
 PRESETS += ["gym-Pendulum-v1", "gymnax", "minatar", "pendulum", "pettingzoo", "playground"]
-PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
+PRESETS += ["sorrel", "staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 
 # --- presets -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ CRITICS = 2
 
 
 class Params(NamedTuple):
-    """What an actor-critic has learned; the target has the same form, without what it needs not.
+    """What an actor-critic has learned; of a target only what follows is there.
 
     `agent.init(key).params.actor`.
     """
@@ -54,6 +54,7 @@ class ActorCritic:
     continuous: ClassVar[bool] = True
     reports: ClassVar[tuple[str, ...]]
     name: ClassVar[str]
+    target_actor: ClassVar[bool] = False  # whether the actor has a target too
 
     def __init__(
         self, settings: Any, network: Network, spec: Spec, stack: int, outputs: int
@@ -84,21 +85,22 @@ class ActorCritic:
         params = Params(actor, together, self._first_temperature(), jnp.zeros((), bool))
         rules = self._rules(params, jax.random.key_data(noise))
         zero = jnp.zeros((), np.uint32)
-        return AgentState(params, self._target(params), rules, zero, zero, jnp.zeros((), bool))
+        target = jax.tree.map(jnp.copy, self._followers(params))
+        return AgentState(params, target, rules, zero, zero, jnp.zeros((), bool))
 
     def adopt(self, state: AgentState, params: Params, reset: bool) -> AgentState:
         """The agent with parameters of another, its target too; `reset`: with new optimizers."""
         rules = self._rules(params, state.optimizer.key) if reset else state.optimizer
         bad = jnp.zeros_like(state.bad)
-        target = self._target(params)
+        target = jax.tree.map(jnp.copy, self._followers(params))
         return state._replace(params=params, target=target, optimizer=rules, bad=bad)
 
     def _first_temperature(self) -> Array | None:
         return None
 
-    def _target(self, params: Params) -> Params:
-        """The parameters as a target; copies, because an update gives each its own place."""
-        return jax.tree.map(jnp.copy, params._replace(log_temperature=None, begun=None))
+    def _followers(self, params: Params) -> Params:
+        """Those parameters that a target follows."""
+        return Params(params.actor if self.target_actor else None, params.critics)
 
     def _rules(self, params: Params, key: Array) -> Rules:
         settings = self.settings
@@ -202,7 +204,7 @@ class ActorCritic:
     def _followed(self, target: Params, params: Params, due: Array | bool = True) -> Params:
         """The target after one step towards the parameters, if that is due."""
         tau = jnp.where(due, self.settings.tau, 0.0)
-        return polyak(target, params._replace(log_temperature=None, begun=None), tau)
+        return polyak(target, self._followers(params), tau)
 
 
 def stepped(rule: Optimizer, params: Any, state: Any, gradient: Any, rate: Array) -> Any:

@@ -68,6 +68,7 @@ class TD3(ActorCritic):
 
     Settings: ClassVar[type] = TD3Settings
     name: ClassVar[str] = "td3"
+    target_actor: ClassVar[bool] = True
     reports: ClassVar[tuple[str, ...]] = (
         *("loss", "q", "gradient", "change"),
         *("actor_loss", "saturated", "spread"),

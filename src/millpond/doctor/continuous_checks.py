@@ -36,6 +36,8 @@ def policy_sees(evidence: Evidence) -> Verdict:
     name, spread = "policy-sees", _recent(evidence, "spread")
     if spread is None:
         return _too_early(name)
+    if evidence.settings.learns.rows(evidence.settings.envs) < 2:
+        return unknown(name, "a batch of one row has nothing to compare")
     numbers = dict(spread=spread)
     if spread < _ALIKE:
         return red(

@@ -45,7 +45,7 @@ def examine(evidence: Evidence) -> list[Verdict]:
 
 
 def folded(verdicts: list[Verdict]) -> list[Verdict]:
-    """The same with each reason for `unknown` that several checks share told once, at the end.
+    """The same with each reason for `unknown` that several checks share given once, at the end.
 
     `folded(examine(evidence))[-1].evidence["checks"]` names these checks.
     """

@@ -10,7 +10,7 @@ from typing import Any
 from ..agents import find_agent
 from ..config import nearest
 from ..engine.settings import Settings, settings_from, usual_agent
-from ..errors import BadConfig
+from ..errors import BadConfig, NotInstalled
 from ..samplers import make_sampler
 
 _FOLDER = files("millpond") / "presets"
@@ -67,7 +67,7 @@ def settings_for(
         raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{where} is not TOML: {error}") from error
-    if name and name != _own(env) and agent is None:
+    if agent is None and file is None and name == preset_for(env) != _own(env):
         # A family's preset names the agent of most of its envs, which need not fit this one.
         usual = usual_agent(env)
         if find_agent(usual).continuous != find_agent(plain.get("agent", usual)).continuous:
@@ -76,5 +76,7 @@ def settings_for(
         raise BadConfig(f"{where} is for env {other}, not {env}; name that env instead")
     try:
         return settings_from(plain | chosen, env)
+    except NotInstalled:  # no fault of a preset
+        raise
     except BadConfig as error:
         raise BadConfig(f"{where}: {error}") from error
