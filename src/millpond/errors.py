@@ -4,6 +4,7 @@ MillpondError
 ├── SpecMismatch    data does not fit the Spec (also a ValueError)
 ├── BrokenEpisode   a row's flags contradict the row before it (also a ValueError)
 ├── BadConfig       an impossible capacity, window, sampler or spec (also a ValueError)
+│   └── NotInstalled  it needs a package that an extra brings (also an ImportError)
 ├── BadState        an imported state does not belong to this ring (also a ValueError)
 ├── NotEnoughData   nothing valid to sample
 ├── FaultsFound     bad values were ignored and counted inside jit
@@ -38,6 +39,10 @@ class BrokenEpisode(MillpondError, ValueError):
 
 class BadConfig(MillpondError, ValueError):
     """A setting that cannot work, refused before anything is built."""
+
+
+class NotInstalled(BadConfig, ImportError):
+    """Something needs a package that `pip install millpond` leaves out; says which extra it is."""
 
 
 class BadState(MillpondError, ValueError):

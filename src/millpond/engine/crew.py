@@ -42,7 +42,7 @@ class Crew(Protocol):
     """Actors and learners that can be driven together."""
 
     def run(self, cycle: int) -> None:
-        """Run until every learner has taken so many cycles, or a policy goes bad."""
+        """Run until every learner has taken that many cycles, or a policy goes bad."""
         ...
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:

@@ -118,7 +118,7 @@ class DeviceLoop:
         return jax.tree.map(jnp.asarray, tree)
 
     def round(self, state: LoopState, cycles: int) -> tuple[LoopState, Sums]:
-        """Run so many cycles; `state` is used up."""
+        """Run that many cycles; `state` is used up."""
         turn = int(state.turn)
         sums = no_sums(self.population.policies, len(self.agent.reports))
         idle = min(cycles, max(0, self.warm_up - turn // self.turns_per_cycle))

@@ -1,5 +1,9 @@
 """Environments: each is a frozen dataclass of its settings that speaks the one row format."""
 
+from ..extras import require
+
+require("millpond.envs", "train", "gymnasium")
+
 from .actions import action_of, any_action, bounds, is_real
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari

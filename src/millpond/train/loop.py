@@ -31,7 +31,7 @@ class Loop(Protocol):
         ...
 
     def round(self, state: Any, cycles: int) -> tuple[Any, Sums]:
-        """Run so many cycles; `state` is used up."""
+        """Run that many cycles; `state` is used up."""
         ...
 
     def steps(self, state: Any) -> np.ndarray:

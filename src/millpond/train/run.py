@@ -114,7 +114,7 @@ class Run:
         return self.path / "resume.safetensors"
 
     def checkpoint_path(self, steps: int) -> Path:
-        """Where the checkpoint after so many env steps lies."""
+        """Where the checkpoint after that many env steps lies."""
         return self.path / "checkpoints" / f"{steps:012d}.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -123,7 +123,7 @@ class Run:
         return [Checkpoint(file, int(file.stem)) for file in files if file.stem.isdigit()]
 
     def checkpoint(self, steps: int | None = None) -> Checkpoint:
-        """The newest checkpoint, or the one after so many env steps."""
+        """The newest checkpoint, or the one after that many env steps."""
         there = self.checkpoints()
         if not there:
             raise RunRefused(f"{self.path} has no checkpoint yet; let it train for longer")
@@ -144,13 +144,13 @@ class Run:
         write_status(self.path, state, steps, why, traceback)
 
     def gave_up(self, error: BaseException) -> None:
-        """Tell others what ended the run, with its traceback, unless that was told already."""
+        """Record what ended the run, with its traceback, unless that was recorded already."""
         if isinstance(error, (Diverged, Paused)):
             return
-        told = getattr(error, "traceback", "")  # of another process, where it happened
-        text = told or "".join(traceback.format_exception(error))
+        where = getattr(error, "traceback", "")  # of another process, where it happened
+        text = where or "".join(traceback.format_exception(error))
         why = f"{type(error).__name__}: {error}".replace(text, "").strip()
-        with contextlib.suppress(MillpondError):  # a full disk is told by the error itself
+        with contextlib.suppress(MillpondError):  # the error itself says that the disk is full
             self.say("failed", self.status()["steps"], why, text)
 
     def lock(self) -> int:
