@@ -22,7 +22,7 @@ from millpond.cli._print import elapsed
 from millpond.cli._settings import parse_settings
 from millpond.cli.main import main
 from millpond.envs import GymEnv, make_env
-from millpond.errors import BadConfig
+from millpond.errors import BadConfig, SpecMismatch
 from millpond.train.presets import settings_for
 from millpond.view import terminal_curve
 
@@ -230,3 +230,11 @@ def test_curves_are_as_wide_as_asked_and_a_point_is_no_curve():
 
 def test_elapsed_time_reads_as_a_clock():
     assert [elapsed(s) for s in (0, 59.4, 60, 3725)] == ["0 s", "59 s", "1:00", "1:02:05"]
+
+
+def test_an_observation_outside_its_discrete_space_names_both():
+    env = GymEnv("FrozenLake-v1")
+    vector = env.vector(2, 0)
+    with pytest.raises(SpecMismatch, match=r"gave the observation 99, .*space is Discrete\(16\)"):
+        vector._own(np.array([3, 99]))
+    vector.close()
