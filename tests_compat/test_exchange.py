@@ -521,3 +521,124 @@ def test_damaged_minari_is_refused(harm, tmp_path):
     with pytest.raises((BadState, BadConfig)):
         import_lake("minari", path, tmp_path / "lake")
     assert not (tmp_path / "lake").exists()
+
+
+# --- Vault ---------------------------------------------------------------------------------------
+
+
+def vault(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+    """A Vault as flashbax writes it: zarr in one key-value store, and what is in it as JSON."""
+    import tensorstore
+
+    path.mkdir(parents=True)
+    shape: dict = {}
+    dtype: dict = {}
+    turns = 0
+    for name, values in arrays.items():
+        *parents, last = name.split("/")
+        for tree, said in ((shape, str((values.shape[0], 8, *values.shape[2:]))), (dtype, None)):
+            node = tree
+            for parent in parents:
+                node = node.setdefault(parent, {})
+            node[last] = said or values.dtype.name
+        turns = values.shape[1]
+        store = _stored(tensorstore, path, f"{name.replace('/', '.')}.", values, 10**13)
+        store[:, :turns].write(values).result()
+    index = _stored(tensorstore, path, "vault_index", np.zeros(1, np.int32), None)
+    index.write(turns).result()
+    about = {"version": 1.2, "structure_shape": shape, "structure_dtype": dtype}
+    (path / "metadata.json").write_text(json.dumps(about))
+    return path
+
+
+def _stored(tensorstore, path: Path, name: str, values, longest):
+    where = {"driver": "ocdbt", "base": f"file://{path}", "path": name}
+    shape = values.shape if longest is None else (values.shape[0], longest, *values.shape[2:])
+    spec = {"driver": "zarr", "kvstore": where}
+    spec["metadata"] = {"compressor": {"id": "gzip", "level": 5}}
+    return tensorstore.open(spec, shape=shape, dtype=values.dtype.name, create=True).result()
+
+
+def vault_arrays(turns: int = 50, batch: int = 2) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    ended = rng.random((batch, turns)) < 0.15
+    clock = ended & (rng.random((batch, turns)) < 0.4)
+    return {
+        "obs/agent/pose": rng.normal(size=(batch, turns, 3)).astype("f4"),
+        "obs/map": rng.integers(0, 9, (batch, turns, 2, 2)).astype("u1"),
+        "action": rng.integers(0, 5, (batch, turns)).astype("i4"),
+        "reward": rng.normal(size=(batch, turns)).astype("f4"),
+        "terminated": ended & ~clock,
+        "truncated": clock,
+        "value": rng.normal(size=(batch, turns)).astype("f4"),
+    }
+
+
+def test_a_vault_becomes_a_lake_and_no_transition_is_wrong(tmp_path, monkeypatch):
+    from millpond import Window
+    from millpond.exchange import vault as module
+
+    monkeypatch.setattr(module, "_TURNS", 7)
+    arrays = vault_arrays()
+    vault(tmp_path / "vaults" / "one", arrays)
+    moved = import_lake("vault", tmp_path / "vaults", tmp_path / "lake")
+    clock, over = arrays["truncated"], arrays["terminated"]
+    assert f"{clock.sum()} truncated steps are followed by a cut" in "; ".join(moved.losses)
+    assert "the observation after an episode's end" in "; ".join(moved.losses)
+    lake = Lake.open(tmp_path / "lake")
+    assert len(lake) == 100 + over.sum()
+    for b in range(2):
+        rows = lake.read(b, 0, lake.streams[b].stop)
+        step = (rows.flags & Flag.BORDER) == 0
+        for name in ("action", "reward", "terminated", "truncated"):
+            assert np.array_equal(getattr(rows, name)[step], arrays[name][b]), name
+        assert np.array_equal(rows.obs["agent"]["pose"][step], arrays["obs/agent/pose"][b])
+        assert np.array_equal(rows.extras["value"][step], arrays["value"][b])
+    # Every transition that can be drawn is one of the Vault's, with the observation after it.
+    seen = 0
+    for batch in lake.iterate(16, Window(), epochs=1):
+        for i in range(len(batch.reward)):
+            b = int(batch.draw.stream[i])
+            t = int(np.flatnonzero(arrays["reward"][b] == batch.reward[i])[0])
+            assert not clock[b, t]
+            assert batch.terminated[i] == over[b, t]
+            if not over[b, t]:
+                after = arrays["obs/agent/pose"][b, t + 1]
+                assert np.array_equal(batch.next_obs["agent"]["pose"][i, 0], after)
+            seen += 1
+    assert seen == 100 - clock.sum() - (~(clock | over)[:, -1]).sum()
+
+
+@pytest.mark.parametrize("stop", [1, 30, 60])
+def test_an_interrupted_import_of_a_vault_goes_on(stop, tmp_path, monkeypatch):
+    from millpond.exchange import vault as module
+
+    monkeypatch.setattr(module, "_TURNS", 9)
+    monkeypatch.setattr(importing, "_COMMIT", 5)
+    path = vault(tmp_path / "one", vault_arrays())
+    import_lake("vault", path, tmp_path / "whole")
+
+    def stops(what: str, done: int, total: int) -> None:
+        if done >= stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_lake("vault", path, tmp_path / "lake", progress=stops)
+    import_lake("vault", path, tmp_path / "lake")
+    assert_equal(Lake.open(tmp_path / "whole"), Lake.open(tmp_path / "lake"))
+
+
+def test_a_vault_that_cannot_be_used_is_refused(tmp_path):
+    arrays = vault_arrays()
+    done = {name: value for name, value in arrays.items() if name != "truncated"}
+    done["done"] = done.pop("terminated")
+    moved = import_lake("vault", vault(tmp_path / "done", done), tmp_path / "lake")
+    assert any("'done' is taken as terminated" in loss for loss in moved.losses)
+    none = {name: value for name, value in arrays.items() if name != "action"}
+    with pytest.raises(BadConfig, match="none of action or actions"):
+        import_lake("vault", vault(tmp_path / "none", none), tmp_path / "other")
+    with pytest.raises(BadConfig, match="the folder of one Vault"):
+        import_lake("vault", tmp_path, tmp_path / "other")
+    (tmp_path / "done" / "metadata.json").write_text("{}")
+    with pytest.raises(BadState, match="cannot be read"):
+        import_lake("vault", tmp_path / "done", tmp_path / "other")

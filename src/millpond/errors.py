@@ -19,7 +19,7 @@ MillpondError
 ├── ChannelFull     a channel had no room in time; nothing was sent
 ├── WeightsBroken   published parameters are not what was written; none were delivered
 ├── RunRefused      a folder that is no run, one of another version, or one in use
-├── RunFailed       a run could not write its files
+├── RunFailed       a run could not go on, or not write its files
 ├── Paused          a run waits for space on the disk; nothing that was saved is lost
 └── Diverged        a loss, gradient or parameter was not finite; the run stopped
 """
@@ -106,7 +106,9 @@ class RunRefused(MillpondError, ValueError):
 
 
 class RunFailed(MillpondError):
-    """A run could not write to its folder. What was saved before is untouched."""
+    """A run could not go on, or not write to its folder. What was saved before is untouched."""
+
+    traceback: str = ""  # of the process in which it failed, if that is another one
 
 
 class LearnerLost(RunFailed):

@@ -16,7 +16,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from millpond import BadConfig, BadState, Field, HostPond, Rows
-from millpond.envs import Env, HostEnv, HostVector, Outcome, VectorEnv, spec_of
+from millpond.envs import Env, HostEnv, HostVector, Outcome, VectorEnv, make_env, spec_of
 from millpond.envs import atari as atari_module
 from millpond.envs import gym as gym_module
 from millpond.envs import minatar as minatar_module
@@ -644,6 +644,15 @@ def test_missing_packages_are_named(monkeypatch):
         Atari("pong")
     monkeypatch.undo()
     assert MinAtar("seaquest").num_actions == 6, "a failure is not remembered"
+
+
+@pytest.mark.parametrize("prefix", ["gymnax", "brax", "playground"])
+def test_packages_of_envs_in_jax_that_are_missing_are_named(prefix, monkeypatch):
+    package = "mujoco_playground" if prefix == "playground" else prefix
+    monkeypatch.setitem(sys.modules, package, None)
+    said = rf"{package} cannot be imported .*: pip install 'millpond\[{prefix}\]'"
+    with pytest.raises(BadConfig, match=said):
+        make_env(f"{prefix}:CartPole-v1")
 
 
 def test_facts_are_built_once(monkeypatch):

@@ -52,6 +52,7 @@ LAYERS = [
     {"compare"},
     {"doctor"},
     {"view"},
+    {"compat"},  # above what it uses, so that nothing but the command line can need it
     {"cli", "__main__"},
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from ..doctor import Verdict, Watch
-from ..errors import Diverged, NotInstalled
+from ..errors import Diverged, MillpondError, NotInstalled
 from ..metrics import read_metrics
 from ..train import Run, train
 from ..train.session import curve, resume_point
@@ -52,6 +53,14 @@ def train_and_show(run: Run) -> int:
     except Diverged as error:
         console.print(f"diverged: {error}", style="red", soft_wrap=True)
         return 3
+    except MillpondError:
+        raise  # it says what to do by itself
+    except Exception as error:
+        console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
+        why = f"{type(error).__name__}: {error}"
+        again = f"millpond doctor {run.path} says where, millpond resume {run.path} goes on"
+        console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
+        return 1
     show_curve(run)
     show_last(run)
     if line.speed:

@@ -76,6 +76,8 @@ def of_run(path: Path) -> list[Verdict]:
     """
     run = Run.open(path)
     evidence = Evidence.of(run)
+    if evidence.status["state"] == "failed":
+        return folded(examine(evidence))  # what it failed of may be what would be played here
     if evidence.eval:
         evidence.chance = chance(run)
     evidence.noise = noise_scale(run)
@@ -95,8 +97,11 @@ def show(verdicts: list[Verdict]) -> None:
         if checks := verdict.evidence.get("checks"):
             print(f"{verdict.name}: {verdict.message} ({', '.join(checks)})")
         if verdict.fired:
-            numbers = ", ".join(f"{name} {value}" for name, value in verdict.evidence.items())
+            found = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
+            numbers = ", ".join(f"{name} {value}" for name, value in found.items())
             print(f"{verdict.name}: {verdict.remedy}" + (f" ({numbers})" if numbers else ""))
+        if traceback := verdict.evidence.get("traceback"):
+            print(traceback.rstrip())
         if scales := verdict.evidence.get("noise_scale"):
             found = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
             batch = verdict.evidence["batch"]

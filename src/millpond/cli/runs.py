@@ -51,6 +51,10 @@ def main(args: Sequence[str]) -> int:
     print_table(table)
     print("greedy, best: mean return of greedy episodes, last and highest, not normalised")
     print("steps/s: env steps of all policies per second of acting and learning (last measured)")
+    for one in found:
+        if one["why"]:
+            first = one["why"].partition("\n")[0]
+            print(f"{one['run']} {one['state']}: {first}; millpond doctor {one['run']} says where")
     return 0
 
 
@@ -64,6 +68,7 @@ def about(run: Run) -> dict[str, Any]:
         "agent": settings.agent,
         "seed": settings.seed,
         "state": status["state"],
+        "why": status.get("why", ""),
         "steps": status["steps"],
         "of": settings.steps,
         "seconds": _seconds(pace),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..cluster.ray import import_ray
 from ..engine.host_replay import open_source
+from ..engine.lake_share import LakeShare
 from ..engine.make_agent import check_agent
 from ..engine.settings import tiny
 from ..envs import env_names, spec_of
@@ -88,7 +89,9 @@ def main(args: Sequence[str]) -> int:
     if settings.mode == "ray":
         import_ray()
     if settings.from_lake:
-        open_source(settings)
+        open_source(settings, settings.from_lake, "from_lake")
+    if settings.lake:
+        LakeShare(settings)
     if settings.track:
         import_tracker(settings.track)
     folder = known.run or free_folder(settings.env, settings.section, settings.seed)

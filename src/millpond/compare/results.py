@@ -17,6 +17,7 @@ from .norm import Norm
 Plain = dict[str, Any]
 
 
+_MANY = 12  # arms; the pairs of more are too many to read
 _LAST = 3  # evaluations that a normalised score is the mean of
 
 
@@ -142,6 +143,8 @@ def summary(arm: Arm, found: Plain) -> Plain:
         "iqm": stats.iqm(scores),
         "interval": stats.interval(scores),
     }
+    if arm.values:
+        numbers["values"] = dict(arm.values)
     if "worst" in found:
         numbers["worst_agent"] = min(found["worst"])
     if "big" in found:
@@ -152,8 +155,15 @@ def summary(arm: Arm, found: Plain) -> Plain:
 
 
 def pairs(arms: list[Plain]) -> list[Plain]:
-    """Every arm against every one before it."""
+    """Every arm against every one before it; of many arms each against the one that did best."""
     found: list[Plain] = []
+    if len(arms) > _MANY:
+        best = max(arms, key=lambda arm: arm["mean"])
+        for arm in arms:
+            if arm is not best:
+                against = stats.versus(arm["scores"], best["scores"])
+                found.append({"of": arm["name"], "over": best["name"], **against._asdict()})
+        return found
     for later, second in enumerate(arms):
         for first in arms[:later]:
             against = stats.versus(second["scores"], first["scores"])

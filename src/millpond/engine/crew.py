@@ -118,6 +118,9 @@ class CrewLoop:
     def bad(self, state: CrewState) -> np.ndarray:
         return state.agent.bad
 
+    def check(self, state: CrewState) -> None:
+        """Actors look at what their envs give, row by row."""
+
     def health(self) -> dict[str, Any]:
         """Evidence of the last round, for the doctor."""
         return {"learners": self.evidence}

@@ -10,9 +10,8 @@ from ..config import nearest
 from ..errors import BadConfig
 from .source import Source
 
-# Name: what `import` takes, what `export` writes.
-IMPORTS = ("parquet", "minari", "vault", "lerobot")
-EXPORTS = ("parquet", "minari", "lerobot")
+IMPORTS = ("parquet", "minari", "vault")
+EXPORTS = ("parquet", "minari")
 
 
 def open_source(form: str, path: Path) -> Source:

@@ -181,7 +181,8 @@ def _space_of(tree: Any) -> Any:
         return _SPACES.Dict({key: _space_of(inner) for key, inner in tree.items()})
     field: Field = tree
     if field.binary:
-        return _SPACES.MultiBinary(field.shape)
+        one = len(field.shape) == 1
+        return _SPACES.MultiBinary(field.shape[0] if one else field.shape)
     whole = field.dtype.kind in "iu"
     low, high = (None if bound is None else np.asarray(bound) for bound in (field.low, field.high))
     if whole and not field.shape and low is not None and high is not None:

@@ -42,6 +42,10 @@ class Loop(Protocol):
         """Which policies met a gradient that was not finite."""
         ...
 
+    def check(self, state: Any) -> None:
+        """Raise if an env gave what it does not declare."""
+        ...
+
     def health(self) -> dict[str, Any]:
         """Evidence of the last round, for the doctor; empty where there is none."""
         ...

@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..engine.settings import Settings
-from ..errors import BadConfig, Diverged, MillpondError, RunRefused
+from ..errors import BadConfig, Diverged, MillpondError, Paused, RunRefused
 from ..run_folder import is_logged, lock_folder, read_status, refuse_used, write_status
 from ..whole_file import write_whole
 from .old_runs import from_version_1, with_auto_mode
@@ -138,15 +139,19 @@ class Run:
         """What the run said last of itself."""
         return read_status(self.path)
 
-    def say(self, state: str, steps: int, why: str = "") -> None:
+    def say(self, state: str, steps: int, why: str = "", traceback: str = "") -> None:
         """Tell others how the run stands; `why` it stopped, if it had to."""
-        write_status(self.path, state, steps, why)
+        write_status(self.path, state, steps, why, traceback)
 
-    def gave_up(self, error: MillpondError) -> None:
-        """Record what ended the run, unless that was recorded already."""
-        if not isinstance(error, Diverged):
-            with contextlib.suppress(MillpondError):  # the error itself says that the disk is full
-                self.say("failed", self.status()["steps"], f"{type(error).__name__}: {error}")
+    def gave_up(self, error: BaseException) -> None:
+        """Record what ended the run, with its traceback, unless that was recorded already."""
+        if isinstance(error, (Diverged, Paused)):
+            return
+        where = getattr(error, "traceback", "")  # of another process, where it happened
+        text = where or "".join(traceback.format_exception(error))
+        why = f"{type(error).__name__}: {error}".replace(text, "").strip()
+        with contextlib.suppress(MillpondError):  # the error itself says that the disk is full
+            self.say("failed", self.status()["steps"], why, text)
 
     def lock(self) -> int:
         """Keep other processes out until the descriptor is closed or this process ends."""

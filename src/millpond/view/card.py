@@ -48,6 +48,7 @@ def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
         "seed": settings.get("seed"),
         "state": status["state"],
         "why": status.get("why", ""),
+        "traceback": status.get("traceback", ""),
         "phase": phase_of(last, mixture) if running and mode != OWN_LOOP else "",
         "progress": progress,
         "x": frames,
