@@ -578,7 +578,8 @@ def test_a_single_number_is_observed_one_hot():
     for turn in range(4):
         rows = vector.step(np.ones((1, 2), np.int32))
         assert rows.obs.shape == (1, 2, 9)
-        assert np.argmax(rows.obs[0], -1).tolist() == [turn, turn], "the state of turn - 2"
+        state = max(turn - 1, 0)  # it counts from -2, and begins to with the second step
+        assert np.argmax(rows.obs[0], -1).tolist() == [state, state]
         assert rows.obs.sum() == 2
         pond.add(jax.tree.map(lambda leaf: leaf[0], rows))
     for _ in range(8):

@@ -178,6 +178,7 @@ def _first_frames(frames: np.ndarray) -> np.ndarray:
 
 def _games() -> list[str]:
     """Every game that ale-py holds."""
+    import_extra("atari", "atari", "ale_py")
     return import_extra("atari", "atari", "ale_py.roms").get_all_rom_ids()
 
 
