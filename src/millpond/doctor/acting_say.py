@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..train import Referee
 from .play import Play
 from .probe import Probe
 from .verdict import Verdict, green, red, unknown, yellow
@@ -172,15 +171,14 @@ def evaluation(probe: Probe) -> Verdict:
     name = "evaluation-again"
     if not probe.eval or probe.saved.params is None:
         return unknown(name, "no evaluation yet")
-    line, settings = probe.eval[-1], probe.settings
+    line = probe.eval[-1]
     steps = [one[0] for one in probe.saved.checkpoints]
+    if probe.settings.eval_turns > 500 and line["length"] > 2_000:
+        return unknown(name, f"episodes of {line['length']:,.0f} steps take too long: millpond eval RUN")
     if line["steps"] not in steps:
         return unknown(name, "its parameters were not kept: no checkpoint of that step")
     params = dict(probe.saved.checkpoints)[line["steps"]]
-    episodes = int(line["episodes"])
-    if episodes * settings.policies > 1024 or settings.env.startswith("atari/"):
-        episodes = max(2, 1024 // settings.policies)
-    scores = Referee(settings, min(episodes, 256 if episodes > 256 else episodes)).play(params)
+    scores = probe.scores(params)
     means, errors = scores.mean(), scores.error()
     before = np.asarray(line["returns"], float)
     old = np.asarray([np.inf if e is None else e for e in line["errors"]], float)

@@ -16,7 +16,8 @@ import numpy as np
 from ..agents import QAgent
 from ..engine.settings import Settings
 from ..metrics import read_metrics
-from ..train import Run
+from ..train import Referee, Run
+from ..train.evaluate import Scores
 from ..window import Stacker
 from .agent_play import AgentGame, play_agents
 from .saved import Saved
@@ -31,6 +32,7 @@ class Probe:
     steps: int  # of every policy, when the state was saved
     train: list[dict[str, Any]] = field(default_factory=list)
     eval: list[dict[str, Any]] = field(default_factory=list)
+    _played: dict[int, tuple[Any, Scores]] = field(default_factory=dict)
 
     @staticmethod
     def of(run: Run) -> Probe:
@@ -65,17 +67,39 @@ class Probe:
         return {k: np.asarray(v, np.float32) for k, v in self.settings.now(steps, policies).items()}
 
     @cached_property
+    def _games(self) -> list[AgentGame]:
+        policies = self.settings.policies
+        epsilons = [self.now.get("epsilon"), *(np.full(policies, e, np.float32) for e in (0.5, 0))]
+        schedules = [
+            self.now if "epsilon" not in self.now else {**self.now, "epsilon": epsilon}
+            for epsilon in epsilons
+        ]
+        return play_agents(self.settings, self.saved.params, schedules)
+
+    @property
     def game(self) -> AgentGame:
         """The agents at play, exploring as they do now."""
-        return play_agents(self.settings, self.saved.params, self.now)
+        return self._games[0]
+
+    @property
+    def curious(self) -> AgentGame:
+        """The same with an epsilon of 0.5: every action is tried."""
+        return self._games[1]
+
+    @property
+    def greedy(self) -> AgentGame:
+        """The same without exploring, by the code that acts in training."""
+        return self._games[2]
 
     @cached_property
-    def curious(self) -> AgentGame:
-        """The same with much exploration: every action is tried."""
-        now = dict(self.now)
-        if "epsilon" in now:
-            now["epsilon"] = np.full_like(now["epsilon"], 0.5)
-        return play_agents(self.settings, self.saved.params, now)
+    def _referee(self) -> Referee:
+        return Referee(self.settings, min(64, self.settings.eval_episodes))
+
+    def scores(self, params: Any) -> Scores:
+        """Whole greedy episodes, as evaluation plays them."""
+        if id(params) not in self._played:
+            self._played[id(params)] = params, self._referee.play(params)
+        return self._played[id(params)][1]
 
     def policy(self, tree: Any, policy: int) -> Any:
         """One policy's part of a tree [policies]."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..rows import BORDER, TERMINATED, TRUNCATED
+from ..rows import BORDER, TERMINATED, TRUNCATED, breaks
 from .play import Play
 from .verdict import Verdict, green, red, unknown, yellow
 
@@ -144,6 +144,18 @@ def resets(play: Play) -> Verdict:
     return green(name, f"{number:,} new episodes, {same:.0%} begin as the last one ended", **numbers)
 
 
+def borders(play: Play) -> Verdict:
+    """Which row may follow which: an end, its border row, a FIRST row."""
+    name = "row-order"
+    wrong = breaks(play.byte[:-1], play.byte[1:])
+    numbers = dict(rows=int(wrong.size), breaks=int(wrong.sum()))
+    if wrong.any():
+        message = f"{wrong.sum():,} of {wrong.size:,} rows of {play.source} cannot follow the row before"
+        remedy = "set terminated or truncated in exactly the last row of an episode, by next_flags"
+        return red(name, message, remedy, **numbers)
+    return green(name, f"{wrong.size:,} rows of {play.source} follow each other", **numbers)
+
+
 def copies(play: Play) -> Verdict:
     """Envs beside each other must not be the same env."""
     name = "env-copies"
@@ -188,4 +200,4 @@ def _copies(play: Play, streams: np.ndarray, name: str) -> Verdict:
 
 def examined(play: Play) -> list[Verdict]:
     """All that rows say by themselves: `examined(Play.of(spec, rows, "the replay"))`."""
-    return [check(play) for check in (rewards, observations, ends, resets, copies)]
+    return [check(play) for check in (rewards, observations, borders, ends, resets, copies)]

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from ..agents import AgentState, Replayed
-from ..engine.checkpoint import load_tree, named_leaves
+from ..engine.checkpoint import hash_of, load_tree, named_leaves
 from ..engine.device_loop import DeviceLoop
 from ..engine.keys import Role, key_of
 from ..engine.make_agent import make_agent
@@ -105,8 +105,12 @@ class Saved:
                 self.rings = jax.tree.map(jnp.asarray, rings)
         else:
             self._load_learners(run)
-        if self.state is not None:
-            self.params = self.state.params
+        if self.state is None:
+            return
+        newest = self.checkpoints[-1][1] if self.checkpoints else None
+        self.params = self.state.params
+        if newest is not None and hash_of(newest) == hash_of(self.params):
+            self.params = newest  # one tree: what was found of one is known of the other
 
     def _load_learners(self, run: Run) -> None:
         agents: list[Any] = []

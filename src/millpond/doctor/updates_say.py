@@ -48,7 +48,8 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if not bool(np.asarray(pond.can_sample(probe.saved.rings[0]))):
         return unknown(name, "the saved replay is too small to draw from")
     one = _one(state)
-    _, batch = pond.sample(probe.saved.rings[0], jax.random.key(3), _BATCH)
+    sample = jax.jit(pond.sample, static_argnums=2)
+    _, batch = sample(probe.saved.rings[0], jax.random.key(3), _BATCH)
     if float(np.asarray(batch.mask).mean()) < 0.5:
         return unknown(name, "the saved replay is too small to draw from")
     new, learned = jax.jit(probe.agent.update)(one, batch, _now(probe))
@@ -59,11 +60,11 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if (found := _target(probe, one, new, name)) is not None:
         return found
 
-    def loss(agent: Any, at: AgentState) -> tuple[float, AgentState]:
-        after, said = jax.jit(agent.update)(at, batch, _now(probe, rate=1.0, beta=1.0))
-        return float(said.numbers["loss"]), after
+    def program(agent: Any) -> Any:
+        update = jax.jit(agent.update)
+        return lambda at: update(at, batch, _now(probe, rate=1.0, beta=1.0))
 
-    return _descent(probe, one, loss, name)
+    return _descent(probe, one, program, name)
 
 
 def _errors(
@@ -134,8 +135,8 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
     return None
 
 
-def _descent(probe: Probe, state: AgentState, loss: Any, name: str) -> Verdict:
-    """A tiny step of plain gradient descent must lower the loss of the very same rows."""
+def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdict:
+    """`program(agent)(state)` gives the state after and what was learned. A tiny step of plain gradient descent must lower the loss of the very same rows."""
     rule = getattr(probe.settings.learning, "optimizer", None)
     if not isinstance(rule, Optimizer):
         return green(name, "its errors and target are as recomputed")
@@ -143,8 +144,10 @@ def _descent(probe: Probe, state: AgentState, loss: Any, name: str) -> Verdict:
     plain = dataclasses.replace(probe.settings.learning, optimizer=Optimizer("sgd", clip=1e-3 * size))
     agent = make_agent(dataclasses.replace(probe.settings, learning=plain))
     begin = state._replace(optimizer=plain.optimizer.init(state.params))
-    before, moved = loss(agent, begin)
-    after, _ = loss(agent, begin._replace(params=moved.params))
+    learn = program(agent)
+    moved, said = learn(begin)
+    again = learn(begin._replace(params=moved.params))[1]
+    before, after = float(said.numbers["loss"]), float(again.numbers["loss"])
     numbers = dict(loss=before, after_a_small_step=after)
     if not np.isfinite(before):
         return red(name, "the loss of a stored batch is no finite number", "see env-rewards", **numbers)
@@ -190,12 +193,11 @@ def _rollout(probe: Probe, state: AgentState, name: str) -> Verdict:
         return found
     key = jax.random.key(5)
 
-    def loss(agent: Any, at: AgentState) -> tuple[float, AgentState]:
-        # One pass: what is learned within it must not count as the second's.
-        after, said, _ = jax.jit(agent.learn)(at, rollout, _now(probe, rate=1.0), key)
-        return float(said.numbers["loss"]), after
+    def program(agent: Any) -> Any:
+        learn = jax.jit(agent.learn)
+        return lambda at: learn(at, rollout, _now(probe, rate=1.0), key)[:2]
 
-    return _descent(probe, one, loss, name)
+    return _descent(probe, one, program, name)
 
 
 def _goals(probe: Probe, rollout: Rollout, worth: np.ndarray, name: str) -> Verdict | None:
