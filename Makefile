@@ -6,7 +6,7 @@ ONLY ?= replay
 
 PAGES := docs/tutorial.md docs/seed-analysis.md $(wildcard docs/how-to/*.md)
 
-.PHONY: help setup demo demo-pqn ray-demo test test-ray test-full check bench bench-gpu docs docs-pages docs-code lock clean
+.PHONY: help setup demo demo-pqn ray-demo test test-ray test-compat test-full check bench bench-gpu docs docs-pages docs-code lock clean
 help:
 	@echo "make setup      set up .venv: everything else does it by itself"
 	@echo "make demo       set up and train a small mixture on MinAtar Breakout, with a live page, report and curve"
@@ -14,6 +14,7 @@ help:
 	@echo "make ray-demo   set up with Ray and train on a local Ray: two actors, two replay shards"
 	@echo "make test       set up and run the tests"
 	@echo "make test-ray   the tests of mode ray, with faults, on a Ray of two nodes on this machine"
+	@echo "make test-compat   the tests of millpond.compat with PyTorch, Stable-Baselines3 and others"
 	@echo "make check      ruff and pyright"
 	@echo "make docs       build the documentation into build/docs, check its links, run its code"
 	@echo "make test-full  long property, soak and fault tests"
@@ -58,6 +59,21 @@ ray-demo: .venv/ray
 test-ray: .venv/ray
 	$(BIN)/python -m pytest -q tests_ray
 
+# The packages that millpond.compat works with lie on top of .venv, whose packages they see. Every one
+# of them is named in the lock and nothing else is installed, so that torch stays the build it is.
+COMPAT := .venv-compat/bin
+.venv-compat/ready: .venv/ready tests_compat/requirements.lock
+	$(PYTHON) -m venv --clear --without-pip .venv-compat
+	$(BIN)/python -c "import site; print('import site; site.addsitedir(%r)' % site.getsitepackages()[0])" \
+	    > "$$($(COMPAT)/python -c 'import site; print(site.getsitepackages()[0])')/core.pth"
+	$(BIN)/python -m pip --python $(COMPAT)/python install --quiet --disable-pip-version-check --no-deps \
+	    -r tests_compat/requirements.lock
+	$(BIN)/python -m pip --python $(COMPAT)/python check
+	touch $@
+
+test-compat: .venv-compat/ready
+	$(COMPAT)/python -m pytest -q tests_compat
+
 test: .venv/ready
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
 
@@ -100,4 +116,4 @@ lock: .venv/ready
 	    | grep -vxF -f docs/requirements.lock -f tests_ray/requirements.lock > requirements.lock
 
 clean:
-	rm -rf .venv runs build
+	rm -rf .venv .venv-compat runs build

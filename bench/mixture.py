@@ -30,7 +30,7 @@ from millpond.metrics import read_metrics
 from millpond.mixture import MixRun, MixSettings, mix, mix_for
 from millpond.mixture.agents import Agents
 from millpond.mixture.big import BigAgent
-from millpond.mixture.pour import Pour, open_lakes
+from millpond.mixture.drain import MixDrain, open_lakes
 from millpond.rows import Rows
 
 
@@ -52,22 +52,22 @@ def agents_phase(settings: MixSettings, updates: int, rounds: int) -> dict[str, 
     most = agents.pond.length // settings.learns.turns
     rows = updates * settings.rows_per_update * settings.policies
 
-    def play(pour: Pour | None) -> None:
+    def play(drain: MixDrain | None) -> None:
         done = 0
         while done < updates:
             some = min(most, updates - done)
             state[0], _ = agents.round(state[0], some)
             done += some
-            if pour:
-                pour(state[0].ponds)
+            if drain:
+                drain(state[0].ponds)
 
     with tempfile.TemporaryDirectory() as folder:
         lakes = open_lakes(settings, agents.acting.spec, Path(folder))
-        with Pour(settings, agents.pond, lakes, 0) as pour:
+        with MixDrain(settings, agents.pond, lakes, 0) as drain:
 
             def drained() -> None:
-                play(pour)
-                pour.finish()  # all of it counts: nothing may pile up behind
+                play(drain)
+                drain.finish()  # all of it counts: nothing may pile up behind
 
             took = seconds(drained, rounds)
     alone = seconds(lambda: play(None), rounds)

@@ -50,7 +50,7 @@ class Span(NamedTuple):
     until: Array  # int32: offset of the last observation that is there
 
 
-class Facts(NamedTuple):
+class SpanFacts(NamedTuple):
     """What the flags of a sequence's rows say, [..., burn_in + length] each."""
 
     mask: Array
@@ -205,7 +205,7 @@ class Sequence:
             return rows[None]
         return xp.clip(rows, -span.back[..., None], span.until[..., None])
 
-    def facts(self, flags: Array, span: Span, xp: Any) -> Facts:
+    def facts(self, flags: Array, span: Span, xp: Any) -> SpanFacts:
         """From the flags bytes [..., time + 1] of the rows at `offsets`."""
         flags = flags[..., : self.time]
         mask = (flags & BORDER) == 0
@@ -219,7 +219,7 @@ class Sequence:
             (seen & flag) != 0 for flag in (FIRST, TERMINATED, TRUNCATED, LIFE_LOST)
         )
         discount = goes_on * np.float32(self.gamma)
-        return Facts(mask, first, terminated, truncated, life_lost, discount)
+        return SpanFacts(mask, first, terminated, truncated, life_lost, discount)
 
     def rewards(self, rewards: Array, mask: Array, xp: Any) -> Array:
         """float32[..., time]: clipped, and 0 where there is no step."""

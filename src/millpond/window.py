@@ -19,7 +19,7 @@ from .rows import BORDER, CONTEXT, CUT, ENDED, FIRST, LIFE_LOST, TERMINATED, Arr
 from .spec import Spec
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """What the flags around a start say about it; every field has the start's shape."""
 
     valid: Array  # bool: may be sampled
@@ -99,7 +99,7 @@ class Window:
         count = size - self.n_step - first
         return first, count * (count > 0)
 
-    def judge(self, flags: Array, xp: Any) -> Verdict:
+    def judge(self, flags: Array, xp: Any) -> Judgement:
         """Judge starts by the flags bytes of rows i - before ... i + n_step - 1 (first axis)."""
         here = self.stack - 1
         start = past = flags[here]  # past: bits of all rows back to the episode's first
@@ -117,7 +117,7 @@ class Window:
             last = xp.where(going, flags[here + ahead], last)
             summed = summed | last
         valid = ((start & (BORDER | CONTEXT)) | ((past | summed) & CUT)) == 0
-        return Verdict(valid, depth, steps, start, last)
+        return Judgement(valid, depth, steps, start, last)
 
     def lookback(self, depth: Array, xp: Any) -> tuple[Array, Array]:
         """Stack positions, oldest first: how many rows back each lies, and which are padding.
@@ -129,7 +129,7 @@ class Window:
         back = xp.minimum(back, depth[..., None])  # padding points at the episode's first row
         return back, padded if self.pad == "zeros" else xp.zeros_like(padded)
 
-    def returns(self, rewards: Array, verdict: Verdict, xp: Any) -> tuple[Array, Array]:
+    def returns(self, rewards: Array, verdict: Judgement, xp: Any) -> tuple[Array, Array]:
         """n-step sum and discount, float32[...], from float32[n_step, ...] of rows i, i+1, ..."""
         if self.reward_clip:
             rewards = xp.clip(rewards, -self.reward_clip, self.reward_clip)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from millpond import BadConfig, BadState, Field, HostPond, Rows
 from millpond.envs import Env, HostEnv, HostVector, Outcome, VectorEnv, spec_of
@@ -23,6 +24,7 @@ from millpond.envs.atari import Atari
 from millpond.envs.gym import GymEnv
 from millpond.envs.hosted import HostedVector
 from millpond.envs.minatar import MinAtar
+from millpond.envs.pendulum import Pendulum
 from millpond.rows import BORDER, FIRST
 
 NUM_ENVS, STEPS = 3, 400
@@ -77,6 +79,29 @@ class Scripted:
         return np.full((8, 8, 3), int(state.count), np.uint8)
 
 
+class Uneven(gymnasium.Env):
+    """A 2x2 Box of actions, no element with the bounds of another, none with 0 inside all."""
+
+    action_space = Box(np.array([[0.1, -3], [-1, 2]]), np.array([[0.7, -1], [1, 9]]), dtype=float)
+    observation_space = Box(-np.inf, np.inf, (5,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.turn = 0
+        return self._seen(self.np_random.uniform(size=4)), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.turn += 1
+        return self._seen(action.ravel()), 1.0, self.turn >= 6, False, {}
+
+    def _seen(self, rest):
+        return np.array([self.turn, *rest], np.float32)
+
+
+gymnasium.register("MillpondTest/Uneven-v0", Uneven)
+
+
 @dataclass
 class Case:
     env: Any
@@ -115,6 +140,11 @@ CASES = {
         lambda o: (np.abs(o) <= 0.05).all(),
         {"terminated", "truncated"},
     ),
+    "pendulum": Case(Pendulum(turns=30), lambda o: abs(o[2]) <= 1, {"truncated"}, True),
+    "gym-real": Case(
+        GymEnv("Pendulum-v1", max_episode_steps=30), lambda o: abs(o[2]) <= 1, {"truncated"}
+    ),
+    "gym-uneven": Case(GymEnv("MillpondTest/Uneven-v0"), lambda o: o[0] == 0, {"terminated"}),
 }
 
 
@@ -124,8 +154,11 @@ def case(request) -> Case:
 
 
 def actions(case: Case, steps: int, num_envs: int = NUM_ENVS, seed: int = 0) -> np.ndarray:
-    shape = (steps, case.env.num_agents, num_envs)
-    return np.random.default_rng(seed).integers(0, case.env.num_actions, shape, dtype=np.int32)
+    shape, random = (steps, case.env.num_agents, num_envs), np.random.default_rng(seed)
+    action = spec_of(case.env).action
+    if action.dtype.kind == "f":
+        return random.uniform(action.low, action.high, (*shape, *action.shape)).astype(np.float32)
+    return random.integers(0, case.env.num_actions, shape, dtype=np.int32)
 
 
 def play(case: Case, vector: HostVector, steps: int, seed: int = 0) -> list[Rows]:
@@ -171,7 +204,7 @@ def test_types_and_shapes(case, history):
     spec, lead = spec_of(case.env), (STEPS, case.env.num_agents, NUM_ENVS)
     expected = {
         "obs": (spec.obs.dtype, spec.obs.shape),
-        "action": (np.int32, ()),
+        "action": (spec.action.dtype, spec.action.shape),
         "reward": (np.float32, ()),
         "terminated": (np.bool_, ()),
         "truncated": (np.bool_, ()),
@@ -197,7 +230,9 @@ def test_every_end_has_its_border(case, history):
     assert not border[0].any()
     assert not (ended & border).any()
     assert (history.reward[border] == 0).all()
-    assert (history.action[border] == 0).all()
+    dummy = spec_of(case.env).action.lowest()
+    assert (history.action[border] == dummy).all()
+    assert dummy.shape or dummy == 0
     for value in history.extras.values():
         assert not value[border].any()
 
@@ -220,7 +255,7 @@ def test_the_seed_decides(case):
 def test_neighbouring_seeds_share_no_env(case):
     """seed + i as the seed of env i would make env 1 of seed 5 the twin of env 0 of seed 6."""
     lone = actions(case, 60, 1)
-    turns = np.broadcast_to(lone, (60, case.env.num_agents, NUM_ENVS))
+    turns = np.repeat(lone, NUM_ENVS, axis=2)
     five, six = case.vector(seed=5), case.vector(seed=6)
     a = np.stack([five.step(action).obs for action in turns])
     b = np.stack([six.step(action).obs for action in turns])

@@ -56,7 +56,7 @@ def test_a_lake_that_was_read_is_copied_by_opening_it_again(lake, how, what):
     if what == "reader":
         other = how(lake.reader)
         assert other.index.total == len(lake)
-        assert other.pages["obs/wide"].sheet is not lake.reader.pages["obs/wide"].sheet
+        assert other.pages["obs/wide"].column is not lake.reader.pages["obs/wide"].column
         return
     other = how(lake)
     assert (other.path, other.mode) == (lake.path, "a")
@@ -111,7 +111,7 @@ def test_what_one_process_alone_may_have_is_not_copied(lake, how):
     with lake.writer("g", 16) as writer:
         alone = {
             "another group": writer,
-            "the Lake itself": lake.reader.pages["obs/wide"].sheet,
+            "the Lake itself": lake.reader.pages["obs/wide"].column,
             "pass the Channel itself": channel,
             r"channel\.reader": channel.reader(SPEC),
             r"channel\.writer": channel.writer(SPEC),

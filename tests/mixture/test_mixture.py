@@ -29,7 +29,7 @@ from millpond.lake import Lake
 from millpond.lake.files import Files
 from millpond.metrics import read_metrics
 from millpond.mixture import SEED_003, MixRun, MixSettings, mix, mix_for, with_frames
-from millpond.mixture.pour import Pour, _copy, open_lakes
+from millpond.mixture.drain import MixDrain, _copy, open_lakes
 from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
 from millpond.rows import BORDER
@@ -99,15 +99,15 @@ from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
 from mix_runs import mixture
 from millpond.mixture import MixRun, mix
-from millpond.mixture.pour import Pour
-write, number = Pour._write, 0
+from millpond.mixture.drain import MixDrain
+write, number = MixDrain._write, 0
 def kill(self, *args):
     global number
     write(self, *args)
     number += 1
     if number == 9:
         os.kill(os.getpid(), signal.SIGKILL)
-Pour._write = kill
+MixDrain._write = kill
 mix(MixRun(Path({str(path)!r}), mixture()))
 """
     done = subprocess.run([sys.executable, "-c", code], timeout=240, capture_output=True)
@@ -125,17 +125,17 @@ def test_rows_played_again_are_not_written_twice(programs, tmp_path):
     lakes = open_lakes(settings, spec, tmp_path / "lakes")
     first = jax.jit(agents.init)()
     state, _ = agents.round(jax.tree.map(jnp.copy, first), 2)
-    with Pour(settings, pond, lakes, 0) as pour:
-        pour(state.ponds)
+    with MixDrain(settings, pond, lakes, 0) as drain:
+        drain(state.ponds)
     before = [everything(lake) for lake in lakes]
     again, _ = agents.round(jax.tree.map(jnp.copy, first), 1)
-    with Pour(settings, pond, lakes, 0) as pour:
-        pour(again.ponds)
+    with MixDrain(settings, pond, lakes, 0) as drain:
+        drain(again.ponds)
         again, _ = agents.round(again, 1)
-        pour(again.ponds)
-        pour.finish(sync=True)
+        drain(again.ponds)
+        drain.finish(sync=True)
         ahead, _ = agents.round(again, 1)
-        pour(ahead.ponds)
+        drain(ahead.ponds)
     for lake, old in zip(lakes, before, strict=True):
         lake.refresh()
         new = everything(lake)
@@ -145,10 +145,10 @@ def test_rows_played_again_are_not_written_twice(programs, tmp_path):
 
     strange = first._replace(agent=first.agent._replace(params=_negated(first.agent.params)))
     other, _ = agents.round(strange, 2)
-    with Pour(settings, pond, lakes, 0) as pour:
-        pour(other.ponds)  # 8 of the 12 rows that are there
+    with MixDrain(settings, pond, lakes, 0) as drain:
+        drain(other.ponds)  # 8 of the 12 rows that are there
         other, _ = agents.round(other, 2)
-        pour(other.ponds)
+        drain(other.ponds)
     for lake in lakes:
         lake.refresh()
         assert len(lake) == 16 * settings.envs * settings.agents
@@ -181,7 +181,7 @@ def everything(lake: Lake):
 # --- what a cycle does -------------------------------------------------------------------------
 
 
-def test_every_row_is_poured_into_its_agents_group(whole, programs):
+def test_every_row_is_drained_into_its_agents_group(whole, programs):
     run, _, _ = whole
     settings = run.settings
     frames = []
@@ -323,7 +323,7 @@ def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path, monkeypat
         gates.append((big.shape, agents.shape, gate))
         return np.zeros(len(big), bool)
 
-    monkeypatch.setattr("millpond.mixture.session.passes", closed)
+    monkeypatch.setattr("millpond.mixture.phases.passes", closed)
     settings = programs.settings
     big = dataclasses.replace(settings.big, choice="balanced", eval_every=4, plateau=1)
     big = dataclasses.replace(big, keep_best=True)
@@ -398,8 +398,8 @@ def test_a_lake_may_keep_some_of_the_envs(programs, tmp_path):
     settings = dataclasses.replace(settings, lake=LakeSettings(20_000, envs=3))
     lakes = open_lakes(settings, agents.acting.spec, tmp_path / "lakes")
     state, _ = agents.round(programs.init().agents, 2)
-    with Pour(settings, agents.pond, lakes, 0) as pour:
-        pour(state.ponds)
+    with MixDrain(settings, agents.pond, lakes, 0) as drain:
+        drain(state.ponds)
     held = jax.device_get(_copy(agents.pond, settings.envs, state.ponds))
     for member, lake in enumerate(lakes):
         lake.refresh()

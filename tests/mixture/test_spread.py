@@ -60,7 +60,7 @@ def play(here: Here, rounds: int = 3):
     return state, told, agents
 
 
-def test_every_agent_plays_learns_and_pours_for_itself():
+def test_every_agent_plays_learns_and_stores_for_itself():
     agents = SpreadAgents(SETTINGS, lambda: contextlib.closing(Here()))
     first = agents.init()
     state, told, _ = play(Here())

@@ -28,13 +28,15 @@ ENVS = {
     "atari/gravitar": "atari",
     "gym:CartPole-v1": "gym-CartPole-v1",
     "gym:Acrobot-v1": "gym",
+    "pendulum": "pendulum",
+    "pettingzoo:zoo_lives:Lives": "pettingzoo",
     "staghunt": "staghunt",
     "tmaze": "tmaze",
     "treasurehunt": "treasurehunt",
     "treasurehunt-small": "treasurehunt-small",
 }
-PRESETS = ["atari", "gym", "gym-CartPole-v1", "minatar", "staghunt"]
-PRESETS += ["tmaze", "treasurehunt", "treasurehunt-small"]
+PRESETS = ["atari", "gym", "gym-CartPole-v1", "gymnax", "minatar", "pendulum", "pettingzoo"]
+PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 
 # --- presets -----------------------------------------------------------------------------------
@@ -42,7 +44,7 @@ PRESETS += ["tmaze", "treasurehunt", "treasurehunt-small"]
 
 def test_presets_are_listed_and_each_has_an_env_here():
     assert preset_names() == PRESETS
-    assert set(ENVS.values()) == set(PRESETS)
+    assert {*ENVS.values(), "gymnax"} == set(PRESETS)  # gymnax itself: tests_compat
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -117,7 +119,7 @@ def test_a_file_that_is_gone_is_refused(tmp_path):
         ({"env": "staghunt", "debug": 1}, r"setting 'debug': expected bool, got 1"),
         (
             {"env": "staghunt", "agent": "ppo"},
-            r"no agent 'ppo'; known are dqn, pqn",
+            r"no agent 'ppo'; known are dqn, iqn, pqn",
         ),
         ({"env": "staghunt", "agent": ["dqn"]}, r"agent and sampler are names, got \['dqn"),
         ({"env": "staghunt", "dqn": 3}, r"setting 'dqn': expected a table of settings, got 3"),

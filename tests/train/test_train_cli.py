@@ -291,7 +291,7 @@ def test_help_lists_the_envs_and_their_settings(capsys, here):
         (["staghunt", "--world.hars", "5"], "Perhaps you meant: --world.hares"),
         (["staghunt", "--steps", "five"], "Error parsing --steps: invalid literal"),
         (["staghunt", "--envs", "0"], "envs must be at least 1, got 0"),
-        (["staghunt", "--agent", "ppo"], "train: there is no agent 'ppo'; known are dqn, pqn"),
+        (["staghunt", "--agent", "ppo"], "train: there is no agent 'ppo'; known are dqn, iqn, pqn"),
         (["staghunt", "--preset", "minatr"], "no preset 'minatr'; did you mean 'minatar'?"),
         (["staghunt", "--preset", "a.toml"], "a.toml cannot be read: No such file or directory"),
         (["staghunt", "--track", "wandb"], "pip install 'millpond[trackers]'"),

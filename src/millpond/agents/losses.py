@@ -70,6 +70,18 @@ def huber(error: Array) -> Array:
     return optax.huber_loss(error)
 
 
+def quantile_huber(quantile: Array, share: Array, goal: Array, kappa: float) -> Array:
+    """What quantiles cost against samples of what they should be: [..., n], [..., m] -> [...]
+
+    `share` [..., n] is the share of all outcomes below each quantile, in (0, 1). An error of one
+    sample counts `share` where the quantile is too low and 1 - `share` where it is too high; it is
+    squared up to `kappa`, linear beyond. Summed over quantiles, averaged over samples.
+    """
+    error = goal[..., None, :] - quantile[..., :, None]
+    weight = jnp.abs(share[..., :, None] - (error < 0))
+    return (weight * optax.huber_loss(error, delta=kappa) / kappa).mean(-1).sum(-1)
+
+
 def masked_mean(values: Array, mask: Array) -> Array:
     """The mean of the entries that count; 0 where none does."""
     return (values * mask).sum() / jnp.maximum(mask.sum(), 1)

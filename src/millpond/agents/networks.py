@@ -79,6 +79,10 @@ class QNetwork(nn.Module):
 
     def _seen(self, obs: Array) -> Array:
         """Torso and layers: obs[batch, stack, *shape] -> [batch, features]"""
+        return self._deeper(self._torso(obs))
+
+    def _torso(self, obs: Array) -> Array:
+        """What is seen, flat: obs[batch, stack, *shape] -> [batch, features]"""
         x = as_float(obs)
         if self.torso == "grid":
             x = self._layer(patches(channels_last(x), 3, 1), 16)
@@ -86,7 +90,10 @@ class QNetwork(nn.Module):
             x = jnp.moveaxis(x, 1, -1) if x.ndim == 4 else channels_last(x)
             for features, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
                 x = self._layer(patches(x, size, stride), features)
-        x = x.reshape(x.shape[0], -1)
+        return x.reshape(x.shape[0], -1)
+
+    def _deeper(self, x: Array) -> Array:
+        """The layers of `width`: [batch, features] -> [batch, features]"""
         for _ in range(self.depth):
             x = self._layer(x, self.width)
         return x

@@ -8,10 +8,20 @@ from typing import Any
 from ..errors import BadConfig
 from ..plugins import find_part, part_names
 from .dqn import DQN
+from .iqn import IQN
 from .pqn import PQN
 from .q_lambda import QLambda
+from .sac import SAC
+from .td3 import TD3
 
-_OURS: dict[str, type] = {"dqn": DQN, "pqn": PQN, "qlambda": QLambda}
+_OURS: dict[str, type] = {
+    "dqn": DQN,
+    "iqn": IQN,
+    "pqn": PQN,
+    "qlambda": QLambda,
+    "sac": SAC,
+    "td3": TD3,
+}
 _NEEDED = ("Settings", "continuous", "reports", "init", "chance", "act", "best", "worth", "adopt")
 
 

@@ -32,7 +32,7 @@ from ..rows import Array, Batch, Rows
 from ..transport.channel import Channel
 from ..transport.memory import PAGE, Memory
 from ..transport.slots import SlotMemory
-from ..window import Verdict, Window
+from ..window import Judgement, Window
 
 _WHEN = 20  # the cycle, push or publication at which it happens
 
@@ -131,7 +131,7 @@ def one_step_sum() -> Any:
     """Discount by gamma^n a sum of one reward."""
     returns = Window.returns
 
-    def short(window: Window, rewards: Array, verdict: Verdict, xp: Any) -> tuple[Array, Array]:
+    def short(window: Window, rewards: Array, verdict: Judgement, xp: Any) -> tuple[Array, Array]:
         _, discount = returns(window, rewards, verdict, xp)
         return rewards[0], discount
 

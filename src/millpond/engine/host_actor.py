@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ..agents import Now
-from ..envs import HostEnv, HostVector
+from ..envs import HostEnv, HostVector, checked_vector
 from ..rows import Array, Rows
 from .actor import Acting, Params, actor_key, all_policies
 from .episode_stats import Sums, count, new_stats, no_sums
@@ -48,7 +48,8 @@ class HostActor:
         acting = self._acting
         assert isinstance(acting.settings.world, HostEnv)
         words = np.random.SeedSequence((*self._who, self.turn)).generate_state(1)
-        return acting.settings.world.vector(acting.population.all_envs, int(words[0]) >> 1)
+        number, seed = acting.population.all_envs, int(words[0]) >> 1
+        return checked_vector(acting.settings.world, number, seed)
 
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         versions = np.asarray(versions, np.uint32)

@@ -13,6 +13,7 @@ import numpy as np
 from ..agents import Network, Replayed, Rollouts, agent_names, find_agent
 from ..config import from_plain, to_plain
 from ..envs import Env, make_env
+from ..envs.registry import FAMILIES
 from ..errors import BadConfig
 from ..plugins import origin, short_name
 from ..rows import Array
@@ -105,7 +106,7 @@ class Settings:
         for name in (*ones, "eval_turns", "checkpoint_every", "resume_every"):
             if getattr(self, name) < 1:
                 raise BadConfig(f"{name} must be at least 1, got {getattr(self, name)}")
-        family = self.env.startswith(("minatar/", "atari/", "gym:"))
+        family = self.env.startswith(tuple(FAMILIES))
         if family and self.world.name != self.env:
             raise BadConfig(
                 f"env is {self.env} but world describes {self.world.name}; name that env instead"

@@ -1,4 +1,6 @@
-"""A grid world as other libraries want it: `GridGymnasium` for one agent, `GridPettingZoo` for all.
+"""A grid world, or another env in JAX, as other libraries want it.
+
+`GridGymnasium` is one agent of it, `GridPettingZoo` are all.
 
 They step one env on the host, one call at a time. For training inside millpond use `VectorEnv`.
 """
@@ -17,6 +19,8 @@ from gymnasium.spaces import Box, Discrete
 
 from ..errors import BadConfig, SpecMismatch
 from ..rows import Array
+from ..spec import Field
+from .actions import action_of, any_action, bounds, is_real
 from .env import Env, Outcome, Policy
 
 _MODES = (None, "rgb_array")
@@ -41,14 +45,14 @@ class _Game:
     def step(self, actions: list[Any]) -> tuple[np.ndarray, np.ndarray, bool, bool]:
         """What all agents see then, their rewards, terminated, truncated."""
         self.check_playing()
-        number = self.env.num_actions
+        field = action_of(self.env)
         for agent, action in enumerate(actions):
-            if not isinstance(action, int | np.integer) or not 0 <= action < number:
+            if not _fits(field, action):
                 raise SpecMismatch(
-                    f"{self.who}: the action of agent {agent} must be an integer from 0 to "
-                    f"{number - 1}, got {action!r}"
+                    f"{self.who}: the action of agent {agent} must be {_wanted(field)}, "
+                    f"got {action!r}"
                 )
-        action, key = np.array(actions, np.int32), self.next_key()
+        action, key = np.array(actions, field.dtype), self.next_key()
         self.state, outcome, obs = _step(self.env, self.state, action, key)
         terminated, truncated = bool(outcome.terminated), bool(outcome.truncated)
         self.over = terminated or truncated
@@ -70,13 +74,17 @@ class _Game:
         if self.state is None or self.over:
             raise ResetNeeded(f"{self.who}: no episode is under way; call reset before step")
 
-    def spaces(self) -> tuple[Box, Discrete]:
+    def spaces(self) -> tuple[Box, Discrete | Box]:
         """What one agent sees and does."""
-        field = self.env.observation
-        return Box(0, 1, field.shape, field.dtype.type), Discrete(self.env.num_actions)
+        field, action = self.env.observation, action_of(self.env)
+        low, high = bounds(field) if is_real(field) else (0, 1)
+        seen = Box(low, high, field.shape, field.dtype.type)
+        if is_real(action):
+            return seen, Box(*bounds(action), dtype=np.float32)
+        return seen, Discrete(int(action.high) + 1)
 
 
-class GridGymnasium(gymnasium.Env[np.ndarray, np.int64]):
+class GridGymnasium(gymnasium.Env[np.ndarray, Any]):
     """Agent 0 of a grid world as a Gymnasium env; the others follow `others`, or act at random.
 
     `others` sees obs[agents - 1, *shape]. `gym = GridGymnasium(Staghunt(), others=script)`.
@@ -90,7 +98,7 @@ class GridGymnasium(gymnasium.Env[np.ndarray, np.int64]):
         self._game = _Game(env, render_mode, "GridGymnasium")
         self.render_mode = render_mode
         self.observation_space, self.action_space = self._game.spaces()
-        self._others = jax.jit(others or partial(_at_random, env.num_actions))
+        self._others = jax.jit(others or partial(_at_random, action_of(env)))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -142,7 +150,7 @@ class GridPettingZoo:
         """What this agent can see."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> Discrete:
+    def action_space(self, agent: str) -> Discrete | Box:
         """What this agent can do."""
         return self.action_spaces[agent]
 
@@ -197,8 +205,24 @@ def _with_pettingzoo(cls: type) -> type:
     return type(cls.__name__, (cls, ParallelEnv), {"__doc__": cls.__doc__})
 
 
-def _at_random(number: int, obs: Array, key: jax.Array) -> Array:
-    return jax.random.randint(key, obs.shape[:1], 0, number)
+def _at_random(action: Field, obs: Array, key: jax.Array) -> Array:
+    return any_action(action, key, obs.shape[:1])
+
+
+def _fits(field: Field, action: Any) -> bool:
+    if not is_real(field):
+        return isinstance(action, int | np.integer) and bool(0 <= action <= field.high)
+    given, (low, high) = np.asarray(action), bounds(field)
+    if given.shape != field.shape or given.dtype.kind not in "fiu":
+        return False
+    return bool(((low <= given) & (given <= high)).all())  # NaN is neither
+
+
+def _wanted(field: Field) -> str:
+    if not is_real(field):
+        return f"an integer from 0 to {int(field.high)}"
+    low, high = (bound.tolist() for bound in bounds(field))
+    return f"{field.size} numbers from {low} to {high}"
 
 
 # One program per setting of an env, however many adapters there are.

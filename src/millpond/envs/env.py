@@ -15,8 +15,9 @@ import numpy as np
 
 from ..rows import Array, Rows, Tree
 from ..spec import Field, Spec
+from .actions import action_of
 
-# policy(obs[..., *shape], key) -> int32[...]: a player that needs no learning.
+# policy(obs[..., *shape], key) -> actions[...]: a player that needs no learning.
 Policy = Callable[[Array, jax.Array], Array]
 
 
@@ -34,7 +35,9 @@ class Outcome(NamedTuple):
 class Facts(Protocol):
     """What every env can say of itself before it is built.
 
-    `spec_of(env)` is made from it.
+    And what it takes, in one of two ways: `num_actions`, if actions are the whole numbers from 0 to
+    that less one, or `action`, if they are real vectors: `Field("float32", (n,), low, high)`, with
+    one number or n of them for a bound. `spec_of(env)` is made from it.
     """
 
     @property
@@ -45,11 +48,6 @@ class Facts(Protocol):
     @property
     def num_agents(self) -> int:
         """Agents per env, each with its own policy."""
-        ...
-
-    @property
-    def num_actions(self) -> int:
-        """Actions are 0 ... num_actions - 1."""
         ...
 
     @property
@@ -104,7 +102,7 @@ class Env(Facts, Protocol):
         ...
 
     def step(self, state: Any, action: Array, key: jax.Array) -> tuple[Any, Outcome]:
-        """One turn under int32[agents]."""
+        """One turn under int32[agents] or, of real vectors, float32[agents, n]."""
         ...
 
     def observe(self, state: Any) -> Array:
@@ -136,10 +134,10 @@ class HostVector(Protocol):
 
     num_envs: int
     obs: Tree  # [agents, env, *shape]
-    flags: np.ndarray  # uint8[env]
+    flags: np.ndarray  # uint8[env], or uint8[agents, env] where agents end apart
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act int32[agents, env]; return the finished rows [agents, env]."""
+        """Act [agents, env] or, of real vectors, [agents, env, n]; the finished rows."""
         ...
 
     def render(self) -> np.ndarray:
@@ -179,5 +177,4 @@ def spec_of(env: Facts) -> Spec:
 
     `spec_of(make_env("minatar/breakout"))`.
     """
-    action = Field("int32", (), 0, env.num_actions - 1)
-    return Spec(env.observation, action, dict(env.extras))
+    return Spec(env.observation, action_of(env), dict(env.extras))

@@ -1,4 +1,4 @@
-"""`GymEnv`: any Gymnasium env with discrete actions and one array to observe."""
+"""`GymEnv`: any Gymnasium env with one array to observe and actions to choose or to measure out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, Literal, NoReturn
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
-from ..errors import BadConfig, BadState
+from ..errors import BadConfig, BadState, SpecMismatch
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
+from .actions import is_real
 from .env import HostVector, PlainFacts
 
 
@@ -22,6 +24,7 @@ from .env import HostVector, PlainFacts
 class GymEnv(PlainFacts):
     """A registered Gymnasium env by its id. 64-bit observations are narrowed to 32 bits.
 
+    Its actions are a Discrete space, or a Box of floats, which is flattened.
     `async` gives each copy a process of its own. `max_episode_steps` 0 keeps the env's own limit.
     `film` builds it so that it can be rendered. `GymEnv("CartPole-v1")`.
     """
@@ -61,9 +64,19 @@ class GymEnv(PlainFacts):
         return 1
 
     @property
+    def action(self) -> Field:
+        """The env's action space as a field; whole numbers begin at 0."""
+        return _facts(self).action
+
+    @property
     def num_actions(self) -> int:
-        """Of the env's Discrete action space."""
-        return _facts(self).num_actions
+        """Of the env's Discrete action space; another raises BadConfig."""
+        if is_real(self.action):
+            raise BadConfig(
+                f"{self.name}: to be counted, actions must be a Discrete space, got "
+                f"{_facts(self).space}; ask for its `action`"
+            )
+        return int(self.action.high) + 1
 
     @property
     def observation(self) -> Field:
@@ -85,7 +98,8 @@ class _GymVector:
     def __init__(self, env: GymEnv, num_envs: int, seed: int) -> None:
         facts = _facts(env)
         self.num_envs, self._env = num_envs, env
-        self._dtype, self._first_action = facts.observation.dtype, facts.first_action
+        self._dtype, self._space = facts.observation.dtype, facts.space
+        self._dummy = facts.action.lowest()  # what a row holds that has no action
         self._vector: Any = _make(env, num_envs)
         # Gymnasium would seed env i with seed + i: env 1 of seed 0 would be env 0 of seed 1.
         seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1
@@ -93,11 +107,12 @@ class _GymVector:
         self.flags = np.full(num_envs, FIRST, np.uint8)
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act int32[1, env]; return the finished rows [1, env]."""
+        """Act [1, env] or [1, env, n]; return the finished rows [1, env]."""
         obs, flags = self.obs, self.flags
         step = (flags & BORDER) == 0  # at a border Gymnasium ignores the action and resets
-        action = np.where(step, action, 0).astype(np.int32)
-        seen, reward, terminated, truncated, _ = self._vector.step(action[0] + self._first_action)
+        each = step.reshape(-1, *(1,) * self._dummy.ndim)
+        action = np.where(each, action, self._dummy).astype(self._dummy.dtype)
+        seen, reward, terminated, truncated, _ = self._vector.step(self._theirs(action[0]))
         terminated, truncated = terminated & step, truncated & step
         self.obs, self.flags = self._own(seen), next_flags(flags, terminated, truncated)
         return Rows(
@@ -135,6 +150,20 @@ class _GymVector:
             self._vector.close()
             self._vector = None
 
+    def _theirs(self, action: np.ndarray) -> np.ndarray:
+        """[env, ...] of ours -> [env, ...] of the env's own space."""
+        if isinstance(self._space, Discrete):
+            return action + int(self._space.start)
+        lost = np.flatnonzero(~np.isfinite(action).all(-1))
+        if lost.size:
+            raise SpecMismatch(
+                f"{self._env.name}: the action of env {lost[0]} must be finite numbers, got "
+                f"{action[lost[0]].tolist()}; nothing was stepped. Look at what chose it: an agent "
+                "whose parameters or observations are not finite"
+            )
+        own = action.reshape(-1, *self._space.shape).astype(self._space.dtype)
+        return np.clip(own, self._space.low, self._space.high)  # float32 rounds other than float64
+
     def _own(self, seen: np.ndarray) -> np.ndarray:
         """[env, *shape] -> [1, env, *shape], of the field's dtype; a copy nobody else holds."""
         return np.array(seen, self._dtype)[None]
@@ -145,8 +174,8 @@ class _Facts:
     """What the spaces say."""
 
     observation: Field
-    num_actions: int
-    first_action: int  # Gymnasium's actions may begin elsewhere than at 0
+    action: Field
+    space: Discrete | Box  # of actions as Gymnasium has them
 
 
 @lru_cache(maxsize=64)
@@ -154,12 +183,7 @@ def _facts(env: GymEnv) -> _Facts:
     """Builds one env to ask it for its spaces, and closes it."""
     built = _build(env, lambda options: gymnasium.make(env.id, **options))
     try:
-        action = built.action_space
-        if not isinstance(action, gymnasium.spaces.Discrete):
-            raise BadConfig(
-                f"{env.name}: actions must be a Discrete space, got {action}; "
-                "wrap the env so that it offers a list of actions"
-            )
+        action = _action_of(env, built.action_space)
         observation = Spec.from_env(built).obs
         if not isinstance(observation, Field):
             raise BadConfig(
@@ -167,9 +191,22 @@ def _facts(env: GymEnv) -> _Facts:
                 "flatten it by a wrapper, or feed rows from a loop of your own, where a Spec "
                 "may hold a dict"
             )
-        return _Facts(observation, int(action.n), int(action.start))
+        return _Facts(observation, action, built.action_space)
     finally:
         built.close()
+
+
+def _action_of(env: GymEnv, space: Any) -> Field:
+    """An action space as a field, as all our envs have it."""
+    if isinstance(space, Discrete):
+        return Field("int32", (), 0, int(space.n) - 1)
+    if isinstance(space, Box) and space.dtype.kind == "f":
+        size = int(np.prod(space.shape, dtype=np.int64))
+        return Field("float32", (size,), space.low.ravel(), space.high.ravel())
+    raise BadConfig(
+        f"{env.name}: actions must be a Discrete space or a Box of floats, got {space}; wrap the "
+        "env so that it offers a list of actions, or one vector of them"
+    )
 
 
 def _make(env: GymEnv, num_envs: int) -> Any:

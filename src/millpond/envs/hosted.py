@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import BadState
 from ..rows import Array, Rows, Tree
+from .actions import action_of
 from .env import Env
 from .vector import EnvState, VectorEnv
 
@@ -30,13 +31,14 @@ class HostedVector:
     def __init__(self, env: Env, num_envs: int, seed: int) -> None:
         self.env, self.num_envs = env, num_envs
         self._seed, self._turn = seed, 0
+        self._dtype = action_of(env).dtype
         reset, self._step = _programs(env, num_envs)
         self._show(reset(*self._moment()))
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act int32[agents, env]; return the finished rows [agents, env], read-only arrays."""
+        """Act [agents, env, ...]; return the finished rows [agents, env], read-only arrays."""
         turn = self._turn + 1
-        state, rows = self._step(*self._moment(turn), self._state, np.asarray(action, np.int32))
+        state, rows = self._step(*self._moment(turn), self._state, np.asarray(action, self._dtype))
         rows = jax.device_get(rows)._replace(obs=self.obs)
         self._turn = turn
         self._show(state)

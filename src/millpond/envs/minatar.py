@@ -101,12 +101,16 @@ class MinAtar(PlainFacts):
 
     def render(self, state: Any) -> np.ndarray:
         """Host: uint8[240, 240, 3], one colour per channel; a higher channel covers a lower one."""
-        seen = np.asarray(state.observation)
-        picture = np.empty((*seen.shape[:2], 3), np.uint8)
-        picture[:] = _BACKGROUND
-        for channel in range(seen.shape[2]):
-            picture[seen[:, :, channel]] = _COLOURS[channel]
-        return picture.repeat(_CELL, 0).repeat(_CELL, 1)
+        return draw_channels(np.asarray(state.observation))
+
+
+def draw_channels(seen: np.ndarray) -> np.ndarray:
+    """bool[h, w, channels] as a picture uint8[24 h, 24 w, 3]."""
+    picture = np.empty((*seen.shape[:2], 3), np.uint8)
+    picture[:] = _BACKGROUND
+    for channel in range(seen.shape[2]):
+        picture[seen[:, :, channel]] = _COLOURS[channel]
+    return picture.repeat(_CELL, 0).repeat(_CELL, 1)
 
 
 @lru_cache(maxsize=64)

@@ -8,10 +8,16 @@ from collections.abc import Callable
 
 from ..errors import BadConfig
 from ..plugins import make_part, part_names
+from .actions import action_of
 from .atari import Atari
+from .brax import Brax
 from .env import AnyEnv, Env, HostEnv
 from .gym import GymEnv
+from .gymnax import Gymnax
 from .minatar import GAMES, MinAtar
+from .pendulum import Pendulum
+from .pettingzoo import PettingZooEnv
+from .playground import Playground
 from .staghunt import Staghunt
 from .tmaze import TMaze
 from .treasurehunt import Treasurehunt
@@ -21,7 +27,19 @@ _OURS: dict[str, Callable[[], AnyEnv]] = {
     "treasurehunt-small": Treasurehunt.small,
     "staghunt": Staghunt,
     "tmaze": TMaze,
+    "pendulum": Pendulum,
     **{f"minatar/{game}": functools.partial(MinAtar, game) for game in GAMES},
+}
+
+# Envs of other packages: what comes before a name of theirs.
+FAMILIES: dict[str, Callable[[str], AnyEnv]] = {
+    "minatar/": MinAtar,
+    "atari/": Atari,
+    "gym:": GymEnv,
+    "gymnax:": Gymnax,
+    "brax:": Brax,
+    "playground:": Playground,
+    "pettingzoo:": PettingZooEnv,
 }
 
 
@@ -32,12 +50,9 @@ def make_env(name: str) -> AnyEnv:
     """
     if name in _OURS:
         return _OURS[name]()
-    if name.startswith("minatar/"):
-        return MinAtar(name.removeprefix("minatar/"))
-    if name.startswith("atari/"):
-        return Atari(name.removeprefix("atari/"))
-    if name.startswith("gym:"):
-        return GymEnv(name.removeprefix("gym:"))
+    for prefix, family in FAMILIES.items():
+        if name.startswith(prefix):
+            return family(name.removeprefix(prefix))
     if re.fullmatch(r"[\w./-]+-v\d+", name):  # as Gymnasium names its envs
         raise BadConfig(f"there is no env '{name}'; did you mean 'gym:{name}'?")
     return _of_another(name)
@@ -52,12 +67,21 @@ def _of_another(name: str) -> AnyEnv:
             f"with their facts, got {type(env).__name__}; docs/how-to/your-own-environment.md "
             "builds one"
         )
+    action_of(env)  # refused here if it does not say what it takes
     return env
 
 
 def env_names() -> list[str]:
-    """What can be asked for by name; `atari/GAME` and `gym:ID` stand for many.
+    """What can be asked for by name; `atari/GAME`, `gym:ID` and the like stand for many.
 
     `"staghunt" in env_names()`.
     """
-    return [*part_names("env", _OURS), "atari/GAME", "gym:ID"]
+    many = (
+        "atari/GAME",
+        "gym:ID",
+        "gymnax:ID",
+        "brax:NAME",
+        "playground:NAME",
+        "pettingzoo:MODULE",
+    )
+    return [*part_names("env", _OURS), *many]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..rows import BORDER, FIRST, Array, Rows, next_flags
+from .actions import action_of
 from .env import Env, Outcome
 
 
@@ -31,6 +32,7 @@ class VectorEnv:
 
     def __init__(self, env: Env, num_envs: int) -> None:
         self.env, self.num_envs = env, num_envs
+        self._dummy = action_of(env).lowest()  # what a row holds that has no action
 
     def reset(self, key: jax.Array) -> EnvState:
         """All envs at the first row of an episode."""
@@ -38,14 +40,15 @@ class VectorEnv:
         return EnvState(inner, self._observe(inner), jnp.full(self.num_envs, FIRST, np.uint8))
 
     def step(self, state: EnvState, action: Array, key: jax.Array) -> tuple[EnvState, Rows]:
-        """One turn under int32[agents, env]; where an episode has ended, a new one begins.
+        """One turn under action [agents, env, ...]; where an episode has ended, a new one begins.
 
-        The action at a border row is a dummy: it is recorded as 0 and changes nothing.
+        The action at a border row is a dummy: it is recorded as the lowest and changes nothing.
         """
         border = (state.flags & BORDER) != 0
         stepping, resetting = jax.random.split(key)
         keys = jax.random.split(stepping, self.num_envs)
-        action = jnp.where(border, 0, action).astype(np.int32)
+        each = border.reshape(-1, *(1,) * self._dummy.ndim)
+        action = jnp.where(each, self._dummy, action).astype(self._dummy.dtype)
         inner, outcome = jax.vmap(self.env.step, in_axes=(0, 1, 0))(state.inner, action, keys)
 
         def begin(inner: Any) -> Any:
@@ -69,7 +72,7 @@ class VectorEnv:
 
     def _rows(self, state: EnvState, action: Array, outcome: Outcome) -> Rows:
         def every_agent(flag: Array) -> Array:
-            return jnp.broadcast_to(flag, action.shape)
+            return jnp.broadcast_to(flag, action.shape[:2])
 
         return Rows(
             obs=state.obs,

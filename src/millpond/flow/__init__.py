@@ -2,6 +2,6 @@
 
 from .drain import Drain, drain
 from .fill import Fill, fill
-from .runs import Choice
+from .row_runs import Choice
 
 __all__ = ["Choice", "Drain", "Fill", "drain", "fill"]

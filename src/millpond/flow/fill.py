@@ -18,7 +18,7 @@ from ..replay import HostPond, Pond, PondState
 from ..rows import Array, Rows
 from ..spec import walk
 from .pinned import staging
-from .runs import Choice, Dealt, Runs
+from .row_runs import Choice, Dealt, RowRuns
 
 _PATIENCE = 600.0  # seconds after which waiting for a block is an error
 _AHEAD = 4  # blocks in preparation at once: while one is looked up another is copied or decoded
@@ -67,7 +67,7 @@ class Fill:
         self.lake, self.pond = lake, pond
         device = isinstance(pond, Pond)
         self._into = pond.packed if device else pond
-        self.runs = Runs(
+        self.runs = RowRuns(
             lake,
             pond.window,
             pond.streams,

@@ -20,7 +20,7 @@ _ROUNDS = 64  # redraws before the valid starts are counted out
 _SCAN = 1 << 20  # rows judged at a time when they are
 
 
-class Found:
+class JudgedStarts:
     """Starts that were judged: where they and their neighbours lie, and what their flags say."""
 
     def __init__(self, batches: Batches, piece: np.ndarray, at: np.ndarray) -> None:
@@ -41,7 +41,7 @@ class Found:
             aligned = (reader.index.first[piece] + at) % window.every == 0
             self.verdict = self.verdict._replace(valid=self.verdict.valid & aligned)
 
-    def replace(self, which: np.ndarray, other: Found) -> None:
+    def replace(self, which: np.ndarray, other: JudgedStarts) -> None:
         """Put other starts in place of some."""
         self.slots[:, which], self.records[:, which] = other.slots, other.records
         self.flags[:, which] = other.flags
@@ -79,7 +79,7 @@ class Batches:
         self.reader.waited(faults)
         return batch
 
-    def _draw(self, random: Random, number: int, sampler: Any, draw: Draw) -> Found:
+    def _draw(self, random: Random, number: int, sampler: Any, draw: Draw) -> JudgedStarts:
         index = self.reader.index
         if index.total == 0:
             raise self._too_little(number)
@@ -92,10 +92,10 @@ class Batches:
         tries = sampler.tries if bound else 1
         drawn = sampler.propose(random, tries, number, eligible)
 
-        def judge(stream: np.ndarray, age: np.ndarray, to: Any) -> Found:
+        def judge(stream: np.ndarray, age: np.ndarray, to: Any) -> JudgedStarts:
             piece, at = starts.locate(which[stream], age)
             draw.stream[to], draw.row[to] = index.stream[piece], index.first[piece] + at
-            return Found(self, piece, at)
+            return JudgedStarts(self, piece, at)
 
         found = judge(drawn.stream[0], drawn.age[0], slice(None))
         for turn in range(1, _ROUNDS):
@@ -117,7 +117,7 @@ class Batches:
             (pick,) = random.integers((len(bad),), len(valid))
             piece, at = self._piece_of(valid[pick])
             draw.stream[bad], draw.row[bad] = index.stream[piece], index.first[piece] + at
-            found.replace(bad, Found(self, piece, at))
+            found.replace(bad, JudgedStarts(self, piece, at))
         return found
 
     def valid_rows(self) -> Iterator[np.ndarray]:
@@ -126,9 +126,9 @@ class Batches:
             rows = np.arange(start, min(start + _SCAN, self.reader.index.total))
             yield rows[self.found(rows).verdict.valid]
 
-    def found(self, rows: np.ndarray) -> Found:
+    def found(self, rows: np.ndarray) -> JudgedStarts:
         """Starts by number."""
-        return Found(self, *self._piece_of(rows))
+        return JudgedStarts(self, *self._piece_of(rows))
 
     def batch_of(self, rows: np.ndarray) -> Any:
         """The transitions that start at these rows; invalid ones are masked."""
@@ -137,7 +137,7 @@ class Batches:
 
     def take(self, piece: np.ndarray, at: np.ndarray) -> Any:
         """The transitions that start at places of pieces; invalid ones are masked."""
-        found, index = Found(self, piece, at), self.reader.index
+        found, index = JudgedStarts(self, piece, at), self.reader.index
         batch = self._buffers(len(piece), None)
         batch.draw.stream[:], batch.draw.row[:] = index.stream[piece], index.first[piece] + at
         self.assemble(found, batch)
@@ -198,7 +198,7 @@ class Batches:
             "stream, or its episode's end, without a cut); commit more, then refresh()"
         )
 
-    def assemble(self, found: Found, batch: Any) -> None:
+    def assemble(self, found: JudgedStarts, batch: Any) -> None:
         """Everything but batch.draw, mask and weight."""
         if isinstance(self.window, Sequence):
             assert self._sequences

@@ -1,7 +1,7 @@
 """Mapped bytes that cannot be had: an error of the call that reads them, not a killed process.
 
 A file that was truncated under its reader, or a disk that does not give a page, makes the kernel
-send SIGBUS to whoever touches it. The handler here puts zeros in the place of sheets' seats, notes
+send SIGBUS to whoever touches it. The handler here puts zeros in the place of columns' seats, notes
 them, and lets the reading go on; the call that read them then raises LakeDamaged. Any other SIGBUS
 is left to whatever handled it before.
 """

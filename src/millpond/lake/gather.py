@@ -25,7 +25,7 @@ _JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
 Jobs = list[tuple[int, list[slice]]]  # a codec's number (-1: raw), and some of the stretches
 
 
-class Found(NamedTuple):
+class LocatedRows(NamedTuple):
     """Runs of which all is known but their observations.
 
     Rows are numbered through all runs. They are stored in stretches of neighbouring slots.
@@ -60,7 +60,7 @@ class Gather:
         length: int,
         anchor: np.ndarray,
         out: Mapping[str, np.ndarray] | None = None,
-    ) -> Found:
+    ) -> LocatedRows:
         """Rows start[i] ... start[i] + length - 1 of stream[i]; row anchor[i] of it is stored.
 
         `out` may hold uint8[n, length, width] per observation path, to be filled in place.
@@ -78,7 +78,7 @@ class Gather:
             path: out[path] if out else np.empty((*lead, self._widths[path]), np.uint8)
             for path in columns.obs
         }
-        return Found(row, slot, rows, slots, reader.records(slots).reshape(lead), raw)
+        return LocatedRows(row, slot, rows, slots, reader.records(slots).reshape(lead), raw)
 
     def _check_out(self, out: Mapping[str, np.ndarray], lead: tuple[int, int]) -> None:
         for path in self.reader.columns.obs:
@@ -94,7 +94,7 @@ class Gather:
                 f"and can be written to, got {got}"
             )
 
-    def move(self, found: Found) -> Rows:
+    def move(self, found: LocatedRows) -> Rows:
         """The rows, whole. Their segments must stay mapped meanwhile."""
         for path, block in found.raw.items():
             self._move(path, found, block.reshape(len(found.slots), -1))
@@ -118,14 +118,14 @@ class Gather:
             _, stop = reader.frames(path, slots[packed] + rows[packed] - 1)
             reader.ready(path, start, stop)
 
-    def _move(self, path: str, found: Found, block: np.ndarray) -> None:
+    def _move(self, path: str, found: LocatedRows, block: np.ndarray) -> None:
         """Stored bytes of one field into block[row, width], shared among the threads.
 
         In few, large jobs, with all that is compressed looked up before: a thread needs the
         interpreter only to begin. While it waits for it, it could have decoded a hundred frames.
         """
         reader, width = self.reader, self._widths[path]
-        flat = reader.pages[path].sheet.flat
+        flat = reader.pages[path].column.flat
         share = -(-len(block) // self.threads)
         raw_share = max(share, _JOB // width)
         share = min(share, max(1, _DECODED // width))
@@ -202,7 +202,9 @@ def _jobs(kind: np.ndarray, row: np.ndarray, rows: np.ndarray, raw: int, packed:
     return jobs
 
 
-def _without_gaps(found: Found, longest: np.intp) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _without_gaps(
+    found: LocatedRows, longest: np.intp
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """First row, first slot and rows of all stretches, and of others where rows are missing.
 
     These repeat the longest, to be blanked later: so what is decoded by one call stays long.

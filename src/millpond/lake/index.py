@@ -16,7 +16,7 @@ from ..errors import BadConfig
 
 
 @dataclass(frozen=True)
-class Part:
+class SegmentPieces:
     """One segment's pieces, int64 each; slots count through all seats."""
 
     stream: np.ndarray  # the Lake's numbers
@@ -28,7 +28,7 @@ class Part:
 class Index:
     """Built once per refresh; every look-up is vectorised and takes constant time per row."""
 
-    def __init__(self, streams: int, parts: Iterable[Part]) -> None:
+    def __init__(self, streams: int, parts: Iterable[SegmentPieces]) -> None:
         columns = [(part.stream, part.first, part.count, part.slot) for part in parts]
         if columns:
             stream, first, count, slot = (np.concatenate(c) for c in zip(*columns, strict=True))

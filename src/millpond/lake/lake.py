@@ -23,7 +23,7 @@ from .columns import LOST, Columns
 from .create import create
 from .files import Files, read_plainly, said_plainly
 from .forks import watch
-from .gather import Found, Gather
+from .gather import Gather, LocatedRows
 from .groups import group_for
 from .manifest import (
     Capacity,
@@ -424,7 +424,7 @@ class Lake:
         out: Mapping[str, np.ndarray] | None,
         threads: int,
         packed: bool,
-    ) -> tuple[Gather, Found]:
+    ) -> tuple[Gather, LocatedRows]:
         """The first half of gather(): everything but the observations."""
         stream, start = np.asarray(stream, np.int64), np.asarray(start, np.int64)
         anchor = start if anchor is None else np.asarray(anchor, np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..rows import Batch, leaf
 from ..sequence import AnyWindow
-from ..window import Verdict
+from ..window import Judgement
 from .reader import Reader
 
 _TOGETHER = 128  # windows decoded at a time: more leave the cache, fewer have a call's price
@@ -30,7 +30,7 @@ class Observations:
         self.rows = np.union1d(np.arange(stack), np.arange(ahead, ahead + stack))
         self._memory: dict[int, np.ndarray] = {}
 
-    def fill(self, slots: np.ndarray, verdict: Verdict, path: str, batch: Batch) -> None:
+    def fill(self, slots: np.ndarray, verdict: Judgement, path: str, batch: Batch) -> None:
         """From slots[reach, n] of every window's rows; masked starts get zeros."""
         outs = leaf(batch.obs, path), leaf(batch.next_obs, path)
         window = self.window
@@ -138,7 +138,7 @@ class Observations:
         self,
         path: str,
         slots: np.ndarray,
-        verdict: Verdict,
+        verdict: Judgement,
         loud: np.ndarray,
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
@@ -209,7 +209,7 @@ class Observations:
         return out
 
     def _rows_of(self, path: str) -> np.ndarray:
-        return self.reader.pages[path].sheet.flat.reshape(-1, self.widths[path])
+        return self.reader.pages[path].column.flat.reshape(-1, self.widths[path])
 
     def _ready(self, path: str, slots: np.ndarray, number: int) -> None:
         """See that rows of one codec (-1: raw) are there and are what was written."""

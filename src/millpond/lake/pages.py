@@ -1,4 +1,4 @@
-"""`Pages`: one sheet's pages, asked for from disk together and compared with their checksums once.
+"""`Pages`: one column's pages, asked for from disk together and compared with their checksums once.
 
 A cold batch needs thousands of pages from dozens of segments. So pages are looked after as one
 array over all seats: a Python object per segment would cost more than the checksums.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from .files import PAGE, as_bytes
+from .mapped_column import MappedColumn
 from .page_sums import digests
 from .segment import Region
-from .sheet import Sheet
 
 # Pages read where one is needed of compressed frames. A disk gives eight at a random place nearly
 # as fast as one, and they hold what dozens of other windows need: about what a raw window takes.
@@ -19,20 +19,20 @@ _BLOCK = 8
 
 
 class Pages:
-    """Which pages of a sheet were checked, and against what; `tables` holds all checksums."""
+    """Which pages of a column were checked, and against what; `tables` holds all checksums."""
 
-    def __init__(self, sheet: Sheet, tables: Sheet) -> None:
-        self.sheet = sheet
-        self.per_seat = sheet.stride // PAGE
-        self.good = np.zeros(sheet.seats * self.per_seat, bool)  # touched as it is used
-        self.whole = np.zeros(sheet.seats, bool)  # seats of which every page with rows is good
-        self._bytes = as_bytes(sheet.flat)
+    def __init__(self, column: MappedColumn, tables: MappedColumn) -> None:
+        self.column = column
+        self.per_seat = column.stride // PAGE
+        self.good = np.zeros(column.seats * self.per_seat, bool)  # touched as it is used
+        self.whole = np.zeros(column.seats, bool)  # seats of which every page with rows is good
+        self._bytes = as_bytes(column.flat)
         self._tables = tables.flat.view("<u8")
-        self._sums = np.zeros(sheet.seats, np.int64)  # where in the tables a seat's begin
-        self._offset = np.zeros(sheet.seats, np.int64)  # where in its file a seat's region begins
-        self._size = np.zeros(sheet.seats, np.int64)  # and its bytes
-        self._left = np.full(sheet.seats, -1)  # pages of a seat to be checked; -1: not counted
-        self._packed = np.zeros(sheet.seats, bool)
+        self._sums = np.zeros(column.seats, np.int64)  # where in the tables a seat's begin
+        self._offset = np.zeros(column.seats, np.int64)  # where in its file a seat's region begins
+        self._size = np.zeros(column.seats, np.int64)  # and its bytes
+        self._left = np.full(column.seats, -1)  # pages of a seat to be checked; -1: not counted
+        self._packed = np.zeros(column.seats, bool)
         self._table_stride = tables.stride // 8
 
     def seat(
@@ -45,9 +45,9 @@ class Pages:
     ) -> None:
         """Map a region of a file onto a seat, or read `spans` of it; nothing of it is checked."""
         if spans is not None:
-            self.sheet.hold(seat, fd, region.offset, spans)
+            self.column.hold(seat, fd, region.offset, spans)
         elif region.size:
-            self.sheet.seat(seat, fd, region.offset, region.size)
+            self.column.seat(seat, fd, region.offset, region.size)
         self._sums[seat] = seat * self._table_stride + region.sums // 8
         self._offset[seat], self._size[seat] = region.offset, region.size
         self._packed[seat] = packed
@@ -60,7 +60,7 @@ class Pages:
         self.whole[seat] = True
 
     def new(self, seat: int) -> np.ndarray:
-        """The pages of a seat that hold rows and were not checked yet, as numbers of the sheet."""
+        """The pages of a seat that hold rows and were not checked yet, as numbers of the column."""
         number = -(-int(self._size[seat]) // PAGE)
         begin, sums = seat * self.per_seat, int(self._sums[seat])
         held = self._tables[sums : sums + number] != 0
@@ -73,7 +73,7 @@ class Pages:
             blocks = np.unique(pages[packed] // _BLOCK)
             more = (blocks[:, None] * _BLOCK + np.arange(_BLOCK)).reshape(-1)
             pages = more if packed.all() else np.union1d(pages[~packed], more)
-        self.sheet.want(pages)
+        self.column.want(pages)
 
     def check(self, pages: np.ndarray) -> int:
         """Compare pages (each once) with their checksums; the first that differs, or -1."""
@@ -81,7 +81,7 @@ class Pages:
         for seat in np.unique(seats[self._left[seats] < 0]).tolist():
             self._left[seat] = len(self.new(seat))
         begin = pages * PAGE
-        end = np.minimum(begin + PAGE, seats * self.sheet.stride + self._size[seats])
+        end = np.minimum(begin + PAGE, seats * self.column.stride + self._size[seats])
         data = self._bytes
         found = digests(data[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True))
         wrong = found != self._tables[self._sums[seats] + pages - seats * self.per_seat]

@@ -15,16 +15,16 @@ from .bus import happened
 from .codec import Codec
 from .columns import RECORD, Column, Columns
 from .files import PAGE, PAGE_BITS, read_plainly
-from .index import Index, Part
+from .index import Index, SegmentPieces
 from .journal import digest
 from .manifest import GroupInfo, LakeInfo, check_same, load_groups, load_lake
+from .mapped_column import MappedColumn
 from .maps import Maps
 from .mark import check_kept, check_no_journal, read_mark
 from .open_segment import seed_of, verified
 from .pages import Pages
 from .recovery import numbers, read_dictionary, read_journal, with_blocks
 from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
-from .sheet import Sheet
 
 _ADDRESSES = 1 << 44  # bytes of address space for all columns, unless the Lake needs more
 _ALL_ADDRESSES = 3 << 45  # of the 128 TiB that a process has
@@ -64,13 +64,15 @@ class Reader:
         self._entries = info.slots + PAGE // 8
         seats = self._seats()
         self._free = list(range(seats - 1, -1, -1))
-        self._tables = Sheet(seats, self._most_sums())
+        self._tables = MappedColumn(seats, self._most_sums())
         self.pages = {
-            column.name: Pages(Sheet(seats, info.slots * column.width), self._tables)
+            column.name: Pages(MappedColumn(seats, info.slots * column.width), self._tables)
             for column in self.columns.all
         }
         wide = [column.name for column in self.columns.all if column.wide]
-        self.offsets = {name: Pages(Sheet(seats, 8 * self._entries), self._tables) for name in wide}
+        self.offsets = {
+            name: Pages(MappedColumn(seats, 8 * self._entries), self._tables) for name in wide
+        }
         self.codec_of = {name: np.full(seats, -1) for name in wide}  # per seat; -1: raw
         self.codecs: dict[str, list[Codec]] = {name: [] for name in wide}
         self.maps = Maps()
@@ -244,7 +246,7 @@ class Reader:
         self.maps.give_back(old.maps)
         self.maps.release(old.held)
         for pages in [*self.pages.values(), *self.offsets.values()]:
-            pages.sheet.clear(old.seat)
+            pages.column.clear(old.seat)
         self._tables.clear(old.seat)
         for codecs in self.codec_of.values():
             codecs[old.seat] = -1
@@ -256,7 +258,7 @@ class Reader:
         meta, seat = segment.meta, segment.seat
         data = {
             column.name: self.pages[column.name]
-            .sheet.bytes(seat, 0, self.info.slots * column.width)
+            .column.bytes(seat, 0, self.info.slots * column.width)
             .reshape(-1, column.width)
             for column in self.columns.all
         }
@@ -279,7 +281,7 @@ class Reader:
 
     def _build(self) -> None:
         self._changed = False
-        parts: list[Part] = []
+        parts: list[SegmentPieces] = []
         ends: dict[int, np.ndarray] = {}  # of each group's rows so far
         for (group, _), segment in sorted(self.seated.items()):
             meta, base = segment.meta, segment.group.base
@@ -289,7 +291,7 @@ class Reader:
             ends[group] = meta.first + meta.count
             found, slot = meta.pieces(), segment.seat << self.shift
             ids = meta.first[found.stream] + found.time
-            parts.append(Part(base + found.stream, ids, found.rows, slot + found.slot))
+            parts.append(SegmentPieces(base + found.stream, ids, found.rows, slot + found.slot))
         self.index = Index(sum(group.streams for group in self.groups), parts)
 
     def check_maps(self) -> None:
@@ -302,7 +304,7 @@ class Reader:
     def _broken(self) -> dict[int, tuple[int, int]]:
         """Seats of which bytes could not be had, and where in their files these lie."""
         every = [*self.pages.values(), *self.offsets.values()]
-        found = {seat: pages.region(seat) for pages in every for seat in list(pages.sheet.broken)}
+        found = {seat: pages.region(seat) for pages in every for seat in list(pages.column.broken)}
         for seat in list(self._tables.broken):
             sums = self._by_seat[seat].meta.sums
             found[seat] = (sums.offset, sums.offset + sums.size)
@@ -318,8 +320,8 @@ class Reader:
             if flat[0] < 0:
                 return np.zeros(slots.shape, self.columns.record)
         self.check_records(flat)
-        sheet = self.pages[RECORD].sheet.flat.view(self.columns.record)
-        found = sheet.take(flat, mode="clip")
+        records = self.pages[RECORD].column.flat.view(self.columns.record)
+        found = records.take(flat, mode="clip")
         if gaps:
             found[missing] = np.zeros((), self.columns.record)
         return found.reshape(slots.shape)
@@ -347,7 +349,7 @@ class Reader:
         """Start reading what `_check_small` needs, which else would wait for page after page."""
         self._tables.want_all(segment.seat, segment.meta.sums.size)
         for pages, region in self._small(segment):
-            pages.sheet.want_all(segment.seat, region.size)
+            pages.column.want_all(segment.seat, region.size)
 
     def _check_small(self, segment: Seated) -> None:
         self._check_sums(segment)
@@ -361,7 +363,7 @@ class Reader:
 
     def _check_offsets(self, segment: Seated, name: str, region: Region) -> None:
         """Frames lie in order and inside the data, or reading them would leave the mapped file."""
-        ends = self.offsets[name].sheet.bytes(segment.seat, 0, region.size).view("<u8")
+        ends = self.offsets[name].column.bytes(segment.seat, 0, region.size).view("<u8")
         inside = ends[-1] <= segment.meta.columns[name].data.size
         if not (inside and (ends[1:] >= ends[:-1]).all()):
             end = region.offset + region.size
@@ -376,7 +378,7 @@ class Reader:
         self._summed[seat] = True
 
     def _check_pages(self, pages: Pages, new: np.ndarray) -> None:
-        """Compare pages of a sheet with their checksums, or raise LakeDamaged."""
+        """Compare pages of a column with their checksums, or raise LakeDamaged."""
         seats = new // pages.per_seat
         for seat in np.unique(seats[~self._summed[seats]]):
             self._check_sums(self._by_seat[int(seat)])
@@ -390,7 +392,7 @@ class Reader:
         return self._ahead > 0 or not self.pages[name].whole[slots >> self.shift].all()
 
     def ready(self, name: str, start: np.ndarray, stop: np.ndarray) -> None:
-        """Bytes start[i] ... stop[i] - 1 of a column's sheet are there and are what was written.
+        """Bytes start[i] ... stop[i] - 1 of a column's column are there and are what was written.
 
         Pages read for the first time are checked. Pages that must come from disk are asked for
         all at once: waiting for each alone would be an order of magnitude slower.
@@ -416,11 +418,11 @@ class Reader:
             self._ahead = _AHEAD
 
     def frames(self, name: str, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the compressed frames at these slots lie in the column's sheet: start, stop."""
+        """Where the compressed frames at these slots lie in the column's column: start, stop."""
         seat = slots >> self.shift
-        offsets = self.offsets[name].sheet.flat.view("<u8")
+        offsets = self.offsets[name].column.flat.view("<u8")
         entry = slots + seat * (self._entries - self.info.slots)
-        base = seat * self.pages[name].sheet.stride
+        base = seat * self.pages[name].column.stride
         start = offsets.take(entry, mode="clip").astype(np.int64)
         stop = offsets.take(entry + 1, mode="clip").astype(np.int64)
         return start + base, stop + base
@@ -429,7 +431,7 @@ class Reader:
         self, name: str, slots: np.ndarray, number: int, threads: int, *outs: np.ndarray
     ) -> None:
         """Frames at slots of one codec, seen to before, into uint8[some, width] arrays."""
-        blob = self.pages[name].sheet.flat
+        blob = self.pages[name].column.flat
         self.codecs[name][number].decode(blob, *self.frames(name, slots), threads, *outs)
 
 

@@ -32,7 +32,7 @@ _FILE = re.compile(r"(\d{16})\.(open|journal|seg|tmp)")
 _ASIDE = re.compile(r"(\d{16})\.damaged(\.journal)?(\.\d+)?")
 
 
-class Found(NamedTuple):
+class Recovered(NamedTuple):
     """The state of a group: where its streams end, and which segments are there."""
 
     next_id: np.ndarray  # int64[streams]: the id the next row gets
@@ -67,7 +67,7 @@ def set_aside(folder: Path) -> dict[int, list[Path]]:
     return dict(sorted(found.items()))
 
 
-def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Found:
+def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Recovered:
     """Bring a group's folder into order and say what it holds."""
     columns = Columns(info.spec)
     there = numbers(folder)
@@ -128,7 +128,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Fou
         if meta.count.any():
             layout = layout_after(meta.count)
     next_number = 1 + max([*there, *set_aside(folder)], default=-1)  # numbers are never reused
-    return Found(next_id, last_flags, unsealed, sealed, next_number, layout, known)
+    return Recovered(next_id, last_flags, unsealed, sealed, next_number, layout, known)
 
 
 def load(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:

@@ -22,7 +22,7 @@ _SCAN = 1 << 20  # rows looked at together
 
 
 @dataclass(frozen=True)
-class Part:
+class ColumnSize:
     """What one column takes: raw bytes of its rows, and bytes of its pages or frames on disk."""
 
     name: str
@@ -86,7 +86,7 @@ class Survey:
     capacity_bytes: int | None
     use: float  # share of the capacity
     slots: int  # rows per segment
-    parts: tuple[Part, ...]
+    parts: tuple[ColumnSize, ...]
     groups: tuple[GroupSurvey, ...]
     episodes: Episodes
 
@@ -197,9 +197,9 @@ def _range(values: np.ndarray) -> Range:
     return Range(float(values.mean()), float(values.min()), float(values.max()))
 
 
-def _parts(reader: Reader) -> tuple[Part, ...]:
+def _parts(reader: Reader) -> tuple[ColumnSize, ...]:
     """Every column over all segments."""
-    parts: list[Part] = []
+    parts: list[ColumnSize] = []
     for column in reader.columns.all:
         raw = disk = index = dictionary = 0
         kinds: set[str] = set()
@@ -218,7 +218,7 @@ def _parts(reader: Reader) -> tuple[Part, ...]:
                 dictionary += stored.dictionary.size
                 identities.add(stored.dictionary_sum)
         kind = " and ".join(sorted(kinds)) or "raw"
-        parts.append(Part(column.name, kind, raw, disk, index, len(identities), dictionary))
+        parts.append(ColumnSize(column.name, kind, raw, disk, index, len(identities), dictionary))
     return tuple(parts)
 
 

@@ -22,10 +22,10 @@ from .layout import fits, layout_after, length_of
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo
 from .open_segment import OpenSegment
-from .recovery import Found, open_segment, recover
+from .pending_rows import PendingRows
+from .recovery import Recovered, open_segment, recover
 from .sealer import Sealer
 from .segment import open_meta
-from .stage import Stage
 
 
 class Writer:
@@ -73,7 +73,7 @@ class Writer:
             self._release()
             raise
 
-    def _begin(self, found: Found, continues: bool) -> None:
+    def _begin(self, found: Recovered, continues: bool) -> None:
         self._number = found.next_number
         self._next_id = found.next_id  # behind the rows of every segment but the newest
         for meta, blocks in found.unsealed:
@@ -81,7 +81,7 @@ class Writer:
             self._segments.append(segment)
         self._names_synced = self._path_synced = False
         self._layout = found.layout  # of the segment that is made next
-        self._stage = Stage(self._columns, self.streams, self._info.slots)
+        self._pending = PendingRows(self._columns, self.streams, self._info.slots)
         self._last = np.where(found.next_id > 0, found.last_flags, CUT).astype(np.uint8)
         self._lost = found.next_id > 0  # the next row does not follow what is stored
         if continues:
@@ -96,7 +96,7 @@ class Writer:
     @property
     def next_row(self) -> np.ndarray:
         """int64[streams]: the id that the next row of every stream will get."""
-        return self._end() + self._stage.count
+        return self._end() + self._pending.count
 
     def append(
         self,
@@ -159,7 +159,7 @@ class Writer:
         """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
         self._check()
         self._settle()
-        if self._stage.count.any():
+        if self._pending.count.any():
             self._flush()
         for segment in self._segments:
             segment.commit()
@@ -288,7 +288,7 @@ class Writer:
             if not self._fits(which, number):
                 self._write_through(rows, which, number)
                 return
-        self._stage.put(rows, which, number, self._layout_now)
+        self._pending.put(rows, which, number, self._layout_now)
 
     @property
     def _layout_now(self) -> str:
@@ -296,9 +296,9 @@ class Writer:
         return self._segments[-1].meta.layout if self._segments else self._layout
 
     def _fits(self, which: slice, number: int) -> bool:
-        layout, after = self._layout_now, self._stage.count.copy()
+        layout, after = self._layout_now, self._pending.count.copy()
         after[which] += number
-        if int(after[which].max()) > self._stage.steps(layout):
+        if int(after[which].max()) > self._pending.steps(layout):
             return False
         length = length_of(layout, self._info.slots, self.streams)
         return fits(layout, length, self._written() + after)
@@ -316,16 +316,16 @@ class Writer:
 
     def _flush(self) -> None:
         """Write the staged rows behind the others; on an error they stay staged."""
-        if not self._stage.count.any():
+        if not self._pending.count.any():
             return
         if not self._segments:
             self._segments.append(self._new_segment(self._next_id, self._layout))
         segment = self._segments[-1]
-        rows = self._stage.rows(segment.meta.layout)
-        written = segment.write(rows, segment.written, self._stage.count)
+        rows = self._pending.rows(segment.meta.layout)
+        written = segment.write(rows, segment.written, self._pending.count)
         # Without a call between: a signal handler's exception there would write the rows twice.
         segment.pending += (written,)
-        self._stage.count[:] = 0
+        self._pending.count[:] = 0
 
     def _write_through(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
         """Write rows that do not fit in memory or in the segment. All of them count, or none."""
@@ -345,7 +345,7 @@ class Writer:
                     fresh.append(segment)
                     written = np.zeros(self.streams, np.int64)
                     continue
-                some = min(number - done, room, self._stage.most)
+                some = min(number - done, room, self._pending.most)
                 count = np.zeros(self.streams, np.int64)
                 count[which] = some
                 part = {

@@ -1,8 +1,8 @@
 """The mixture: agents that learn apart, a Lake of what they did, a BigAgent that unites them."""
 
+from .phases import mix
 from .presets import SEED_003, alone, mix_for, mix_from, tiny_mix, with_frames
 from .run import MixRun, find_mixtures, is_mixture
-from .session import mix
 from .settings import MixSettings
 
 __all__ = [

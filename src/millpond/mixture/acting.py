@@ -1,4 +1,4 @@
-"""`Acting`: policies that look, act and step their envs: one turn of all of them, pure."""
+"""`MixActing`: policies that look, act and step their envs: one turn of all of them, pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ActingState(NamedTuple):
     restarts: Array  # int32
 
 
-class Acting:
+class MixActing:
     """`state, rows = acting.turn(params, state, fate, now)`: rows [policies, envs].
 
     Epsilon follows `schedule` over `horizon` own steps from each restart on; policy p is agent

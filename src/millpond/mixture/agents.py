@@ -1,4 +1,4 @@
-"""`Agents`: agents that learn each for itself and pour what they do into their own Ponds."""
+"""`Agents`: agents that learn each for itself and add what they do to their own Ponds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..engine.episode_stats import Sums, count, learned, no_sums, numbers_of
 from ..engine.keys import Role
 from ..replay import Pond
 from ..rows import Array, Rows
-from .acting import Acting, ActingState
+from .acting import ActingState, MixActing
 from .settings import MixSettings
 
 ALONE = 2  # and on: salts of policies that play alone; 0 and 1 are all agents' and the BigAgent's
@@ -30,7 +30,7 @@ class Agents:
     """One jitted program for the agents of all members.
 
     `state, sums, rows = agents.update(state, sums)` is the pure step: a rollout, then learning from
-    it; never from a Pond. `agents.round(state, updates)` takes many and pours.
+    it; never from a Pond. `agents.round(state, updates)` takes many and drains what they did.
     `only` names one policy of the mixture, for a program that plays it alone.
     """
 
@@ -40,7 +40,7 @@ class Agents:
         horizon = settings.updates * settings.rows_per_update
         first, salt = (0, 0) if only is None else (only, ALONE + only)
         siblings = settings.agents
-        self.acting = Acting(playing, settings.epsilon, horizon, siblings, salt, first)
+        self.acting = MixActing(playing, settings.epsilon, horizon, siblings, salt, first)
         self.agent = self.acting.agent
         self.pond = Pond(self.acting.spec, settings.pond, settings.envs, playing.window)
         self._round = jax.jit(self._run, donate_argnums=0)
@@ -48,11 +48,11 @@ class Agents:
     repeats = True  # what was played after a save is played again, the same, after a crash
 
     def begin(self, state: AgentsState, resumed: bool) -> AgentsState:
-        """The state to go on from in this sitting."""
+        """The state to go on from in this session."""
         return state
 
     def close(self) -> None:
-        """The sitting is over."""
+        """The session is over."""
 
     def init(self, ponds: bool = True) -> AgentsState:
         """Fresh agents, envs and, unless rows go elsewhere, Ponds."""
@@ -61,7 +61,7 @@ class Agents:
         return AgentsState(self.acting.init(), jax.vmap(self.agent.init)(keys), filled)
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
-        """So many updates of every agent, their rows poured; `state` is used up."""
+        """So many updates of every agent, their rows drained; `state` is used up."""
         state, sums = self._round(state, self.no_sums(), updates)
         return state, jax.device_get(sums)
 
@@ -87,7 +87,7 @@ class Agents:
         found = numbers_of(found, self.agent.reports)
         return state._replace(agent=agent), learned(sums, found, self.settings.minibatches)
 
-    def pour(self, state: AgentsState, rows: Rows) -> AgentsState:
+    def add(self, state: AgentsState, rows: Rows) -> AgentsState:
         """Rows [time, policies, env] into every agent's own Pond."""
         axes = self.pond.axes
         add = jax.vmap(self.pond.add, in_axes=(axes, 1), out_axes=axes)
@@ -96,7 +96,7 @@ class Agents:
     def _run(self, state: AgentsState, sums: Sums, updates: Array) -> tuple[AgentsState, Sums]:
         def body(_: Array, carry: tuple[AgentsState, Sums]) -> tuple[AgentsState, Sums]:
             state, sums, rows = self.update(*carry)
-            return self.pour(state, rows), sums
+            return self.add(state, rows), sums
 
         return jax.lax.fori_loop(0, updates, body, (state, sums))
 

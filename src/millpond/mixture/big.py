@@ -16,7 +16,7 @@ from ..engine.keys import Role
 from ..replay import Pond, PondState
 from ..rows import Array, Batch, Rows
 from ..schedule import constant
-from .acting import Acting, ActingState
+from .acting import ActingState, MixActing
 from .settings import MixSettings
 
 
@@ -42,7 +42,7 @@ class BigAgent:
         playing = settings.big_playing
         horizon = max(1, settings.big_steps * settings.own_turns * settings.own_envs)
         epsilon = settings.big_learning.schedules.get("epsilon", constant(0.0))
-        self.acting = Acting(playing, epsilon, horizon, siblings=1, salt=1)
+        self.acting = MixActing(playing, epsilon, horizon, siblings=1, salt=1)
         self.agent = self.acting.agent
         self.pond = Pond(
             self.acting.spec,

@@ -9,7 +9,7 @@ import numpy as np
 from ..agents import Rollout
 from ..engine.episode_stats import Sums
 from ..engine.keys import Role
-from ..envs import HostEnv, HostVector
+from ..envs import HostEnv, HostVector, checked_vector
 from ..rows import Array, Rows
 from .agents import Agents, AgentsState, newest
 from .settings import MixSettings
@@ -18,7 +18,7 @@ from .settings import MixSettings
 class HostAgents(Agents):
     """The same rounds as `Agents`, one turn at a time.
 
-    The envs live in one sitting: their state is not saved. After a resume they begin new episodes,
+    The envs live in one session: their state is not saved. After a resume they begin new episodes,
     behind a cut, so what was played since the save is not played again but goes on in another way.
     """
 
@@ -30,15 +30,15 @@ class HostAgents(Agents):
         self._chance = jax.jit(lambda turn: player.chance(self.acting.key(Role.ACT, turn)))
         self._move = jax.jit(player.move)
         self._worth = jax.jit(player.worth)
-        self._learned = jax.jit(self._learn_and_pour, donate_argnums=0)
+        self._learned = jax.jit(self._learn_and_add, donate_argnums=0)
         self._vector: HostVector | None = None
 
     def begin(self, state: AgentsState, resumed: bool) -> AgentsState:
         """Open the envs; where others were open before, they begin new episodes behind a cut."""
         world, turn = self.settings.world, int(state.acting.turn)
         assert isinstance(world, HostEnv)
-        seed = (self.settings.seed << 32) + turn  # not the same first frames in every sitting
-        self._vector = world.vector(self.acting.population.all_envs, seed)
+        seed = (self.settings.seed << 32) + turn  # not the same first frames in every session
+        self._vector = checked_vector(world, self.acting.population.all_envs, seed)
         if not resumed:
             return state
         now = state.acting
@@ -57,7 +57,7 @@ class HostAgents(Agents):
         self._vector = None
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
-        """So many updates of every agent, their rows poured; `state` is used up."""
+        """So many updates of every agent, their rows drained; `state` is used up."""
         sums = self.no_sums()
         for _ in range(updates):
             state, sums = self._update(state, sums)
@@ -83,7 +83,7 @@ class HostAgents(Agents):
         rows = jax.tree.map(lambda *leaves: np.stack(leaves), *played)
         return self._learned(state._replace(acting=now), sums, stacks, values, rows)
 
-    def _learn_and_pour(
+    def _learn_and_add(
         self,
         state: AgentsState,
         sums: Sums,
@@ -95,7 +95,7 @@ class HostAgents(Agents):
         facts = (rows.action, rows.reward, rows.terminated, rows.truncated, rows.flags)
         rollout = Rollout(jnp.stack(stacks), *facts, value)
         state, sums = self.learn(state, sums, rollout)
-        return self.pour(state, rows._replace(obs=newest(rollout))), sums
+        return self.add(state, rows._replace(obs=newest(rollout))), sums
 
     def _seen(self) -> tuple[np.ndarray, np.ndarray]:
         """obs and flags of the rows to come, [policies, envs]."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..config import from_plain, to_plain
 
-# agents: they learn and pour; their rows drain into the Lake behind them
+# agents: they learn and drain; their rows drain into the Lake behind them
 # fill: BigPond is filled from the Lake
 # big: the BigAgent learns from it; a state is not saved here, a resumed run fills again
 # clone: the agents become copies of the BigAgent

@@ -41,7 +41,7 @@ def make_agents(settings: MixSettings) -> Agents:
 
 
 class Programs:
-    """One set serves every sitting of a run: nothing in it changes."""
+    """One set serves every session of a run: nothing in it changes."""
 
     def __init__(self, settings: MixSettings) -> None:
         self.settings = settings

@@ -71,7 +71,7 @@ class RayWorkers:
 
 
 def spread(settings: MixSettings) -> SpreadAgents:
-    """A mixture's agents on Ray, from the beginning to the end of a sitting."""
+    """A mixture's agents on Ray, from the beginning to the end of a session."""
     import_ray()
 
     @contextlib.contextmanager

@@ -1,302 +1,254 @@
-"""`mix(run)`: the phases of a mixture, one after the other, to the last frame.
-
-agents -> (drain) -> fill -> big -> clone -> agents -> ... -> fill -> big -> done
-
-A state is saved within and after `agents`, after `big` and after `clone`. Killed anywhere, a
-mixture goes on from the latest one; on a CPU its end is bit for bit that of one never interrupted.
-"""
+"""`Session`: what the phases of a mixture share: its state, its files, its numbers."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from ..engine.checkpoint import hash_of
-from ..engine.stopping import stop_asked
-from ..errors import LakeFull, Paused
+from ..engine.checkpoint import load_tree, save_tree
+from ..engine.episode_stats import Sums
+from ..errors import Diverged
+from ..lake import Lake
 from ..lake.files import Files
-from ..replay import PondState
-from ..train.session import Told, not_finite
-from .best import Best
+from ..metrics import Metrics, make_sink
+from ..train.session import Told, cut_file, not_finite, summary
+from .drain import open_lakes
 from .filling import Filling
 from .position import Position
-from .pour import Pour
 from .programs import MixState, Programs
-from .reset import passes
+from .reset import clone, stand_ins
 from .run import MixRun
-from .sitting import Sitting
-
-FILLINGS = 4  # members whose BigPonds are gathered at the same time
 
 
-def mix(
-    run: MixRun,
-    told: Told = lambda line: None,
-    programs: Programs | None = None,
-    files: Files | None = None,
-) -> str:
-    """Go from the start or from the saved state to the end; the hash of all parameters.
+class Session:
+    """From where a mixture stands to its end, or until it is stopped.
 
-    Stopped by Ctrl-C, SIGTERM or SIGHUP it saves its state and raises KeyboardInterrupt; a full
-    disk raises Paused. `programs` of an earlier sitting of the same settings need not be
-    compiled again.
-    `mix(MixRun.create(Path("runs/mixture"), settings), told=print)`.
+    `state` and `at` are all that a mixture is; `save` writes both at once.
     """
-    run.folder.check_parts()
-    lock = run.folder.lock()
-    try:
-        with stop_asked() as asked, _paused(run):
-            session = _Session(run, told, asked, programs or Programs(run.settings), files)
-            with contextlib.closing(session):
-                return session.go()
-    finally:
-        os.close(lock)
 
-
-class _Session(Sitting):
-    """The phases. What they share, from state to metrics, is a `Sitting`'s."""
-
-    def go(self) -> str:
-        """From where the mixture stands to its end."""
-        phases: dict[str, Callable[[], None]] = {
-            "agents": self._live if self.programs.live else self._agents,
-            "fill": self._fill,
-            "big": self._big,
-            "clone": self._clone,
-        }
-        self.say("running")
-        while self.at.phase != "done":
-            phase = self.at.phase
-            self.tell("phase", {"phase": phase, "cycle": self.at.cycle})
-            with self.clock.of(phase):
-                phases[phase]()
-            self.speed.write("phase", self.steps, self.frames, self.clock.line())
-            if self.at.phase not in ("big", "done"):  # in all others a state was saved just now
-                self.stop_if_asked()
-        self.say("finished")
-        return hash_of(self.params())
-
-    # --- agents learn and pour ------------------------------------------------------------------
-
-    def _agents(self) -> None:
-        agents = self.programs.agents
-        done = int(agents.pond.added(self.state.agents.ponds)[0])
-        with Pour(self.settings, agents.pond, self.lakes, done, agents.repeats) as pour:
-            if self.anew:
-                pour.cut()
-                self.anew = False
-            while not self._cycle_over():
-                before = self.at.updates
-                some = self._some_updates(agents.pond.length // self.settings.learns.turns)
-                state, sums = agents.round(self.state.agents, some)
-                self.state = self.state._replace(agents=state)
-                self.at = self.at.at(updates=before + some)
-                pour(state.ponds)
-                self.heal()
-                self.log(sums, self.fills(state.ponds))
-                self._between(before, lambda: pour.finish(sync=True))
-        for lake in self.lakes:
-            lake.refresh()
-        self._begin_filling()  # it goes on while the agents are evaluated
-        self._end_of_agents("fill")
-
-    def _live(self) -> None:
-        """The same without a break: the BigAgent learns meanwhile, and is cloned at the end."""
-        together = self.programs.together
-        assert together
-        while not self._cycle_over():
-            before, state = self.at.updates, self.state
-            some = self._some_updates(16)
-            played = together.round(state.agents, state.big, state.pond, some)
-            (agents, big, pond), (sums, found) = played[:3], played[3:]
-            self.state = MixState(agents, big, pond)
-            self.at = self.at.at(updates=before + some)
-            self.heal()
-            due = (before + some) // together.every - before // together.every
-            learned = {f"big_{name}": one for name, one in self.programs.big.numbers(found).items()}
-            means = {name: (value / max(1, due)).tolist() for name, value in learned.items()}
-            self.log(sums, means | {"big_pond_fill": self.fill_of(self.state.pond)})
-            self._between(before, lambda: None)
-        self._end_of_agents("clone")
-
-    def _cycle_over(self) -> bool:
-        """At `updates`, unless too little is left for a reset to pay; or when no frame is left."""
-        settings, left = self.settings, self.settings.frames - self.frames
-        cycle = settings.updates * settings.frames_per_update
-        enough = 2 * (left - settings.own_frames) >= cycle
-        return left <= 0 or (self.at.updates >= settings.updates and enough)
-
-    def _some_updates(self, most: int) -> int:
-        """Updates until the Pond is full, or something is due."""
-        settings, done = self.settings, self.at.updates
-        left = -(-(settings.frames - self.frames) // settings.frames_per_update)
-        every = (settings.eval_updates, settings.checkpoint_updates, settings.resume_updates)
-        due = [step - done % step for step in every]
-        cycle = settings.updates - done
-        return max(1, min(most, left, *due, cycle if cycle > 0 else most))
-
-    def _between(self, before: int, drained: Callable[[], None]) -> None:
-        """What is due between two rounds of the agents."""
-        settings, now = self.settings, self.at.updates
-
-        def passed(every: int) -> bool:
-            return before // every < now // every
-
-        over = self._cycle_over()
-        if passed(settings.eval_updates) and not over:
-            self.evaluate("agents")
-        if passed(settings.checkpoint_updates) and not over:
-            self.checkpoint()
-        if (passed(settings.resume_updates) and not over) or self.asked:
-            drained()
-            self.save()
-        self.stop_if_asked()
-
-    def _end_of_agents(self, phase: Any) -> None:
-        scores = self.evaluate("before")
-        self.checkpoint()
-        if self.at.target:
-            took = [None if frames < 0 else frames for frames in self.at.recovered]
-            self.write("recovery", {"cycle": self.at.cycle, "frames_to_recovery": took})
-        chosen: tuple[int, ...] = ()
-        if self.settings.init == "best_agent":
-            others, _ = self.programs.scores(self.programs.chooser, self.state)
-            chosen = tuple(int(best) for best in others.argmax(1))
-        last = self.frames >= self.settings.frames
-        before = tuple(float(mean) for mean in scores.mean(1))
-        self.save(self.at.at(phase=phase, last=last, chosen=chosen, before=before))
-
-    # --- the BigAgent ---------------------------------------------------------------------------
-
-    def _begin_filling(self) -> None:
-        """Every member's BigPond begins to be gathered from its Lake, beside all that follows."""
-        settings, pond, cycle = self.settings, self.programs.big.pond, self.at.cycle
-        since = self.at.rows or (0,) * settings.members
-        self.fillings = [
-            Filling(lake, pond, settings.big, (settings.seed * 1000 + member) * 1000 + cycle, first)
-            for member, (lake, first) in enumerate(zip(self.lakes, since, strict=True))
-        ]
-        for filling in self.fillings[:FILLINGS]:
-            filling.start()
-
-    def _fill(self) -> None:
-        """BigPond from the Lakes, those of several members at the same time."""
-        settings, big = self.settings, self.programs.big
-        if not self.fillings:  # the run was resumed here
-            self._begin_filling()
-        ponds: list[PondState] = []
-        for number, filling in enumerate(self.fillings):
-            ponds.append(filling())
-            if number + FILLINGS < len(self.fillings):
-                self.fillings[number + FILLINGS].start()
-        self.fillings = []
-        self.big_pond = big.together(ponds)
-        rows = len(self.lakes[0])
-        values = {
-            "lake_rows": rows,
-            "lake_fill": rows / settings.lake.capacity,
-            "big_pond_fill": self.fill_of(self.big_pond),
-        }
-        self.write("fill", {"cycle": self.at.cycle, **values})
-        best = self.state.big.agent.params
-        if self.at.chosen:
-            who = np.arange(settings.members) * settings.agents + np.array(self.at.chosen)
-            best = jax.tree.map(lambda leaf: leaf[who], self.state.agents.agent.params)
-        begun = big.begin(self.state.big, self.at.cycle, best, self._steps())
-        self.state = self.state._replace(big=begun)
-        self.at = self.at.at(phase="big")
-
-    def _steps(self) -> int:
-        """Steps of this phase, by the frames since the latest reset."""
-        return self.settings.steps_after(self.frames - self.at.since)
-
-    def _big(self) -> None:
-        settings, big, steps = self.settings, self.programs.big, self._steps()
-        filled = float(self.big_pond.size) * big.pond.streams
-        best, taken = Best(), 0
-        found: Any = None
-        every = max(1, settings.big.eval_every // settings.minibatches)
-        while taken < steps:
-            some = min(every if settings.big.eval_every else steps, steps - taken)
-            state, self.big_pond, found = big.round(self.state.big, self.big_pond, some)
-            self.state, taken = self.state._replace(big=state), taken + some
-            if settings.big.eval_every:
-                _, scores = self.programs.scores(self.programs.chooser, self.state)
-                best.take(scores, self.state.big.agent.params)
-                minibatches = taken * settings.minibatches
-                line = {"cycle": self.at.cycle, "minibatches": minibatches, "big": scores.tolist()}
-                self.write("big_eval", line)
-                if settings.big.plateau and best.age >= settings.big.plateau:
-                    break
-        if settings.big.keep_best:
-            agent = self.state.big.agent._replace(params=best.params, target=best.params)
-            self.state = self.state._replace(big=self.state.big._replace(agent=agent))
-        sampled = taken * settings.minibatches * settings.big_learns.rows(settings.envs)
-        own = taken * settings.own_turns * settings.own_envs
-        self.write(
-            "big",
-            {
-                "cycle": self.at.cycle,
-                "minibatches": taken * settings.minibatches,
-                "samples_per_row": sampled / max(1.0, filled),
-                "own_share": min(1.0, own / (self.fill_of(self.big_pond) * settings.big.capacity)),
-                "epsilon": self.big_epsilon(),
-                **{name: one.tolist() for name, one in big.numbers(found).items()},
-                "diverged": np.asarray(self.state.big.agent.bad).tolist(),
-            },
+    def __init__(
+        self, run: MixRun, told: Told, asked: list[int], programs: Programs, files: Files | None
+    ) -> None:
+        self.run, self.folder, self.told, self.asked = run, run.folder, told, asked
+        self.settings, self.programs = run.settings, programs
+        self.lakes: list[Lake] = []
+        if not programs.live:
+            self.lakes = open_lakes(self.settings, programs.agents.acting.spec, run.lakes, files)
+        self.state, self.at, written = self._begin()
+        self.fillings: list[Filling] = []  # begun at the end of the phase agents; never saved
+        self.big_pond: Any = None  # of the phases fill and big; never saved
+        track = self.settings.track
+        cut_file(self.folder.metrics, written)
+        self.metrics = Metrics(
+            self.folder.metrics, [make_sink(track, run.path, run.path.name)] if track else []
         )
-        self.big_pond = None
-        self.save(self.at.at(phase="clone"))
+        self.speed = Metrics(self.folder.speed)
+        self.clock = Clock()
 
-    # --- and back -------------------------------------------------------------------------------
+    def close(self) -> None:
+        """End what runs beside, close metrics and envs."""
+        for filling in self.fillings:
+            filling.close()
+        self.metrics.close()
+        self.speed.close()
+        self.programs.agents.close()
 
-    def _clone(self) -> None:
-        settings, state, x = self.settings, self.state, self.at
-        ponds = state.pond if self.programs.live else state.agents.ponds
-        ours, theirs = state.agents.agent.params, state.big.agent.params
-        seen = self.programs.measures(ours, theirs, ponds, x.cycle)
-        self.write("measure", {"cycle": x.cycle, **seen})
-        self.checkpoint()  # before they are cloned: clones are what the BigAgent is
-        agents, big = self.programs.episodes(self.programs.chooser, state)
-        if x.last:
-            self.evaluate("final", big.mean(1) > agents.mean((1, 2)))
-            self.save(x.at(phase="done"))
+    def _begin(self) -> tuple[MixState, Position, int]:
+        """The state to go on from, where that is, and how long the metrics were then."""
+        path = self.folder.resume_state
+        about: dict[str, Any] = {"frames": -1, "metrics": 0}
+        state, at = None, Position()
+        if path.exists():
+            tree, about = load_tree(path, self.programs.like())
+            state, at = jax.tree.map(jnp.asarray, tree), Position.from_json(about["at"])
+        for checkpoint in self.folder.checkpoints():
+            if checkpoint.steps > about["frames"]:
+                checkpoint.path.unlink()  # it will be written again, the same
+        resumed, state = state is not None, state or self.programs.init()
+        agents = self.programs.agents.begin(state.agents, resumed)
+        self.anew = resumed and not self.programs.agents.repeats  # the envs, for the Lakes to know
+        return state._replace(agents=agents), at, about["metrics"]
+
+    # --- how far it is --------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Env steps that every agent has taken."""
+        return int(np.asarray(self.state.agents.acting.tally.steps).min())
+
+    @property
+    def frames(self) -> int:
+        """Frames of each member: of all its agents and of its BigAgent."""
+        steps = np.asarray(self.state.agents.acting.tally.steps).astype(np.int64)
+        total = steps.reshape(self.settings.members, -1).sum(1)
+        if self.state.big.acting is not None:
+            total = total + np.asarray(self.state.big.acting.tally.steps)
+        return int(total.min()) * self.settings.world.frames_per_step
+
+    def fill_of(self, pond: Any) -> float:
+        """How full BigPond is."""
+        return float(pond.size) / self.programs.big.pond.length
+
+    def big_epsilon(self) -> float | None:
+        """What the BigAgent plays with; None where it does not play."""
+        acting = self.state.big.acting
+        return None if acting is None else float(self.programs.big.acting.epsilon(acting)[0])
+
+    def params(self) -> dict[str, Any]:
+        """All parameters: of the agents [policies] and of the BigAgents [members]."""
+        return {"agents": self.state.agents.agent.params, "big": self.state.big.agent.params}
+
+    def fills(self, ponds: Any) -> dict[str, float]:
+        """How full Ponds and Lakes are; a Lake's rows are those drained so far, up to its size."""
+        settings, pond = self.settings, self.programs.agents.pond
+        kept = settings.agents * (settings.lake.envs or settings.envs)
+        drained = int(pond.added(ponds)[0]) * kept
+        return {
+            "pond_fill": float(ponds.size) / pond.length,
+            "lake_fill": min(1.0, drained / settings.lake.capacity),
+        }
+
+    def heal(self) -> None:
+        """An agent that met a number that is not finite becomes a copy of one that did not."""
+        agent, agents = self.state.agents.agent, self.settings.agents
+        bad = np.asarray(agent.bad) | np.asarray(not_finite(agent.params))
+        if not bad.any():
             return
-        good = ~(np.asarray(state.big.agent.bad) | np.asarray(not_finite(theirs)))
-        good &= passes(big, agents, settings.clone.gate)
-        self.state = self.programs.clone(state, good)
-        if self.programs.live:
-            begun = self.programs.big.begin(self.state.big, x.cycle + 1, theirs, settings.big_steps)
-            self.state = self.state._replace(big=begun)
-        self.at = Position(
-            cycle=x.cycle + 1,
-            since=self.frames,
-            rows=tuple(min((s.stop for s in lake.streams), default=0) for lake in self.lakes),
-            target=x.before,
-            recovered=(-1,) * settings.members,
-            clones=x.clones,
-        )
-        line = {"cycle": x.cycle + 1, "cloned": good.tolist(), "target": list(x.before)}
-        means = {"chooser": agents.mean((1, 2)).tolist(), "chooser_big": big.mean(1).tolist()}
-        self.write("reset", line | means)
-        self.evaluate("after")
-        self.save()
+        who = stand_ins(bad, agents)
+        if (who < 0).any():
+            member = int(np.argmax(who < 0)) // agents
+            self.say("diverged")
+            raise Diverged(
+                f"all {agents} agents of member {member} met a loss, gradient or parameter that "
+                f"is no finite number in cycle {self.at.cycle}, before {self.frames:,} frames, and "
+                "none is left to copy; lower their learning rate, or clip rewards"
+            )
+        params = jax.tree.map(lambda leaf: leaf[who], agent.params)
+        fresh = clone(self.programs.agents.agent, agent, params, jnp.asarray(bad), True)
+        self.state = self.state._replace(agents=self.state.agents._replace(agent=fresh))
+        self.at = self.at.at(clones=self.at.clones + int(bad.sum()))
+        for policy in np.flatnonzero(bad):
+            pair = {"policy": int(policy), "copy_of": int(who[policy])}
+            self.write("recloned", {"cycle": self.at.cycle, **pair})
+
+    # --- what is told and kept ------------------------------------------------------------------
+
+    def tell(self, kind: str, values: Mapping[str, Any]) -> None:
+        """To whoever watches."""
+        try:
+            self.told({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
+        except OSError:  # the terminal may be gone, with SIGHUP: that keeps no state from disk
+            if not self.asked:
+                raise
+
+    def write(self, kind: str, values: Mapping[str, Any]) -> None:
+        """A line of metrics."""
+        self.metrics.write(kind, self.steps, self.frames, values)
+        self.tell(kind, values)
+
+    def log(self, sums: Sums, more: Mapping[str, Any]) -> None:
+        """What a round of the agents came to."""
+        agents = self.programs.agents
+        line = {"cycle": self.at.cycle, **summary(sums, agents.agent.reports)}
+        for name, value in jax.device_get(agents.acting.now(self.state.agents.acting)).items():
+            line[name] = value.tolist() if name == "epsilon" else float(value.mean())
+        line["updates"] = int(np.asarray(self.state.agents.agent.updates)[0])
+        line["big_updates"] = int(self.state.big.taken)
+        self.write("train", line | dict(more))
+        self.speed.write("phase", self.steps, self.frames, self.clock.line())
+
+    def evaluate(self, when: str, better: np.ndarray | None = None) -> np.ndarray:
+        """Greedy returns of everyone; the agents' means [members, agents].
+
+        `better` says which members' BigAgents were better than their agents in other episodes:
+        the score of a member is that of whoever was chosen there.
+        """
+        with self.clock.of("evaluate"):
+            agents, big = self.programs.scores(self.programs.referee, self.state)
+        self.at = self.at.judge(agents.mean(1).tolist(), self.frames)
+        line = {
+            "cycle": self.at.cycle,
+            "when": when,
+            "return": float(agents.mean()),
+            "returns": agents.tolist(),
+            "big_return": float(big.mean()),
+            "big": big.tolist(),
+            "episodes": self.settings.eval_episodes,
+        }
+        if better is not None:
+            line["chosen"] = ["big" if one else "agents" for one in better]
+            line["scores"] = np.where(better, big, agents.mean(1)).tolist()
+        self.write("eval", line)
+        return agents
+
+    def checkpoint(self) -> None:
+        """Keep the parameters of everyone."""
+        path = self.folder.checkpoint_path(self.frames)
+        about = {"frames": self.frames, "cycle": self.at.cycle, "env": self.settings.env}
+        with self.clock.of("save"):
+            save_tree(path, jax.device_get(self.params()), about)
+        self.tell("checkpoint", {"path": str(path)})
+
+    def save(self, at: Position | None = None) -> None:
+        """Replace the state to go on from; with `at`, from there."""
+        self.at = at or self.at
+        with self.clock.of("save"):
+            about = {
+                "frames": self.frames,
+                "steps": self.steps,
+                "at": self.at.to_json(),
+                "metrics": self.metrics.position(),
+            }
+            save_tree(self.folder.resume_state, jax.device_get(self.state), about)
+        self.say("running")
+        self.tell("saved", {"phase": self.at.phase})
+
+    def say(self, state: str) -> None:
+        """Tell others how the run stands; its steps are frames."""
+        self.folder.say(state, self.frames)
+
+    def stop_if_asked(self) -> None:
+        """After a signal, once everything is saved."""
+        if self.asked:
+            self.say("stopped")
+            raise KeyboardInterrupt
 
 
-@contextlib.contextmanager
-def _paused(run: MixRun) -> Generator[None]:
-    """A full disk is no failure: say so, and how to go on."""
-    try:
-        yield
-    except LakeFull as error:
-        with contextlib.suppress(Exception):  # there may be no room for this either
-            run.folder.say("paused", run.folder.status()["steps"])
-        raise Paused(
-            f"{run.path} paused: {error}. Nothing that was saved is lost: free some space and "
-            f"millpond resume {run.path}"
-        ) from error
+class Clock:
+    """Seconds of each phase in this session; what is within another's time is not counted twice."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = time.perf_counter()
+
+    @contextmanager
+    def of(self, name: str) -> Generator[None]:
+        """Everything within is this phase's."""
+        self._turn()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._turn()
+            self._open.pop()
+
+    def line(self) -> dict[str, Any]:
+        """Seconds and shares by phase."""
+        self._turn()
+        total = sum(self.seconds.values()) or 1.0
+        shares = {name: took / total for name, took in self.seconds.items()}
+        return {"seconds": total, "share": shares}
+
+    def _turn(self) -> None:
+        now = time.perf_counter()
+        if self._open:
+            name = self._open[-1]
+            self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Array, Batch, Draw
 from ..spec import Spec, walk
-from ..window import Verdict, Window
+from ..window import Judgement, Window
 from .bits import around, settle
 from .device_ring import DeviceRing, PondState
 
@@ -21,7 +21,7 @@ class DeviceBatches:
         self.spec, self.window, self.ring = spec, window, ring
         self._obs = [path for path, _ in walk(spec.obs, "obs")]
 
-    def judge(self, state: PondState, stream: Array, position: Array) -> Verdict:
+    def judge(self, state: PondState, stream: Array, position: Array) -> Judgement:
         """What the flags around these rows say."""
         return self.window.judge(self.flags(state, stream, position), jnp)
 
@@ -38,7 +38,7 @@ class DeviceBatches:
         state: PondState,
         stream: Array,
         position: Array,
-        verdict: Verdict,
+        verdict: Judgement,
         mask: Array,
     ) -> Batch:
         """The transitions that start at positions[batch] of streams[batch], with weight 1."""

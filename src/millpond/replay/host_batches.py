@@ -6,7 +6,7 @@ import numpy as np
 
 from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Batch, leaves
 from ..spec import Spec, walk
-from ..window import Verdict, Window
+from ..window import Judgement, Window
 from .host_starts import HostStarts
 
 _BYTES = np.arange(128, dtype=np.uint8)
@@ -25,11 +25,11 @@ class HostBatches:
         self._back, self._padded = self._window.lookback(depths, np)
         # Where one flags byte decides about a start, it decides about the discount too.
         self._discounts = None
-        if isinstance(starts.verdicts, Verdict):
+        if isinstance(starts.verdicts, Judgement):
             nothing = np.zeros((1, 128), np.float32)
             self._discounts = self._window.returns(nothing, starts.verdicts, np)[1]
 
-    def fill(self, slots: np.ndarray, verdict: Verdict, batch: Batch) -> None:
+    def fill(self, slots: np.ndarray, verdict: Judgement, batch: Batch) -> None:
         """Everything but draw, mask and weight, from slots and what their flags say."""
         window, stores = self._window, self._ring.stores
         if window.stack > 1:
@@ -63,7 +63,7 @@ class HostBatches:
         _TRUNCATED.take(verdict.last, out=batch.truncated, mode="clip")
         batch.steps[:] = verdict.steps
 
-    def _take_stacks(self, slots: np.ndarray, verdict: Verdict, batch: Batch) -> None:
+    def _take_stacks(self, slots: np.ndarray, verdict: Judgement, batch: Batch) -> None:
         """The stacks of starts and of the rows `steps` after them, [2, batch, stack] in all."""
         length = self._layout.length
         stream, position = self._layout.place(slots)

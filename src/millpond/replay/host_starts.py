@@ -11,7 +11,7 @@ from ..host_random import HostRandom
 from ..rows import CUT, Draw
 from ..samplers import Eligible, Proposer, Stratified, uniform
 from ..sequence import AnyWindow, Sequence, Span
-from ..window import Verdict, Window
+from ..window import Judgement, Window
 from .host_ring import HostRing
 
 _ROUNDS = 64  # redraws before the valid starts are counted out
@@ -44,14 +44,14 @@ class HostStarts:
         return (row >= low[stream]) & (row < high[stream])
 
     def judge(self, slots: np.ndarray) -> Any:
-        """What the flags around these slots say: a Verdict, or the Span of a Sequence."""
+        """What the flags around these slots say: a Judgement, or the Span of a Sequence."""
         ring, window = self.ring, self.window
         if isinstance(window, Sequence):
             return self._judge_sequences(window, slots)
         if self.verdicts:
             flags = ring.flat_flags.take(slots, mode="wrap")
             valid = self.verdicts.valid.take(flags, mode="clip")
-            return Verdict(valid, _ZERO, _ONE, flags, flags)
+            return Judgement(valid, _ZERO, _ONE, flags, flags)
         reach = self.reach.reshape(-1, *(1,) * slots.ndim)
         return window.judge(ring.flat_flags.take(ring.shift(slots, reach), mode="wrap"), np)
 

@@ -9,19 +9,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..engine.episode_stats import steps_of
 from ..engine.keys import Role, key_of
 from ..engine.make_agent import make_agent
 from ..engine.player import Past, Player
 from ..engine.population import Population
 from ..engine.settings import Settings
-from ..envs import Counting, Env, HostEnv, VectorEnv, spec_of
+from ..envs import (
+    Counting,
+    Env,
+    HostEnv,
+    VectorEnv,
+    action_of,
+    any_action,
+    checked_vector,
+    spec_of,
+)
 from ..rows import Array
 from ..window import Stacker
 
 # Evaluation must not share random numbers with training, whatever the run's seed.
 EVALUATION_SEED = 1_000_003
 
-# choose(params, past, stacks[policies, envs, stack, ...], key) -> past, int32[policies, envs]
+# choose(params, past, stacks[policies, envs, stack, ...], key) -> past, actions[policies, envs]
 Choose = Callable[[Any, Past, Array, jax.Array], tuple[Past, Array]]
 
 
@@ -138,7 +148,7 @@ class Referee:
         """One episode per env, so that short episodes do not count more often than long ones."""
         world: Any = self.settings.world
         assert isinstance(world, HostEnv)
-        vector = world.vector(self.population.all_envs, self.seed)
+        vector = checked_vector(world, self.population.all_envs, self.seed)
         look = jax.jit(self.player.look)
         history: Any = self.player.init()
         shape = (self.population.policies, self.population.envs)
@@ -152,7 +162,7 @@ class Referee:
                 rows = vector.step(np.asarray(self.population.by_env(action)))
                 rows = jax.device_get(self.population.by_policy(rows))
                 total += rows.reward * alive
-                length += alive
+                length += alive & steps_of(rows.flags)  # an agent may come later than others
                 alive &= ~(rows.terminated | rows.truncated)
                 if not alive.any():
                     break
@@ -171,8 +181,7 @@ def reference(settings: Settings, name: str) -> Choose:
 
     def choose(_: Any, past: Past, stacks: Array, key: jax.Array) -> tuple[Past, Array]:
         if name == "random":
-            number = world.num_actions
-            return past, jax.random.randint(key, stacks.shape[:2], 0, number, np.int32)
+            return past, any_action(action_of(world), key, stacks.shape[:2])
         newest = stacks[:, :, -1]
         return past, policies[name](newest, key)
 

@@ -61,11 +61,13 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
     history: Any = player.init()
     pictures = [vector.render()]
     try:
+        over = np.zeros((agents, 1), bool)
         for _ in range(turns):
             history, action = choose(history, *population.seen(vector))
             rows = vector.step(np.asarray(action))
             pictures.append(vector.render())
-            if rows.terminated.any() or rows.truncated.any():
+            over |= np.asarray(rows.terminated | rows.truncated)
+            if over.all():
                 break
     finally:
         vector.close()

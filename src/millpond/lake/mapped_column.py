@@ -1,4 +1,4 @@
-"""`Sheet`: one column of every segment side by side in one range of addresses.
+"""`MappedColumn`: one column of every segment side by side in one range of addresses.
 
 Each segment's file is mapped onto its own seat. So a whole Lake reads like one array in memory: a
 single `np.take` gathers rows from any number of segments.
@@ -31,7 +31,7 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
-class Sheet:
+class MappedColumn:
     """`seats` places of `stride` bytes each (whole pages): empty, a mapped file, or memory.
 
     `flat` is all of it as uint8[seats * stride].
@@ -107,7 +107,7 @@ class Sheet:
 
 
 def _blank(base: int, stride: int, seat: int) -> None:
-    """Zeros in the place of a seat; a Python function of a sheet itself would keep it alive."""
+    """Zeros in the place of a seat; a Python function of a column itself would keep it alive."""
     flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
     _map(base + seat * stride, stride, _READ, flags, -1, 0)
 

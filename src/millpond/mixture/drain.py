@@ -1,4 +1,4 @@
-"""`Pour`: what the agents' Ponds have received goes into the members' Lakes, in the background.
+"""`MixDrain`: what the agents' Ponds have received goes into the members' Lakes, in the background.
 
 It is `flow.Drain` for many Ponds that are written together. A mixture that was killed plays again
 what its Lakes hold already: such rows are compared, not written twice.
@@ -41,11 +41,11 @@ def open_lakes(
     return lakes
 
 
-class Pour:
+class MixDrain:
     """Rows of the Ponds into group `agent-i` of their member's Lake, each once, in order.
 
-        with Pour(settings, pond, lakes, done) as pour:
-            pour(ponds)        # takes what is new and returns; writing goes on behind
+        with MixDrain(settings, pond, lakes, done) as drain:
+            drain(ponds)        # takes what is new and returns; writing goes on behind
 
     `done` rows of every stream were taken before; with `repeats` rows that the Lakes hold beyond
     them are played again now. Leaving the block closes the writers, so that
@@ -76,7 +76,7 @@ class Pour:
             self._check_done()
             # A thread for each agent: one alone could not keep up with a GPU.
             self._workers = [
-                [Worker(f"pour-{m}-{i}", depth=2) for i in range(settings.agents)]
+                [Worker(f"drain-{m}-{i}", depth=2) for i in range(settings.agents)]
                 for m in range(len(lakes))
             ]
             for worker in self._everyone():
@@ -90,7 +90,7 @@ class Pour:
             worker.check()
         if added - self.done > self.pond.length:
             raise RowsGone(
-                f"pour: rows {self.done} to {added - self.pond.length - 1} of every stream were "
+                f"drain: rows {self.done} to {added - self.pond.length - 1} of every stream were "
                 f"overwritten before they were taken; call at least every {self.pond.length} turns"
             )
         if added == self.done:
@@ -118,7 +118,7 @@ class Pour:
         for worker in self._everyone():
             worker.finish()
 
-    def __enter__(self) -> Pour:
+    def __enter__(self) -> MixDrain:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
@@ -132,7 +132,7 @@ class Pour:
         for writer in (w for writers in self._writers for w in writers):
             if (writer.next_row < self.done).any():
                 raise RowsGone(
-                    f"pour: this run had written {self.done} rows of every stream when its state "
+                    f"drain: this run had written {self.done} rows of every stream when its state "
                     f"was saved, the Lake in {self.lakes[0].path.parent} holds "
                     f"{int(writer.next_row.min())}; "
                     "put the Lake back, or begin a new run"

@@ -1,4 +1,4 @@
-"""`Stage`: rows that a writer has taken and not written yet, as shares lie on disk."""
+"""`PendingRows`: rows that a writer has taken and not written yet, as shares lie on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .layout import length_of
 _BYTES = 32 << 20  # of rows gathered in memory before they are written
 
 
-class Stage:
+class PendingRows:
     """Memory for rows of every stream; `count` of them wait there."""
 
     def __init__(self, columns: Columns, streams: int, slots: int) -> None:

@@ -1,4 +1,4 @@
-"""`Runs`: which stretches of a Lake go into a Pond, so that every transition is equally likely.
+"""`RowRuns`: which stretches of a Lake go into a Pond, so that every transition is equally likely.
 
 Every stream is divided into *cores* of `core` rows. A run is a core with the rows before and after
 it that its windows need, marked CONTEXT, and a cut behind it. Cores are taken in a random order
@@ -30,7 +30,7 @@ class Dealt(NamedTuple):
     number: np.ndarray  # core numbers in them
 
 
-class Runs:
+class RowRuns:
     """A deterministic sequence of blocks from one seed: `together` runs, one behind the other, for
     every env, [envs, together * length].
     """

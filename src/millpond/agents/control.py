@@ -1,0 +1,56 @@
+"""What continuous control is made of, as plain functions over arrays.
+
+Actions are in [-1, 1] here, whatever the env's own bounds are: `ActionBox` lies between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..rows import Array
+
+_LOG_2, _LOG_ROOT_2_PI = math.log(2), 0.5 * math.log(2 * math.pi)
+
+
+def squashed(mean: Array, log_std: Array, normal: Array) -> tuple[Array, Array]:
+    """An action tanh(mean + std * normal) in [-1, 1], and its log-probability: [..., n] -> [...].
+
+    Exact however far out: log(1 - tanh(x)^2) is written as 2 (log 2 - x - softplus(-2 x)), which
+    does not cancel where tanh rounds to 1. `action, log_prob = squashed(mean, log_std, normal)`.
+    """
+    before = mean + jnp.exp(log_std) * normal
+    density = -0.5 * normal**2 - log_std - _LOG_ROOT_2_PI
+    slope = 2 * (_LOG_2 - before - jax.nn.softplus(-2 * before))
+    return jnp.tanh(before), (density - slope).sum(-1)
+
+
+def twin_target(reward: Array, discount: Array, after: Array, bonus: Array | float = 0.0) -> Array:
+    """reward + discount * (the lower of the critics' values + bonus): float32[batch].
+
+    `after` [critics, batch] values the next action; `bonus` [batch] is what SAC adds for entropy.
+    """
+    return reward + discount * (after.min(0) + bonus)
+
+
+def smoothed(action: Array, normal: Array, noise: Array | float, clip: float) -> Array:
+    """An action with noise of at most `clip`, within [-1, 1]: what TD3 values next, [..., n]."""
+    return jnp.clip(action + jnp.clip(noise * normal, -clip, clip), -1, 1)
+
+
+def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: float) -> Array:
+    """Its gradient raises the temperature where entropy is below its target: [batch] each."""
+    return -log_temperature * jax.lax.stop_gradient(log_prob + target_entropy)
+
+
+def polyak(target: Any, params: Any, tau: Array | float) -> Any:
+    """The target a share `tau` of the way towards the parameters, leaf by leaf."""
+    return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
+
+
+def saturated(action: Array) -> Array:
+    """The share of actions in [-1, 1] that lie within a hundredth of a bound: float32[]."""
+    return (jnp.abs(action) > 0.99).mean()

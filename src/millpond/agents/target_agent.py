@@ -1,0 +1,71 @@
+"""`TargetAgent`: what DQN and IQN share: gradient steps towards a target network that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..rows import Array, Batch
+from ..sequence import SequenceBatch
+from ..spec import Spec
+from .agent import AgentState, Learned, Now
+from .losses import masked_mean
+from .networks import Network
+from .q_agent import Applied, QAgent, apply_gradient, relative_change
+from .q_settings import QSettings
+
+Loss = Callable[[Any], tuple[Array, tuple[Array, Array]]]  # of parameters; values and errors too
+
+
+class TargetAgent(QAgent):
+    """A `QAgent` with a target network; a subclass adds `Settings` and `loss`.
+
+    `state, learned = agent.update(state, batch, {"rate": 1e-3, "beta": 1.0})`.
+    """
+
+    def __init__(self, settings: QSettings, network: Network, spec: Spec, stack: int) -> None:
+        super().__init__(network, settings.optimizer, spec, stack)
+        self.settings: Any = settings
+
+    def init(self, key: jax.Array) -> AgentState:
+        """A fresh agent, its target network equal to the online one."""
+        state = super().init(key)
+        return state._replace(target=jax.tree.map(jnp.copy, state.params))
+
+    def loss(self, state: AgentState, batch: Batch | SequenceBatch, now: Now) -> tuple[Loss, Array]:
+        """The loss as a function of parameters; and which rows count, bool[batch, ...]."""
+        raise NotImplementedError
+
+    def priority(self, error: Array, mask: Array) -> Array:
+        """What the rows are worth to be drawn again: float32[batch]."""
+        return jnp.abs(error)
+
+    def update(
+        self, state: AgentState, batch: Batch | SequenceBatch, now: Now
+    ) -> tuple[AgentState, Learned]:
+        """One gradient, one step of the target network; importance weights to the power beta."""
+        loss_of, mask = self.loss(state, batch, now)
+        (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        done = apply_gradient(self.settings.optimizer, state, loss, gradient, now["rate"])
+        target, synced = self._follow(state, done)
+        new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
+        numbers = {
+            "loss": loss,
+            "q": masked_mean(q, mask),
+            "gradient": done.gradient,
+            "change": relative_change(state.params, new.params),
+        }
+        return new, Learned(numbers, self.priority(error, mask))
+
+    def _follow(self, state: AgentState, done: Applied) -> tuple[Any, Array]:
+        """The one place where the target network changes."""
+        every, tau = self.settings.target_every, self.settings.tau
+        due = done.good & (done.updates % every == 0) if every else done.good
+
+        def follow(param: Array, target: Array) -> Array:
+            return jnp.where(due, param if every else target + tau * (param - target), target)
+
+        return jax.tree.map(follow, done.params, state.target), state.synced + due

@@ -1,0 +1,85 @@
+"""`Brax`: the envs of Brax as pure functions, for use inside jit."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..config import nearest
+from ..errors import BadConfig
+from ..rows import Array
+from .physics import Physics
+
+_BACKENDS = ("", "generalized", "spring", "positional", "mjx")
+
+
+@dataclass(frozen=True)
+class Brax(Physics):
+    """An env of Brax by its name, one agent; `backend` "" is the one that the env chooses.
+
+    `VectorEnv(Brax("hopper", backend="spring"), 2048)`.
+    """
+
+    backend: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.backend not in _BACKENDS:
+            known = ", ".join(_BACKENDS[1:])
+            raise BadConfig(
+                f"{self.name}: backend must be one of {known}, or empty for the env's own, "
+                f"got {self.backend!r}"
+            )
+        known = _brax()._envs  # Brax has no other list of its names
+        if self.id not in known:
+            raise BadConfig(f"{self.name}: Brax has no env of this name; {nearest(self.id, known)}")
+
+    @property
+    def name(self) -> str:
+        """`brax:hopper`"""
+        return f"brax:{self.id}"
+
+    def game(self) -> Any:
+        """Brax's env, which neither counts nor resets."""
+        return _game(self.id, self.backend)
+
+    def see(self, obs: Any) -> Array:
+        """One array; a dict of several is refused."""
+        if isinstance(obs, dict):
+            raise BadConfig(
+                f"{self.name}: it observes a dict {sorted(obs)}, one array was expected; "
+                "write an env of your own around it that puts them together"
+            )
+        return obs
+
+    def picture(self, inner: Any) -> np.ndarray:
+        """Host: uint8[240, 320, 3]"""
+        return self.game().render([inner.pipeline_state])[0]
+
+
+@lru_cache(maxsize=64)
+def _game(name: str, backend: str) -> Any:
+    # It loads arrays when it is built, which inside jit would be tracers.
+    with jax.ensure_compile_time_eval(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that Brax is not developed any more
+        try:
+            return _brax().get_environment(name, **({"backend": backend} if backend else {}))
+        except Exception as error:  # such as a backend that the env does not know
+            raise BadConfig(f"brax:{name}: Brax could not build it: {error}") from error
+
+
+def _brax() -> Any:
+    try:
+        with jax.ensure_compile_time_eval(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from brax import envs  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise BadConfig(
+            f"brax cannot be imported ({error}): pip install 'millpond[brax]'"
+        ) from error
+    return envs

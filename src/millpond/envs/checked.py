@@ -1,0 +1,100 @@
+"""`checked_vector`: host envs whose every row is held against what they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import SpecMismatch
+from ..intake import Intake
+from ..rows import Rows, Tree
+from ..spec import Field, mismatch
+from .env import Facts, HostEnv, HostVector, spec_of
+
+
+def checked_vector(env: HostEnv, num_envs: int, seed: int) -> HostVector:
+    """`env.vector(num_envs, seed)`, which raises SpecMismatch where the env contradicts itself.
+
+    `vector = checked_vector(make_env("gym:CartPole-v1"), 8, seed=0)`.
+    """
+    return _Checked(env, env.vector(num_envs, seed))
+
+
+class _Checked:
+    """Sees every observation before anybody acts on it."""
+
+    num_envs: int
+
+    def __init__(self, env: HostEnv, vector: HostVector) -> None:
+        self.num_envs, self._env, self._vector = vector.num_envs, env, vector
+        self._spec = spec_of(env)
+        self._intake = Intake(self._spec)
+        self._lead = (env.num_agents, vector.num_envs)
+        try:
+            self._check(self._blank())
+        except BaseException:
+            vector.close()
+            raise
+
+    @property
+    def obs(self) -> Tree:
+        return self._vector.obs
+
+    @property
+    def flags(self) -> np.ndarray:
+        return self._vector.flags
+
+    def step(self, action: np.ndarray) -> Rows:
+        rows = self._vector.step(action)
+        self._check(rows._replace(obs=self._vector.obs))
+        return rows
+
+    def _check(self, rows: Rows) -> None:
+        """What the env gave last, and what is seen now."""
+        try:
+            rows = rows._replace(flags=np.broadcast_to(rows.flags, self._lead))
+            values = self._intake.arrange(rows, self._lead, "agents, envs")
+            self._intake.check_values(values)
+        except SpecMismatch as error:
+            raise contradiction(self._env, str(error)) from error
+
+    def _blank(self) -> Rows:
+        """Rows of nothing but what is seen before the first step."""
+
+        def full(field: Field) -> np.ndarray:
+            return np.broadcast_to(field.lowest(), self._lead + field.shape)
+
+        extras = {name: full(field) for name, field in self._spec.extras.items()}
+        zero = np.zeros(self._lead, np.float32)
+        flags = zero.astype(np.uint8)
+        action = full(self._spec.action)
+        return Rows(self._vector.obs, action, zero, zero > 0, zero > 0, flags, extras)
+
+    def render(self) -> np.ndarray:
+        return self._vector.render()
+
+    def export(self) -> dict[str, np.ndarray] | None:
+        return self._vector.export()
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._vector.restore(arrays)
+
+    def close(self) -> None:
+        self._vector.close()
+
+
+def contradiction(env: Facts, what: str) -> SpecMismatch:
+    """The error of an env that gives something else than it declares."""
+    return SpecMismatch(f"env {env.name} contradicts what it declares: {what}")
+
+
+def check_traced(env: Facts, path: str, field: Field, lead: tuple[int, ...], value: Any) -> None:
+    """Inside jit: raise unless `value` has the shape lead + field.shape and a dtype that fits."""
+    wanted, got = lead + field.shape, tuple(np.shape(value))
+    dtype = np.dtype(value.dtype)
+    if got != wanted or not field.accepts(dtype):
+        expected, given = f"{field.dtype} {wanted}", f"{dtype} {got}"
+        remedy = "correct the env, or what it declares"
+        raise contradiction(env, str(mismatch(path, expected, given, remedy)))

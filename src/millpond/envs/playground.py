@@ -1,0 +1,88 @@
+"""`Playground`: the envs of MuJoCo Playground as pure functions, for use inside jit."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..config import nearest
+from ..errors import BadConfig
+from ..rows import Array
+from .physics import Physics
+
+
+@dataclass(frozen=True)
+class Playground(Physics):
+    """An env of MuJoCo Playground by its name, one agent.
+
+    Where it observes a dict, `sees` names the entry; `state` is what a policy is meant to see.
+    Those with robots of MuJoCo's menagerie load them from the network when they are first built,
+    which is Playground's doing. `VectorEnv(Playground("CartpoleBalance"), 2048)`.
+    """
+
+    sees: str = "state"
+    impl: str = "jax"  # of the physics: `warp` wants a GPU and, for some envs, much memory
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.impl not in ("jax", "warp"):
+            raise BadConfig(f"{self.name}: impl must be jax or warp, got {self.impl!r}")
+        known = _playground().registry.ALL_ENVS
+        if self.id not in known:
+            raise BadConfig(
+                f"{self.name}: MuJoCo Playground has no env of this name; {nearest(self.id, known)}"
+            )
+
+    @property
+    def name(self) -> str:
+        """`playground:CartpoleBalance`"""
+        return f"playground:{self.id}"
+
+    def game(self) -> Any:
+        """Playground's env, which neither counts nor resets."""
+        return _game(self.id, self.impl)
+
+    def see(self, obs: Any) -> Array:
+        """The array, or that entry of a dict."""
+        if not isinstance(obs, dict):
+            return obs
+        if self.sees not in obs:
+            raise BadConfig(
+                f"{self.name}: it observes {sorted(obs)}, and sees is {self.sees!r}; "
+                f"{nearest(self.sees, obs)}"
+            )
+        return obs[self.sees]
+
+    def picture(self, inner: Any) -> np.ndarray:
+        """Host: uint8[240, 320, 3]"""
+        return self.game().render([inner], height=240, width=320)[0]
+
+
+@lru_cache(maxsize=64)
+def _game(name: str, impl: str) -> Any:
+    # It loads arrays when it is built, which inside jit would be tracers.
+    with jax.ensure_compile_time_eval(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return _playground().registry.load(name, config_overrides={"impl": impl})
+        except Exception as error:  # such as a download that fails
+            raise BadConfig(
+                f"playground:{name}: MuJoCo Playground could not build it: {error}"
+            ) from error
+
+
+def _playground() -> Any:
+    try:
+        with jax.ensure_compile_time_eval(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import mujoco_playground  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise BadConfig(
+            f"mujoco_playground cannot be imported ({error}): pip install 'millpond[playground]'"
+        ) from error
+    return mujoco_playground
