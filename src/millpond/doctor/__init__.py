@@ -5,18 +5,27 @@ from .evidence import Evidence
 from .examine import CHECKS, examine
 from .mixture_checks import MIXTURE_CHECKS, MixEvidence, examine_mixture
 from .noise import noise_scale
+from .probe import Probe
+from .probe_checks import examine_probe, examined_with
+from .replay_say import examine_replay
 from .verdict import Verdict
 from .watch import Watch
+from .world import examine_env
 
 __all__ = [
     "CHECKS",
     "MIXTURE_CHECKS",
     "Evidence",
     "MixEvidence",
+    "Probe",
     "Verdict",
     "Watch",
     "chance",
     "examine",
+    "examine_env",
     "examine_mixture",
+    "examine_probe",
+    "examine_replay",
+    "examined_with",
     "noise_scale",
 ]

@@ -41,7 +41,9 @@ def explored(probe: Probe) -> Verdict:
         error = np.sqrt(np.maximum(wanted * (1 - wanted), 1e-4) / np.maximum(number, 1))
         worst = int(np.argmax(np.abs(share - wanted) / error))
         numbers = dict(policy=worst, epsilon=round(float(epsilon[worst]), 4))
-        numbers |= dict(not_greedy=round(float(share[worst]), 4), wanted=round(float(wanted[worst]), 4))
+        numbers |= dict(
+            not_greedy=round(float(share[worst]), 4), wanted=round(float(wanted[worst]), 4)
+        )
         if abs(share[worst] - wanted[worst]) > _SURE * error[worst] + 0.01:
             return red(
                 name,
@@ -68,7 +70,10 @@ def collapsed(probe: Probe) -> Verdict:
     if probe.saved.params is None:
         return unknown(name, probe.saved.why or "no checkpoint yet")
     if not probe.discrete or probe.updates < 500:
-        return unknown(name, f"{probe.updates} updates: too early" if probe.discrete else "no values of actions")
+        return unknown(
+            name,
+            f"{probe.updates} updates: too early" if probe.discrete else "no values of actions",
+        )
     shares: list[np.ndarray] = []
     game = probe.curious
     for policy in range(probe.settings.policies):
@@ -87,7 +92,9 @@ def collapsed(probe: Probe) -> Verdict:
             "see bellman-fit, dormant-units and env-rewards; else explore longer",
             **numbers,
         )
-    return green(name, f"its commonest action is greedy in {most[worst]:.0%} of the states", **numbers)
+    return green(
+        name, f"its commonest action is greedy in {most[worst]:.0%} of the states", **numbers
+    )
 
 
 def acted_with(probe: Probe) -> Verdict:
@@ -104,7 +111,9 @@ def acted_with(probe: Probe) -> Verdict:
     older = probe.saved.checkpoints[:-1]
     candidates += [(f"those of {steps:,} steps", params) for steps, params in older]
     candidates += [("those it began with", probe.saved.initial)]
-    agreed = np.array([_agreement(probe, play, params) for _, params in candidates])  # [c, policies]
+    agreed = np.array(
+        [_agreement(probe, play, params) for _, params in candidates]
+    )  # [c, policies]
     number = agreed[0, :, 1].min()
     share = agreed[..., 0]
     epsilon = probe.now["epsilon"].astype(float)
@@ -114,7 +123,9 @@ def acted_with(probe: Probe) -> Verdict:
     worst = int(np.argmax(gap))
     other = candidates[1 + int(share[1:, worst].argmax())][0]
     numbers = dict(policy=worst, rows=int(number), agree=round(float(share[0, worst]), 3))
-    numbers |= dict(other=round(float(share[1:, worst].max()), 3), wanted=round(float(wanted[worst]), 3))
+    numbers |= dict(
+        other=round(float(share[1:, worst].max()), 3), wanted=round(float(wanted[worst]), 3)
+    )
     error = np.sqrt(0.25 / max(number, 1))
     if gap[worst] > _SURE * error and share[0, worst] < wanted[worst] - 0.1:
         return red(
@@ -144,7 +155,11 @@ def acted_with(probe: Probe) -> Verdict:
             "actors explore less than epsilon says",
             **numbers,
         )
-    return green(name, f"{share[0].mean():.0%} of the newest actions are the newest parameters' own", **numbers)
+    return green(
+        name,
+        f"{share[0].mean():.0%} of the newest actions are the newest parameters' own",
+        **numbers,
+    )
 
 
 def _agreement(probe: Probe, play: Play, params: Any) -> np.ndarray:
@@ -162,7 +177,9 @@ def _agreement(probe: Probe, play: Play, params: Any) -> np.ndarray:
             found.append((np.nan, 0))
             continue
         greedy = probe.values(probe.policy(params, policy), stacks).argmax(-1)
-        found.append((float((greedy == play.action[-turns:, streams][keep]).mean()), int(keep.sum())))
+        found.append(
+            (float((greedy == play.action[-turns:, streams][keep]).mean()), int(keep.sum()))
+        )
     return np.asarray(found)
 
 
@@ -174,7 +191,9 @@ def evaluation(probe: Probe) -> Verdict:
     line = probe.eval[-1]
     steps = [one[0] for one in probe.saved.checkpoints]
     if probe.settings.eval_turns > 500 and line["length"] > 2_000:
-        return unknown(name, f"episodes of {line['length']:,.0f} steps take too long: millpond eval RUN")
+        return unknown(
+            name, f"episodes of {line['length']:,.0f} steps take too long: millpond eval RUN"
+        )
     if line["steps"] not in steps:
         return unknown(name, "its parameters were not kept: no checkpoint of that step")
     params = dict(probe.saved.checkpoints)[line["steps"]]
@@ -184,7 +203,9 @@ def evaluation(probe: Probe) -> Verdict:
     old = np.asarray([np.inf if e is None else e for e in line["errors"]], float)
     apart = np.abs(means - before) / np.maximum(np.hypot(errors, old), 1e-3 + 0.01 * np.abs(before))
     worst = int(np.argmax(apart))
-    numbers = dict(policy=worst, then=round(float(before[worst]), 3), now=round(float(means[worst]), 3))
+    numbers = dict(
+        policy=worst, then=round(float(before[worst]), 3), now=round(float(means[worst]), 3)
+    )
     if apart[worst] > _SURE:
         return red(
             name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..replay import Pond
-from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Batch
+from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Batch, Rows
 from ..samplers import Prioritized
 from ..window import Window
 from .probe import Probe
 from .verdict import Verdict, green, red, unknown
 
+Read = Callable[[np.ndarray, np.ndarray], Rows]
 _BATCH, _DRAWS = 256, 8
 _CHECKED = 128  # transitions that are rebuilt
 _SURE = 7.0
@@ -24,7 +26,10 @@ def draws(probe: Probe) -> list[Verdict]:
     """`replay-transitions` and `replay-draws` of a run's first policy."""
     pond = probe.saved.pond
     if pond is None or not probe.saved.rings:
-        why = probe.saved.why or "no replay was saved: rows are learned as they come, or lie in a Lake"
+        why = (
+            probe.saved.why
+            or "no replay was saved: rows are learned as they come, or lie in a Lake"
+        )
         return [unknown("replay-transitions", why), unknown("replay-draws", why)]
     return of_pond(pond, probe.saved.rings[0])
 
@@ -35,26 +40,42 @@ def of_pond(pond: Pond, ring: Any) -> list[Verdict]:
     if not isinstance(pond.window, Window):
         return [unknown(name, "sequences are not rebuilt here") for name in names]
     if pond.layout.name != "stream" or not bool(np.asarray(pond.can_sample(ring))):
-        return [unknown(name, "there is nothing to draw yet, or no order of rows") for name in names]
+        return [
+            unknown(name, "there is nothing to draw yet, or no order of rows") for name in names
+        ]
     sample = jax.jit(pond.sample, static_argnums=2)
     batches: list[Any] = []
     for turn in range(_DRAWS):
         ring, batch = sample(ring, jax.random.key(100 + turn), _BATCH)
         batches.append(jax.device_get(batch))
-    return [_rebuilt(pond, ring, batches[0], names[0]), _spread(pond, ring, batches, names[1])]
+
+    def read(stream: np.ndarray, ids: np.ndarray) -> Rows:
+        position = (ids % pond.length).astype(np.int32)
+        return jax.device_get(pond.read(ring, jnp.asarray(stream), jnp.asarray(position)))
+
+    return [
+        rebuilt(pond.window, batches[0], read, names[0]),
+        _spread(pond, ring, batches, names[1]),
+    ]
 
 
-def _rebuilt(pond: Pond, ring: Any, batch: Batch, name: str) -> Verdict:
-    """Every part of a transition, made again from the rows as `Window` defines it."""
-    window: Any = pond.window
+def rebuilt(window: Window, batch: Batch, read: Read, name: str) -> Verdict:
+    """Every part of a transition, made again from the rows as `Window` defines it.
+
+    `read(streams, ids)` gives rows of any shape as they were added.
+    """
     keep = np.nonzero(batch.mask)[0][:_CHECKED]
     if not len(keep):
         return unknown(name, "no draw found a valid start")
     stream, ids = batch.draw.stream[keep], batch.draw.ids()[keep]
     reach = np.arange(-(window.stack - 1), window.n_step + 1)
-    position = (ids[:, None] + reach) % pond.length
-    wide = np.broadcast_to(stream[:, None], position.shape)
-    rows = jax.device_get(pond.read(ring, jnp.asarray(wide), jnp.asarray(position.astype(np.int32))))
+    # What lies before the first row or behind the last belongs to no transition that was drawn.
+    wide = np.broadcast_to(stream[:, None], (len(ids), len(reach)))
+    steps = np.asarray(batch.steps)[keep]
+    rows = read(
+        wide,
+        ids[:, None] + np.clip(reach, -np.minimum(ids, window.stack - 1)[:, None], steps[:, None]),
+    )
     here = window.stack - 1
     wrong: dict[str, int] = {}
     for i, at in enumerate(keep):
@@ -75,7 +96,9 @@ def _rebuilt(pond: Pond, ring: Any, batch: Batch, name: str) -> Verdict:
             "next_obs": _same_stack(window, rows, i, here + steps, batch.next_obs, at),
             "action": bool(np.array_equal(rows.action[i, here], batch.action[at])),
             "reward": bool(np.isclose(total, batch.reward[at], rtol=1e-4, atol=1e-5)),
-            "discount": bool(np.isclose(0.0 if over else discount, batch.discount[at], rtol=1e-4, atol=1e-6)),
+            "discount": bool(
+                np.isclose(0.0 if over else discount, batch.discount[at], rtol=1e-4, atol=1e-6)
+            ),
             "start": not rows.flags[i, here] & (BORDER | CONTEXT),
         }
         for what, fine in good.items():
@@ -89,7 +112,9 @@ def _rebuilt(pond: Pond, ring: Any, batch: Batch, name: str) -> Verdict:
             "let Window and the sampler make transitions; see docs/concepts.md",
             checked=len(keep), **bad,
         )  # fmt: skip
-    return green(name, f"{len(keep)} drawn transitions rebuilt from their rows, all equal", checked=len(keep))
+    return green(
+        name, f"{len(keep)} drawn transitions rebuilt from their rows, all equal", checked=len(keep)
+    )
 
 
 def _same_stack(window: Any, rows: Any, i: int, at: int, batch: Any, row: int) -> bool:
@@ -118,14 +143,21 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
     ids = np.stack([batch.draw.ids() for batch in batches])
     if mask.mean() < 0.5:
         return unknown(name, "most draws found no valid start")
-    alike = [np.array_equal(ids[0], ids[i]) and np.array_equal(stream[0], stream[i]) for i in range(1, len(ids))]
+    alike = [
+        np.array_equal(ids[0], ids[i]) and np.array_equal(stream[0], stream[i])
+        for i in range(1, len(ids))
+    ]
     valid = _valid_starts(pond, ring)  # [age, streams]
     number, drawn = int(valid.sum()), int(mask.sum())
     if any(alike) and number > 10 * _BATCH:
         message = f"{sum(alike) + 1} of {len(ids)} draws by different keys are the same"
-        return red(name, message, "give every draw a key of its own (jax.random.split)", same=sum(alike))
+        return red(
+            name, message, "give every draw a key of its own (jax.random.split)", same=sum(alike)
+        )
     if isinstance(pond.sampler, Prioritized) or type(pond.sampler).__name__ == "Recent":
-        return green(name, f"{drawn:,} draws differ; {type(pond.sampler).__name__} is not even by design")
+        return green(
+            name, f"{drawn:,} draws differ; {type(pond.sampler).__name__} is not even by design"
+        )
     if number < 64:
         return unknown(name, f"only {number} rows can be drawn")
     head = int(np.max(np.asarray(pond.added(ring))))
@@ -133,11 +165,15 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
     age = (ids - (head - size))[mask]
     pairs = len(set(zip(age.tolist(), stream[mask].tolist(), strict=True)))
     expected = number * (1 - (1 - 1 / number) ** drawn)
-    numbers: dict[str, Any] = dict(draws=drawn, rows=number, different=pairs, expected=round(expected))
+    numbers: dict[str, Any] = dict(
+        draws=drawn, rows=number, different=pairs, expected=round(expected)
+    )
     spread = np.sqrt(max(1.0, drawn - expected))
     if pairs < 0.8 * expected - _SURE * spread:
         message = f"{drawn:,} draws hit {pairs:,} different rows of {number:,}; even ones hit {expected:,.0f}"
-        return red(name, message, "the sampler repeats itself: look at its random numbers", **numbers)
+        return red(
+            name, message, "the sampler repeats itself: look at its random numbers", **numbers
+        )
     for what, places, wanted in (
         ("ages", age * 8 // size, valid.sum(1)),
         ("envs", stream[mask] * min(8, pond.streams) // pond.streams, valid.sum(0)),
@@ -154,7 +190,9 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
                 f"{seen[worst] / drawn:.0%} of them and holds {share[worst]:.0%} of the rows"
             )
             return red(name, message, "look at the sampler; uniform() draws all alike", **numbers)
-    return green(name, f"{drawn:,} draws hit {pairs:,} different rows, evenly over ages and envs", **numbers)
+    return green(
+        name, f"{drawn:,} draws hit {pairs:,} different rows, evenly over ages and envs", **numbers
+    )
 
 
 def _valid_starts(pond: Pond, ring: Any) -> np.ndarray:
@@ -176,6 +214,3 @@ def _valid_starts(pond: Pond, ring: Any) -> np.ndarray:
     start[: int(first)] = False
     start[int(first + count) :] = False
     return start
-
-
-

@@ -42,7 +42,9 @@ def moved(probe: Probe) -> Verdict:
     ):
         change = np.abs(np.asarray(now, np.float64) - then).reshape(len(now), -1).sum(1)
         size = np.abs(np.asarray(then, np.float64)).reshape(len(now), -1).sum(1)
-        shares[layer] = round(float((change / np.maximum(size, 1e-9)).min()), 6) if size.all() else 1.0
+        shares[layer] = (
+            round(float((change / np.maximum(size, 1e-9)).min()), 6) if size.all() else 1.0
+        )
         if (change == 0).any():
             still.append(layer)
     policies = range(probe.settings.policies)
@@ -78,6 +80,8 @@ def target_follows(probe: Probe) -> Verdict:
         return unknown(name, probe.saved.why or "no state was saved yet")
     if state.target is None or syncs is None:
         return unknown(name, f"{probe.settings.section} has no target network")
+    if jax.tree.structure(state.target) != jax.tree.structure(state.params):
+        return unknown(name, f"{probe.settings.section} keeps its targets in a form of its own")
     updates = probe.updates
     if updates < _EARLY or not syncs(updates):
         return unknown(name, f"too early: it changed {syncs(updates)} times")
@@ -125,14 +129,18 @@ def dormant(probe: Probe) -> Verdict:
     if saved.params is None:
         return unknown(name, saved.why or "no checkpoint yet")
     if not probe.discrete or probe.agent.memory or not hasattr(probe.agent, "activity"):
-        return unknown(name, "only networks without memory and with values of actions are looked into")
+        return unknown(
+            name, "only networks without memory and with values of actions are looked into"
+        )
     stacks = jax.tree.map(lambda leaf: leaf[::3], probe.curious.stacks)
     activity = jax.jit(probe.agent.activity)
     worst, flat = 0.0, False
     layers: list[float] = []
     for policy in range(probe.settings.policies):
         params = probe.policy(saved.params, policy)
-        seen = jax.tree.map(lambda leaf, p=policy: leaf[:, p].reshape(-1, *leaf.shape[3:])[:512], stacks)
+        seen = jax.tree.map(
+            lambda leaf, p=policy: leaf[:, p].reshape(-1, *leaf.shape[3:])[:512], stacks
+        )
         dead = [
             float((np.asarray(a) <= _DORMANT * max(float(np.mean(a)), 1e-12)).mean())
             for a in activity(params, seen)
@@ -149,4 +157,6 @@ def dormant(probe: Probe) -> Verdict:
     if worst > 0.5:
         message = f"{worst:.0%} of a layer's units hardly ever fire"
         return yellow(name, message, remedy, share_by_layer=shares)
-    return green(name, f"at most {worst:.0%} of a layer's units hardly ever fire", share_by_layer=shares)
+    return green(
+        name, f"at most {worst:.0%} of a layer's units hardly ever fire", share_by_layer=shares
+    )

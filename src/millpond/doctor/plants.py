@@ -76,7 +76,9 @@ class Plant:
 
 def _opened(settings: Settings, folder: Path) -> AbstractContextManager[Any]:
     """The loop that the settings ask for, as it is."""
-    return _broken(settings, folder) if settings.way == "sequential" else open_loop(settings, folder)
+    return (
+        _broken(settings, folder) if settings.way == "sequential" else open_loop(settings, folder)
+    )
 
 
 @contextlib.contextmanager

@@ -105,7 +105,9 @@ def examine_probe(probe: Probe, seconds: float = SECONDS) -> list[Verdict]:
     began, found = time.monotonic(), list[Verdict]()
     for asked in PROBE_CHECKS:
         if time.monotonic() - began > seconds:
-            found.append(unknown("probe", f"stopped after {seconds:.0f} s; --seconds gives it more"))
+            found.append(
+                unknown("probe", f"stopped after {seconds:.0f} s; --seconds gives it more")
+            )
             break
         try:
             found = _worst(found, asked(probe))

@@ -25,7 +25,9 @@ def rewards(play: Play) -> Verdict:
     if not np.isfinite(found).all():
         share = 1 - np.isfinite(found).mean()
         remedy = "look at the env's reward: it divides by zero, or its state runs away"
-        return red(name, f"{share:.1%} of the rewards of {play.source} are no finite number", remedy)
+        return red(
+            name, f"{share:.1%} of the rewards of {play.source} are no finite number", remedy
+        )
     low, high, some = found.min(), found.max(), float((found != 0).mean())
     numbers = dict(least=float(low), most=float(high), nonzero=round(some, 5), steps=len(found))
     if low == high:
@@ -48,7 +50,9 @@ def _constant(play: Play, name: str, what: str, zero: bool, numbers: dict[str, f
     told = f"{what}, in {len(play.reward[play.step]):,} steps of {play.source}"
     if not zero and (how & TERMINATED).any() and len(set(lengths.tolist())) > 1:
         # As in CartPole: every step is worth the same, and to last longer is the task.
-        return green(name, f"{what}; episodes end at different lengths, which is the task", **numbers)
+        return green(
+            name, f"{what}; episodes end at different lengths, which is the task", **numbers
+        )
     if zero:
         remedy = (
             "if it is sparse, explore more or shape it; else look where the env computes it: "
@@ -88,7 +92,9 @@ def observations(play: Play) -> Verdict:
     if max(-low, high) > _WIDE and play.high == np.inf:
         message = f"observed {low:.4g} to {high:.4g}: a network learns badly from such sizes"
         return yellow(name, message, "scale observations to about 1", **numbers)
-    return green(name, f"from {low:.4g} to {high:.4g}, {alive:.0%} of {seen.shape[-1]} change", **numbers)
+    return green(
+        name, f"from {low:.4g} to {high:.4g}, {alive:.0%} of {seen.shape[-1]} change", **numbers
+    )
 
 
 def ends(play: Play) -> Verdict:
@@ -139,9 +145,13 @@ def resets(play: Play) -> Verdict:
     error = np.sqrt(max(usual * (1 - usual), 0.01) / number)
     if same > 0.5 and same > usual + 6 * error:
         message = f"{same:.0%} of {number:,} new episodes begin with what the last one ended with"
-        remedy = "look at the env's reset: the world goes on (or its first observation is an old one)"
+        remedy = (
+            "look at the env's reset: the world goes on (or its first observation is an old one)"
+        )
         return red(name, message, remedy, **numbers)
-    return green(name, f"{number:,} new episodes, {same:.0%} begin as the last one ended", **numbers)
+    return green(
+        name, f"{number:,} new episodes, {same:.0%} begin as the last one ended", **numbers
+    )
 
 
 def borders(play: Play) -> Verdict:
@@ -150,7 +160,9 @@ def borders(play: Play) -> Verdict:
     wrong = breaks(play.byte[:-1], play.byte[1:])
     numbers = dict(rows=int(wrong.size), breaks=int(wrong.sum()))
     if wrong.any():
-        message = f"{wrong.sum():,} of {wrong.size:,} rows of {play.source} cannot follow the row before"
+        message = (
+            f"{wrong.sum():,} of {wrong.size:,} rows of {play.source} cannot follow the row before"
+        )
         remedy = "set terminated or truncated in exactly the last row of an episode, by next_flags"
         return red(name, message, remedy, **numbers)
     return green(name, f"{wrong.size:,} rows of {play.source} follow each other", **numbers)
@@ -173,7 +185,10 @@ def _copies(play: Play, streams: np.ndarray, name: str) -> Verdict:
     number = len(streams)
     if number < 2:
         return unknown(name, f"there is one env in the rows of {play.source}")
-    seen, action = play.hashes[:, streams], play.action[:, streams].reshape(len(play.byte), number, -1)
+    seen, action = (
+        play.hashes[:, streams],
+        play.action[:, streams].reshape(len(play.byte), number, -1),
+    )
     varied = len(np.unique(seen))
     remedy = "give every env a seed of its own (jax.random.split; seed + i)"
     if varied > 5 and len(play.byte) >= 20:
@@ -185,7 +200,9 @@ def _copies(play: Play, streams: np.ndarray, name: str) -> Verdict:
             return red(name, message, remedy, envs=number, different=alone, rows=len(play.byte))
     # The same chance in every env shows where all begin: alike at one time, different each time.
     first = play.first[:, streams]
-    begun = [np.unique(row[which]) for row, which in zip(seen, first, strict=True) if which.sum() > 1]
+    begun = [
+        np.unique(row[which]) for row, which in zip(seen, first, strict=True) if which.sum() > 1
+    ]
     counts = [int(which.sum()) for which in first if which.sum() > 1]
     if len(begun) >= 3 and sum(counts) >= 24:
         distinct = len(np.unique(np.concatenate(begun)))

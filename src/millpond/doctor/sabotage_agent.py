@@ -14,7 +14,7 @@ import numpy as np
 
 from ..agents import DQN, PQN, Act, Optimizer, QAgent
 from ..agents import dqn as dqn_module
-from ..agents import q_agent as q_agent_module
+from ..agents import target_agent as target_agent_module
 from ..agents.networks import QNetwork
 from ..engine.keys import Role, key_of
 from ..engine.stage import Stage
@@ -29,12 +29,16 @@ OLD_SEED = 301  # of the run whose actors keep their first parameters
 
 def still_target() -> Any:
     """The target network never moves; it is counted as if it did."""
-    return patched(DQN, "_follow", lambda agent, state, done: (state.target, state.synced + done.good))
+    return patched(
+        DQN, "_follow", lambda agent, state, done: (state.target, state.synced + done.good)
+    )
 
 
 def target_is_online() -> Any:
     """The target network is the online one."""
-    return patched(DQN, "_follow", lambda agent, state, done: (done.params, state.synced + done.good))
+    return patched(
+        DQN, "_follow", lambda agent, state, done: (done.params, state.synced + done.good)
+    )
 
 
 def slow_target() -> Any:
@@ -98,13 +102,13 @@ def uphill() -> Any:
 
 def frozen_layer() -> Any:
     """The first layer never moves."""
-    apply = q_agent_module.apply_gradient
+    apply = target_agent_module.apply_gradient
 
     def other(rule: Any, state: Any, loss: Any, gradient: Any, rate: Any) -> Any:
         done = apply(rule, state, loss, gradient, rate)
         return done._replace(params={**done.params, "Dense_0": state.params["Dense_0"]})
 
-    return patched(dqn_module, "apply_gradient", other)
+    return patched(target_agent_module, "apply_gradient", other)
 
 
 def updates_lost() -> Any:
@@ -219,4 +223,3 @@ def first_parameters_act() -> Any:
         return turn(stage, jax.vmap(stage.player.agent.init)(keys).params, *others)
 
     return patched(Stage, "turn", other)
-

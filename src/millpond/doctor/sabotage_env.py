@@ -128,9 +128,7 @@ def half_reset() -> Any:
         def pick(a: Array, b: Array) -> Array:
             return jnp.where(which.reshape(-1, *(1,) * (b.ndim - 1)), a, b)
 
-        return new._replace(
-            turn=pick(new.turn, old.turn), board=old.board, places=old.places
-        )
+        return new._replace(turn=pick(new.turn, old.turn), board=old.board, places=old.places)
 
     return patched(vector_module, "_where", keep)
 

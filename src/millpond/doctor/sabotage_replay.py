@@ -12,7 +12,7 @@ from ..replay import Pond
 from ..replay.device_batches import DeviceBatches
 from ..rows import TRUNCATED, Array, Batch, Rows
 from ..samplers import Candidates, Eligible, Uniform
-from ..window import Verdict, Window
+from ..window import Judgement, Window
 from .sabotage import patched
 
 
@@ -62,7 +62,7 @@ def truncations_stop() -> Any:
     """A truncated episode is worth nothing more."""
     returns = Window.returns
 
-    def other(window: Window, rewards: Array, verdict: Verdict, xp: Any) -> tuple[Array, Array]:
+    def other(window: Window, rewards: Array, verdict: Judgement, xp: Any) -> tuple[Array, Array]:
         total, discount = returns(window, rewards, verdict, xp)
         return total, xp.where((verdict.last & TRUNCATED) != 0, np.float32(0), discount)
 

@@ -123,7 +123,9 @@ class Saved:
                 leaves = [mine[f"agent/{name}"] for name, _ in like]
                 agents.append(jax.tree.unflatten(jax.tree.structure(self.shape), leaves))
                 if self.pond and self.settings.replay != "lake":
-                    ring = {n.removeprefix("replay/"): a for n, a in mine.items() if n[:7] == "replay/"}
+                    ring = {
+                        n.removeprefix("replay/"): a for n, a in mine.items() if n[:7] == "replay/"
+                    }
                     self.rings.append(self.pond.restore(ring))
         self.state = jax.tree.map(lambda *leaves: np.stack(leaves), *agents)
 

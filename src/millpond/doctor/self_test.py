@@ -59,7 +59,9 @@ class Result(NamedTuple):
 
 def chosen(only: str = "") -> list[Plant]:
     """The plants whose name, or whose check's name, contains `only`."""
-    return [plant for plant in (*PLANTS, *PROBE_PLANTS) if only in plant.name or only in plant.fires]
+    return [
+        plant for plant in (*PLANTS, *PROBE_PLANTS) if only in plant.name or only in plant.fires
+    ]
 
 
 def self_test(folder: Path, plants: Sequence[Plant]) -> Iterator[Result]:

@@ -93,10 +93,16 @@ def _mean(evidence: Evidence, name: str) -> float | None:
 def _exploring(evidence: Evidence) -> tuple[float, float, bool] | None:
     """Epsilon in the first and the last line, and whether there never was any exploration."""
     found = [line.get("epsilon") for line in evidence.train]
-    known = [min(value) if isinstance(value, list) else value for value in found if value is not None]
+    known = [
+        min(value) if isinstance(value, list) else value for value in found if value is not None
+    ]
     if not known or evidence.settings.from_lake:
         return None
-    start = float(evidence.settings.now(0)["epsilon"]) if "epsilon" in evidence.settings.learning.schedules else 1.0
+    start = (
+        float(evidence.settings.now(0)["epsilon"])
+        if "epsilon" in evidence.settings.learning.schedules
+        else 1.0
+    )
     steps = evidence.settings.steps
     early = float(evidence.settings.now(int(0.005 * steps))["epsilon"]) if start > 0.1 else start
     return float(known[0]), float(known[-1]), max(start if start < 0.1 else early, known[0]) < 0.1

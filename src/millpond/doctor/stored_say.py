@@ -37,7 +37,9 @@ def _rates(stored: Play, played: Play, name: str) -> Verdict | None:
     remedy = "look at what stands between env and replay; if the env was changed, begin a new run"
     some, others = float((then != 0).mean()), float((now != 0).mean())
     if (some == 0 and others * len(now) > 50) or (others == 0 and some * len(then) > 50):
-        message = f"{some:.1%} of the stored rewards are not 0, of those the env gives now {others:.1%}"
+        message = (
+            f"{some:.1%} of the stored rewards are not 0, of those the env gives now {others:.1%}"
+        )
         return red(name, message, remedy, stored=some, now=others)
     if some and others:
         size, other = np.abs(then[then != 0]).max(), np.abs(now[now != 0]).max()
@@ -87,7 +89,9 @@ def _rewards(stored: Play, played: Play, name: str) -> Verdict | None:
             f"what explains {own[0]:.0%} of the stored rewards explains {max(cross[0], 0):.0%} of those "
             "the env gives now for the same observations and actions"
         )
-        remedy = "rewards or actions are changed between env and replay (late, other sign, mixed up)"
+        remedy = (
+            "rewards or actions are changed between env and replay (late, other sign, mixed up)"
+        )
         return red(name, message, remedy, **numbers)
     return None
 
@@ -114,13 +118,19 @@ def stacks_as_acted(probe: Probe) -> Verdict:
                 seen = stacks[time][:, :, depth - 1 - back]
                 wanted = obs[np.maximum(at, began), policy, env]
                 fill = wanted if pad == "first" else np.zeros_like(wanted)
-                wanted = np.where(inside.reshape(*inside.shape, *(1,) * (wanted.ndim - 2)), wanted, fill)
+                wanted = np.where(
+                    inside.reshape(*inside.shape, *(1,) * (wanted.ndim - 2)), wanted, fill
+                )
                 bad |= (seen != wanted).reshape(*bad.shape, -1).any(-1)
         wrong, checked = wrong + int(bad.sum()), checked + bad.size
     if wrong:
         message = f"{wrong / checked:.1%} of the stacks acted on are not the episode's newest observations"
-        return red(name, message, "build stacks by Stacker; clear them at FIRST rows only", stacks=checked)
-    return green(name, f"{checked:,} stacks acted on rebuilt from their rows, all equal", stacks=checked)
+        return red(
+            name, message, "build stacks by Stacker; clear them at FIRST rows only", stacks=checked
+        )
+    return green(
+        name, f"{checked:,} stacks acted on rebuilt from their rows, all equal", stacks=checked
+    )
 
 
 def training_and_evaluation(probe: Probe) -> Verdict:
@@ -134,7 +144,9 @@ def training_and_evaluation(probe: Probe) -> Verdict:
     ended = (play.byte & (TERMINATED | TRUNCATED)) != 0
     some = ended.any(0)
     if some.mean() < 0.98:
-        return unknown(name, f"{1 - some.mean():.0%} of the first episodes last longer than was played")
+        return unknown(
+            name, f"{1 - some.mean():.0%} of the first episodes last longer than was played"
+        )
     last = ended.argmax(0)
     inside = np.arange(len(ended))[:, None] <= last
     returns = (play.reward * inside).sum(0)
@@ -147,7 +159,9 @@ def training_and_evaluation(probe: Probe) -> Verdict:
     sure = gap / np.maximum(error, 1e-3 * scale)
     worst = int(np.argmax(sure))
     numbers: dict[str, Any] = dict(policy=worst, training=round(float(mine[worst].mean()), 3))
-    numbers |= dict(evaluation=round(float(theirs[worst].mean()), 3), error=round(float(error[worst]), 3))
+    numbers |= dict(
+        evaluation=round(float(theirs[worst].mean()), 3), error=round(float(error[worst]), 3)
+    )
     if sure[worst] > _SURE and gap[worst] > 0.2 * scale[worst]:
         return red(
             name,
@@ -156,4 +170,8 @@ def training_and_evaluation(probe: Probe) -> Verdict:
             "the two must be the same env: look at what wraps one and not the other",
             **numbers,
         )
-    return green(name, f"greedy: {mine.mean():.4g} as in training, {theirs.mean():.4g} as evaluated", **numbers)
+    return green(
+        name,
+        f"greedy: {mine.mean():.4g} as in training, {theirs.mean():.4g} as evaluated",
+        **numbers,
+    )

@@ -127,7 +127,9 @@ def model_errors(model: Pairs, test: Pairs) -> tuple[float, float]:
     return float(wrong), float(((goal - goal.mean()) ** 2).sum())
 
 
-def _gain(better: np.ndarray, than: np.ndarray, block: np.ndarray, total: float) -> tuple[float, float]:
+def _gain(
+    better: np.ndarray, than: np.ndarray, block: np.ndarray, total: float
+) -> tuple[float, float]:
     """By how much of all variance one model is better, and in how many standard errors."""
     each = np.bincount(block, than - better) / max(total, 1e-12)
     each = each[np.bincount(block) > 0]
@@ -268,6 +270,3 @@ def timing(play: Play) -> list[Verdict]:
     """Both checks of one player's rows."""
     found = pairs(play)
     return [late_reward(play, found), effect(play, found)]
-
-
-

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import DQN, PQN, AgentState, Replayed, Rollout
+from ..agents import DQN, PQN, AgentState, QAgent, Replayed, Rollout
 from ..agents.optimizer import Optimizer
 from ..engine.make_agent import make_agent
 from .probe import Probe
@@ -26,6 +26,10 @@ def update_audit(probe: Probe) -> Verdict:
     name, state = "update-audit", probe.saved.state
     if state is None:
         return unknown(name, probe.saved.why or "no state was saved yet")
+    if not isinstance(probe.agent, QAgent):
+        return unknown(
+            name, f"{probe.settings.section} is not taken apart, only agents with values of actions"
+        )
     if isinstance(probe.settings.learns, Replayed):
         return _replayed(probe, state, name)
     return _rollout(probe, state, name)
@@ -75,7 +79,10 @@ def _errors(
     mask = np.asarray(batch.mask)
     rows, action = np.arange(len(mask)), np.asarray(batch.action)
     here = probe.values(state.params, batch.obs)
-    online, target = probe.values(state.params, batch.next_obs), probe.values(state.target, batch.next_obs)
+    online, target = (
+        probe.values(state.params, batch.next_obs),
+        probe.values(state.target, batch.next_obs),
+    )
     reward, discount = np.asarray(batch.reward), np.asarray(batch.discount)
     scaled = reward * settings.reward_scale
     q = here[rows, action]
@@ -140,8 +147,12 @@ def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdic
     rule = getattr(probe.settings.learning, "optimizer", None)
     if not isinstance(rule, Optimizer):
         return green(name, "its errors and target are as recomputed")
-    size = float(np.sqrt(sum(float((np.asarray(p) ** 2).sum()) for p in jax.tree.leaves(state.params))))
-    plain = dataclasses.replace(probe.settings.learning, optimizer=Optimizer("sgd", clip=1e-3 * size))
+    size = float(
+        np.sqrt(sum(float((np.asarray(p) ** 2).sum()) for p in jax.tree.leaves(state.params)))
+    )
+    plain = dataclasses.replace(
+        probe.settings.learning, optimizer=Optimizer("sgd", clip=1e-3 * size)
+    )
     agent = make_agent(dataclasses.replace(probe.settings, learning=plain))
     begin = state._replace(optimizer=plain.optimizer.init(state.params))
     learn = program(agent)
@@ -150,7 +161,9 @@ def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdic
     before, after = float(said.numbers["loss"]), float(again.numbers["loss"])
     numbers = dict(loss=before, after_a_small_step=after)
     if not np.isfinite(before):
-        return red(name, "the loss of a stored batch is no finite number", "see env-rewards", **numbers)
+        return red(
+            name, "the loss of a stored batch is no finite number", "see env-rewards", **numbers
+        )
     if before > 1e-8 and after > before * (1 + 1e-6):
         return red(
             name,
@@ -161,7 +174,11 @@ def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdic
     if before > 1e-6 and after >= before * (1 - 1e-7):
         message = f"a step along the gradient leaves the loss at {before:.4g}: it has no gradient"
         return red(name, message, "something stops the gradient, or masks every row", **numbers)
-    return green(name, f"errors as recomputed; a small step lowers the loss {before:.4g} to {after:.4g}", **numbers)
+    return green(
+        name,
+        f"errors as recomputed; a small step lowers the loss {before:.4g} to {after:.4g}",
+        **numbers,
+    )
 
 
 def _rollout(probe: Probe, state: AgentState, name: str) -> Verdict:
@@ -236,4 +253,6 @@ def _goals(probe: Probe, rollout: Rollout, worth: np.ndarray, name: str) -> Verd
     best = min(fits, key=lambda what: fits[what])
     cause = best if fits[best] < 0.02 else "none of seven known mistakes explains them"
     message = f"{wrong:.0%} of the goals are not the lambda-returns of their rows: {cause}"
-    return red(name, message, "look at goals in the agent, and at lambda_returns", wrong=round(wrong, 4))
+    return red(
+        name, message, "look at goals in the agent, and at lambda_returns", wrong=round(wrong, 4)
+    )

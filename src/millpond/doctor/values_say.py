@@ -113,7 +113,9 @@ def _judge(probe: Probe, policy: int, fit: _Fit, name: str) -> Verdict:
     weights, errors = _regress(q, np.stack([fit.reward, ~fit.over * fit.after, np.ones(len(q))], 1))
     rewarded = int((fit.reward != np.median(fit.reward)).sum())
     numbers: dict[str, Any] = dict(policy=policy, rows=len(q), rewarded=rewarded)
-    numbers |= dict(weight_of_reward=round(float(weights[0]), 3), its_error=round(float(errors[0]), 4))
+    numbers |= dict(
+        weight_of_reward=round(float(weights[0]), 3), its_error=round(float(errors[0]), 4)
+    )
     numbers |= dict(weight_of_future=round(float(weights[1]), 3), gamma=gamma)
     if rewarded < 30:
         return green(name, "rewards are too rare to tell how they enter", **numbers)

@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..envs import Env, HostEnv, VectorEnv, spec_of
+from ..envs import Env, HostEnv, VectorEnv, action_of, any_action, checked_vector, is_real, spec_of
 from ..errors import MillpondError
 from ..rows import BORDER, Array, Rows
-from ..spec import Field
 from .play import Play
 from .rows_say import examined
 from .timing import effect, late_reward, pairs
@@ -46,18 +45,6 @@ def sizes_for(world: Any, envs: int = ENVS, turns: int = TURNS) -> tuple[int, in
     return envs, max(32, min(turns, fit // envs))
 
 
-def random_actions(field: Field, key: jax.Array, shape: tuple[int, ...]) -> Array:
-    """Any action, each as likely: of real vectors any between their bounds, or -1 and 1."""
-    shape = (*shape, *field.shape)
-    low, high = (0 if field.low is None else field.low), field.high
-    if field.dtype.kind == "f":
-        low = jnp.where(jnp.isfinite(jnp.asarray(field.low if field.low is not None else -1.0)),
-                        jnp.asarray(field.low if field.low is not None else -1.0), -1.0)  # fmt: skip
-        high = jnp.asarray(1.0 if high is None else high)
-        return jax.random.uniform(key, shape, np.float32, low, high)
-    return jax.random.randint(key, shape, int(low), int(high) + 1, np.int32)
-
-
 def played(world: Any, envs: int, turns: int, seed: int = _SEED) -> Game:
     """A random player's rows, the same for the same seed."""
     spec = spec_of(world)
@@ -70,11 +57,11 @@ def played(world: Any, envs: int, turns: int, seed: int = _SEED) -> Game:
 
 
 def _on_device(world: Env, envs: int, turns: int, seed: int) -> tuple[Rows, Any, float]:
-    vector, field = VectorEnv(world, envs), spec_of(world).action
+    vector, field = VectorEnv(world, envs), action_of(world)
 
     def turn(state: Any, key: jax.Array) -> tuple[Any, Rows]:
         acting, stepping = jax.random.split(key)
-        action = random_actions(field, acting, (world.num_agents, envs))
+        action = any_action(field, acting, (world.num_agents, envs))
         return vector.step(state, action, stepping)
 
     @jax.jit
@@ -89,9 +76,9 @@ def _on_device(world: Env, envs: int, turns: int, seed: int) -> tuple[Rows, Any,
 
 
 def _on_host(world: HostEnv, envs: int, turns: int, seed: int) -> tuple[Rows, None, float]:
-    vector, field = world.vector(envs, seed), spec_of(world).action
+    vector, field = checked_vector(world, envs, seed), action_of(world)
     shape = (turns, world.num_agents, envs)
-    action = np.asarray(random_actions(field, jax.random.key(seed), shape))
+    action = np.asarray(any_action(field, jax.random.key(seed), shape))
     taken: list[Rows] = []
     began = time.perf_counter()
     try:
@@ -174,17 +161,15 @@ def shared_chance(game: Play, begun: np.ndarray) -> Verdict:
 def counterfactual(world: Any, state: Any) -> Verdict:
     """In the same state, with the same chance: does another action lead elsewhere?"""
     name = "action-effect"
-    field = spec_of(world).action
+    field = action_of(world)
     flags = np.asarray(state.flags)
     if (flags & BORDER).all():
         return unknown(name, "all envs stand at the end of an episode")
     agents, number = world.num_agents, len(flags)
-    if field.dtype.kind == "f":
-        low = jnp.asarray(-1.0 if field.low is None else field.low)
-        high = jnp.asarray(1.0 if field.high is None else field.high)
-        choices = jnp.stack([jnp.broadcast_to(v, field.shape) for v in (low, (low + high) / 2, high)])
+    if is_real(field):
+        choices = any_action(field, jax.random.key(_SEED + 4), (4,))
     else:
-        choices = jnp.arange(int(field.low or 0), int(field.high) + 1)
+        choices = jnp.arange(int(field.high) + 1)
     keys = jax.random.split(jax.random.key(_SEED + 2), number)
 
     @jax.jit
@@ -199,7 +184,9 @@ def counterfactual(world: Any, state: Any) -> Verdict:
     found = [jax.device_get(after(choice)) for choice in choices]
     here = (flags & BORDER) == 0
     kinds = [
-        np.concatenate([np.asarray(leaf, np.float64)[here].reshape(int(here.sum()), -1) for leaf in one], 1)
+        np.concatenate(
+            [np.asarray(leaf, np.float64)[here].reshape(int(here.sum()), -1) for leaf in one], 1
+        )
         for one in found
     ]
     apart = np.array([[(a != b).any(1).mean() for b in kinds] for a in kinds])
@@ -211,18 +198,22 @@ def counterfactual(world: Any, state: Any) -> Verdict:
     alike = [(i, j) for i in range(len(kinds)) for j in range(i) if apart[i, j] == 0]
     numbers |= dict(alike=alike)
     dead = f"; {len(alike)} pairs of actions do the same" if alike else ""
-    return green(name, f"another action leads elsewhere in up to {apart.max():.0%} of the states{dead}", **numbers)
+    return green(
+        name,
+        f"another action leads elsewhere in up to {apart.max():.0%} of the states{dead}",
+        **numbers,
+    )
 
 
 def own_step(world: Env, state: Any, seed: int = _SEED + 3) -> Verdict:
     """What `VectorEnv` makes of a turn against what the env itself answers: equal, bit by bit."""
     name, number = "env-rows", len(np.asarray(state.flags))
-    vector, field = VectorEnv(world, number), spec_of(world).action
+    vector, field = VectorEnv(world, number), action_of(world)
 
     @jax.jit
     def both(state: Any, key: jax.Array) -> tuple[Any, dict[str, Array]]:
         acting, stepping = jax.random.split(key)
-        action = random_actions(field, acting, (world.num_agents, number))
+        action = any_action(field, acting, (world.num_agents, number))
         after, rows = vector.step(state, action, stepping)
         keys = jax.random.split(jax.random.split(stepping)[0], number)
         inner, outcome = jax.vmap(world.step, (0, 1, 0))(state.inner, action, keys)
@@ -275,7 +266,9 @@ def speed(game: Game) -> Verdict:
     """How fast it is stepped; a number, not a fault."""
     steps = game.play.steps
     rate = steps / max(game.seconds, 1e-9)
-    return green("env-speed", f"{rate:,.0f} steps/s in {game.rows.reward.shape[-1]} envs", steps=steps)
+    return green(
+        "env-speed", f"{rate:,.0f} steps/s in {game.rows.reward.shape[-1]} envs", steps=steps
+    )
 
 
 def examine_env(world: Any, told: Callable[[str], None] = lambda text: None) -> list[Verdict]:
