@@ -80,8 +80,7 @@ def main(args: Sequence[str]) -> int:
     if options.env is not None:
         verdicts = examine_env(make_env(options.env))
     elif options.replay is not None:
-        with Lake.open(options.replay, "r") as lake:
-            verdicts = examine_replay(lake)
+        verdicts = examine_replay(Lake.open(options.replay))
     elif mixture:
         verdicts = examine_mixture(MixRun.open(options.run))
     else:

@@ -56,7 +56,8 @@ def explored(probe: Probe) -> Verdict:
         if (stored & step).any():
             return red(
                 name,
-                f"{(stored & step).sum() / step.sum():.1%} of the rows hold another action than was chosen",
+                f"{(stored & step).sum() / step.sum():.1%} of the rows hold another "
+                "action than was chosen",
                 "store what was given to env.step",
                 **numbers,
             )
@@ -140,9 +141,11 @@ def acted_with(probe: Probe) -> Verdict:
     if share[0, low] < chance + 0.3 * (wanted[low] - chance) and wanted[low] > 0.6:
         return red(
             name,
-            f"the newest stored actions are the newest parameters' greedy ones in {share[0, low]:.0%}; "
+            "the newest stored actions are the newest parameters' greedy ones in "
+            f"{share[0, low]:.0%}; "
             f"with an epsilon of {epsilon[low]:.2g} it should be {wanted[low]:.0%}",
-            "actors use other parameters, explore more than epsilon says, or rows hold other actions",
+            "actors use other parameters, explore more than epsilon says, or rows "
+            "hold other actions",
             **numbers,
         )
     high = int(np.argmax(share[0] - wanted))

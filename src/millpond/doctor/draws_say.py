@@ -1,4 +1,5 @@
-"""Batches drawn from a replay, against the rows that lie in it: transitions, and which are drawn."""
+"""Batches drawn from a replay, against the rows that lie in it: transitions, and "
+"which are drawn."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def rebuilt(window: Window, batch: Batch, read: Read, name: str) -> Verdict:
         told = ", ".join(f"{what} in {n / len(keep):.0%}" for what, n in bad.items())
         return red(
             name,
-            f"of {len(keep)} drawn transitions these parts are not those of the stored rows: {told}",
+            f"of {len(keep)} drawn transitions these parts are not those of the "
+            f"stored rows: {told}",
             "let Window and the sampler make transitions; see docs/concepts.md",
             checked=len(keep), **bad,
         )  # fmt: skip
@@ -170,7 +172,10 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
     )
     spread = np.sqrt(max(1.0, drawn - expected))
     if pairs < 0.8 * expected - _SURE * spread:
-        message = f"{drawn:,} draws hit {pairs:,} different rows of {number:,}; even ones hit {expected:,.0f}"
+        message = (
+            f"{drawn:,} draws hit {pairs:,} different rows of {number:,}; even ones hit "
+            f"{expected:,.0f}"
+        )
         return red(
             name, message, "the sampler repeats itself: look at its random numbers", **numbers
         )

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ..rows import BORDER, CUT, ENDED, FIRST, Rows, pack_flags
-from ..spec import Spec
+from ..spec import Field, Spec
 
 _FEATURES = 4096  # of an observation, at most: of larger ones some are looked at
 
@@ -52,10 +52,9 @@ class Play:
             np.asarray(rows.truncated),
             None,
         )
-        fields = list(spec.columns.values())
-        bounded = len(fields) == 1
-        low = np.min(fields[0].low) if bounded and fields[0].low is not None else -np.inf
-        high = np.max(fields[0].high) if bounded and fields[0].high is not None else np.inf
+        one = spec.obs if isinstance(spec.obs, Field) else None  # of several, each has its own
+        low = -np.inf if one is None or one.low is None else np.min(one.low)
+        high = np.inf if one is None or one.high is None else np.max(one.high)
         return Play(
             source,
             _features(obs, lead[0], streams),

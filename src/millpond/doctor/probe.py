@@ -126,7 +126,8 @@ class Probe:
         Those of episodes that began before the first of these rows are not known.
         """
         play, settings = self.saved.play, self.settings
-        assert play and self.saved.pond
+        assert play is not None
+        assert self.saved.pond is not None
         spec = dataclasses.replace(self.saved.pond.spec, extras={})
         stacker = Stacker(spec, settings.sight)
         history = stacker.init(play.byte.shape[1])

@@ -113,7 +113,9 @@ def ends(play: Play) -> Verdict:
         message = f"{(lengths == 1).mean():.0%} of the episodes of {play.source} last one step"
         return red(name, message, "look at reset: the world goes on ended", **numbers)
     spread = len(set(cut.tolist()))
-    if len(cut) >= 8 and spread > max(4, 0.3 * len(cut)):
+    common = np.unique(cut, return_counts=True)[1].max(initial=0)
+    wide = len(cut) >= 8 and cut.max() - cut.min() > 0.2 * cut.max()
+    if wide and spread >= 5 and common < 0.5 * len(cut):
         clock = len(over) >= 8 and len(set(over.tolist())) == 1 and over[0] >= cut.max()
         message = f"{len(cut)} episodes were truncated at {spread} different lengths"
         if clock:

@@ -33,22 +33,26 @@ def settings_fit(evidence: Evidence) -> Verdict:
     gap = 1 / share if share else None
     if gap and length and window.gamma < 0.7 and length > 5 and gap > 2 and ahead < gap / 2:
         found.append((
-            f"gamma {window.gamma:g} looks {ahead:.1f} steps ahead; one of {gap:.0f} steps is rewarded",
+            f"gamma {window.gamma:g} looks {ahead:.1f} steps ahead; one of {gap:.0f} "
+            "steps is rewarded",
             f"raise --{section}.gamma: 0.9 or more is usual",
         ))  # fmt: skip
     if window.gamma > 0.9999 and (length is None or length > 200):
         found.append((
-            f"gamma {window.gamma:g} with episodes of {'no end' if length is None else f'{length:.0f} steps'}: "
+            f"gamma {window.gamma:g} with episodes of "
+            f"{'no end' if length is None else f'{length:.0f} steps'}: "
             "values need not be finite",
             f"use --{section}.gamma 0.99 or 0.999",
         ))  # fmt: skip
-    if isinstance(window, Window) and isinstance(learns, Replayed):
-        if window.n_step > 20 or (length is not None and window.n_step > max(3.0, length)):
-            told = f", episodes last {length:.0f}" if length is not None else ""
-            found.append((
-                f"n-step sums of {window.n_step} rows{told}: they hold what an old, exploring policy got",
-                f"lower --{section}.n-step: 1 to 5 is usual",
-            ))  # fmt: skip
+    replayed = isinstance(window, Window) and isinstance(learns, Replayed)
+    many = replayed and (window.n_step > 20 or window.n_step > max(3.0, length or 1e9))
+    if many:
+        told = f", episodes last {length:.0f}" if length is not None else ""
+        found.append((
+            f"n-step sums of {window.n_step} rows{told}: they hold what an old, "
+            "exploring policy got",
+            f"lower --{section}.n-step: 1 to 5 is usual",
+        ))  # fmt: skip
     if isinstance(learns, Replayed):
         if learns.batch < 8:
             noise = evidence.noise[0] if evidence.noise else None
@@ -75,8 +79,10 @@ def settings_fit(evidence: Evidence) -> Verdict:
             ))  # fmt: skip
         if few:
             found.append((
-                f"epsilon is {begin:.3g} from the first line on: hardly anything else is ever tried",
-                f"begin higher and fall slower: --{section}.epsilon.start 1, --{section}.epsilon.over 0.1",
+                f"epsilon is {begin:.3g} from the first line on: hardly anything else "
+                "is ever tried",
+                f"begin higher and fall slower: --{section}.epsilon.start 1, "
+                f"--{section}.epsilon.over 0.1",
             ))  # fmt: skip
     if found:
         message = "; ".join(text for text, _ in found)

@@ -45,7 +45,10 @@ def _rates(stored: Play, played: Play, name: str) -> Verdict | None:
         size, other = np.abs(then[then != 0]).max(), np.abs(now[now != 0]).max()
         known = len(np.unique(now)) <= 32  # rewards of a few kinds: they must be the same kinds
         if known and not np.isin(np.round(np.unique(then), 5), np.round(np.unique(now), 5)).any():
-            message = f"stored rewards are up to {size:.4g}, the env gives up to {other:.4g} now: no kind in common"
+            message = (
+                f"stored rewards are up to {size:.4g}, the env gives up to {other:.4g} "
+                "now: no kind in common"
+            )
             return red(name, message, remedy, stored=float(size), now=float(other))
     return None
 
@@ -66,7 +69,10 @@ def _ends(stored: Play, played: Play, name: str) -> Verdict | None:
         )
         return red(name, message, remedy, **numbers)
     if (lengths == 1).mean() > 0.9 and np.median(other) >= 5:
-        message = f"{(lengths == 1).mean():.0%} of the stored episodes last one step, now {np.median(other):.0f}"
+        message = (
+            f"{(lengths == 1).mean():.0%} of the stored episodes last one step, now "
+            f"{np.median(other):.0f}"
+        )
         return red(name, message, "look at reset: the world went on ended", **numbers)
     return None
 
@@ -86,7 +92,8 @@ def _rewards(stored: Play, played: Play, name: str) -> Verdict | None:
     numbers = dict(own=[round(s, 3) for s in own], across=[round(s, 3) for s in cross])
     if min(own) > 0.5 and max(cross) < 0.2:
         message = (
-            f"what explains {own[0]:.0%} of the stored rewards explains {max(cross[0], 0):.0%} of those "
+            f"what explains {own[0]:.0%} of the stored rewards explains "
+            f"{max(cross[0], 0):.0%} of those "
             "the env gives now for the same observations and actions"
         )
         remedy = (
@@ -97,7 +104,8 @@ def _rewards(stored: Play, played: Play, name: str) -> Verdict | None:
 
 
 def stacks_as_acted(probe: Probe) -> Verdict:
-    """The stack that is acted on must hold the newest observations of this episode, oldest first."""
+    """The stack that is acted on must hold the newest observations of this episode, "
+    "oldest first."""
     name = "stacks-acted-on"
     if probe.saved.params is None:
         return unknown(name, probe.saved.why or "no checkpoint yet")
@@ -124,7 +132,10 @@ def stacks_as_acted(probe: Probe) -> Verdict:
                 bad |= (seen != wanted).reshape(*bad.shape, -1).any(-1)
         wrong, checked = wrong + int(bad.sum()), checked + bad.size
     if wrong:
-        message = f"{wrong / checked:.1%} of the stacks acted on are not the episode's newest observations"
+        message = (
+            f"{wrong / checked:.1%} of the stacks acted on are not the episode's newest "
+            "observations"
+        )
         return red(
             name, message, "build stacks by Stacker; clear them at FIRST rows only", stacks=checked
         )

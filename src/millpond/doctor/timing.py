@@ -110,7 +110,8 @@ def errors(design: np.ndarray, goal: np.ndarray, fit: np.ndarray) -> np.ndarray:
 
 
 def model_errors(model: Pairs, test: Pairs) -> tuple[float, float]:
-    """Squared errors of rewards on `test`'s unfitted rows, by `model`'s fitted ones; all variance."""
+    """Squared errors of rewards on `test`'s unfitted rows, by `model`'s fitted "
+    "ones; all variance."""
     actions = int(max(model.acted.max(), test.acted.max())) + 1
     some = _telling(model, model.here, model.acted, model.reward)
 
@@ -260,7 +261,8 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
         return red(
             name,
             f"of the stored actions {', '.join(told)} when played now",
-            "store the action that was given to env.step; if the env changed since, begin a new run",
+            "store the action that was given to env.step; if the env changed since, "
+            "begin a new run",
             actions=judged,
         )
     return green(name, f"{judged} actions do now what the stored ones did", actions=judged)

@@ -91,7 +91,8 @@ def _errors(
     gamma = probe.settings.window.gamma ** np.asarray(batch.steps)
     rules = {
         "nothing is bootstrapped": (q, scaled),
-        "the online network is bootstrapped from, not the target": (q, scaled + discount * online.max(1)),
+        "the online network is bootstrapped from, not the target": (
+            q, scaled + discount * online.max(1)),
         "the rule of double learning is the other one": (
             q, scaled + discount * (single if settings.double else double)),
         "terminations do not stop the bootstrap": (q, scaled + gamma * double),
@@ -135,7 +136,8 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
     if np.sqrt(((new - old - wanted) ** 2).sum()) > 0.02 * np.sqrt(length) + size:
         return red(
             name,
-            f"one update moves the target network {gone:.3g} of the way to the online one, {rate:g} is asked for",
+            f"one update moves the target network {gone:.3g} of the way to the online "
+            f"one, {rate:g} is asked for",
             "let the agent's update alone change the target, once",
             moved=gone, wanted=rate,
         )  # fmt: skip
@@ -143,7 +145,8 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
 
 
 def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdict:
-    """`program(agent)(state)` gives the state after and what was learned. A tiny step of plain gradient descent must lower the loss of the very same rows."""
+    """`program(agent)(state)` gives the state after and what was learned. A tiny "
+    "step of plain gradient descent must lower the loss of the very same rows."""
     rule = getattr(probe.settings.learning, "optimizer", None)
     if not isinstance(rule, Optimizer):
         return green(name, "its errors and target are as recomputed")
@@ -167,7 +170,8 @@ def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdic
     if before > 1e-8 and after > before * (1 + 1e-6):
         return red(
             name,
-            f"a small step along the gradient raises the loss of the same rows: {before:.4g} to {after:.4g}",
+            "a small step along the gradient raises the loss of the same rows: "
+            f"{before:.4g} to {after:.4g}",
             "the gradient has the wrong sign, or belongs to another loss",
             **numbers,
         )

@@ -149,7 +149,8 @@ def _judge(probe: Probe, policy: int, fit: _Fit, name: str) -> Verdict:
         ratio = float(((q - fit.reward) ** 2).mean() / square.mean())
         return red(
             name,
-            f"values are the next reward alone (error {ratio:.0%} of that with a future of {gamma:g})",
+            f"values are the next reward alone (error {ratio:.0%} of that with a "
+            f"future of {gamma:g})",
             "nothing is bootstrapped: look at discount and the target network in the goal",
             **numbers, ratio=round(ratio, 3),
         )  # fmt: skip
@@ -163,7 +164,10 @@ def _judge(probe: Probe, policy: int, fit: _Fit, name: str) -> Verdict:
             if rows.sum() >= 100:
                 alike = (q - goals)[rows] ** 2
                 if _better(alike, square[rows], fit.block[rows], 0.4):
-                    message = f"values {what} (error {alike.mean() / square[rows].mean():.0%} of the right one)"
+                    message = (
+                        f"values {what} (error {alike.mean() / square[rows].mean():.0%} "
+                        "of the right one)"
+                    )
                     return red(name, message, remedy, **numbers)
     told = f"reward enters by {weights[0]:.2f}, the future by {weights[1]:.2f} (gamma {gamma:g})"
     return green(name, told, **numbers)
