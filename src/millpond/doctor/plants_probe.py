@@ -37,6 +37,10 @@ PQN = dataclasses.replace(
 )
 
 
+# What follows from many faults: a policy that learned nothing, or of which little is left.
+_FOLLOWS = ("greedy-actions", "dormant-units")
+
+
 def _with(settings: Settings = FUSED, **changes: Any) -> Settings:
     return dataclasses.replace(settings, learning=dataclasses.replace(settings.learning, **changes))
 
@@ -57,9 +61,6 @@ def _plant(
 
 
 _E, _R, _A = sabotage_env, sabotage_replay, sabotage_agent
-_CONSEQUENCES = ("learning", "greedy-actions", "dormant-units")
-_PARALLEL = dataclasses.replace(FUSED, mode="sequential")
-
 PROBE_PLANTS = (
     _plant("healthy, fused"),
     _plant("healthy, fused PQN", settings=PQN),
