@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -76,20 +77,21 @@ def main(args: Sequence[str]) -> int:
         return self_test_and_show(options.only or "", options.json)
     if options.only:
         raise BadConfig("--only belongs to --self-test; add it, or leave --only away")
-    mixture = options.run is not None and is_mixture(options.run)
+    path: Any = options.run
+    mixture = path is not None and is_mixture(path)
     if options.env is not None:
         verdicts = examine_env(make_env(options.env))
     elif options.replay is not None:
         verdicts = examine_replay(Lake.open(options.replay))
     elif mixture:
-        verdicts = examine_mixture(MixRun.open(options.run))
+        verdicts = examine_mixture(MixRun.open(path))
     else:
-        verdicts = of_run(options.run, 0.0 if options.no_probe else options.seconds)
+        verdicts = of_run(path, 0.0 if options.no_probe else options.seconds)
     if options.json:
         print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
     else:
-        env = "" if options.run is None or mixture else Run.open(options.run).settings.env
-        show(verdicts, str(options.run), env)
+        env = "" if path is None or mixture else Run.open(path).settings.env
+        show(verdicts, str(path), env)
     return int(any(verdict.state == "red" for verdict in verdicts))
 
 

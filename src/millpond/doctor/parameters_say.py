@@ -89,6 +89,8 @@ def target_follows(probe: Probe) -> Verdict:
     every, tau = getattr(learning, "target_every", 0), getattr(learning, "tau", 1.0)
     section = probe.settings.section
     way = f"--{section}.target-every" if every else f"--{section}.tau"
+    told = ""
+    numbers: dict[str, Any] = {}
     for policy in range(probe.settings.policies):
         target = probe.policy(state.target, policy)
         online = probe.policy(state.params, policy)
@@ -97,6 +99,9 @@ def target_follows(probe: Probe) -> Verdict:
         gone = _distance(target, start)
         numbers = dict(policy=policy, updates=updates, from_start=round(gone, 5))
         numbers |= dict(to_online=round(apart, 5), online_from_start=round(far, 5))
+        told = (
+            f"it came {gone / max(far, 1e-12):.0%} of the online network's way, {apart:.3g} apart"
+        )
         if far == 0:
             return unknown(name, "the parameters did not move: see layers-move", **numbers)
         if gone == 0:
@@ -119,7 +124,6 @@ def target_follows(probe: Probe) -> Verdict:
             if tau * updates < 1 and updates >= _JUDGED:
                 message = f"tau {tau:g} is slow for {updates:,} updates: values barely propagate"
                 return yellow(name, message, f"raise {way}", **numbers)
-    told = f"it came {gone / far:.0%} of the online network's way, {apart / far:.0%} apart from it"
     return green(name, told, **numbers)
 
 

@@ -20,8 +20,16 @@ from . import sabotage_agent, sabotage_env, sabotage_replay
 from .plants import HEALTHY, Plant
 
 _DQN: Any = HEALTHY.learning
-FUSED = dataclasses.replace(HEALTHY, mode="fused", envs=16, steps=3_200, eval_every=3_200)
-FUSED = dataclasses.replace(FUSED, checkpoint_every=1_600, resume_every=3_200, log_every=320)
+FUSED = dataclasses.replace(
+    HEALTHY,
+    mode="fused",
+    envs=16,
+    steps=3_200,
+    eval_every=3_200,
+    checkpoint_every=1_600,
+    resume_every=3_200,
+    log_every=320,
+)
 PQN = dataclasses.replace(
     FUSED,
     agent="pqn",

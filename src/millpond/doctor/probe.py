@@ -69,8 +69,11 @@ class Probe:
     @cached_property
     def _games(self) -> list[AgentGame]:
         policies = self.settings.policies
-        epsilons = [self.now.get("epsilon"), *(np.full(policies, e, np.float32) for e in (0.5, 0))]
-        schedules = [
+        epsilons: list[Any] = [
+            self.now.get("epsilon"),
+            *(np.full(policies, e, np.float32) for e in (0.5, 0)),
+        ]
+        schedules: list[Any] = [
             self.now if "epsilon" not in self.now else {**self.now, "epsilon": epsilon}
             for epsilon in epsilons
         ]

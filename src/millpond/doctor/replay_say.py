@@ -85,7 +85,7 @@ def _host_draws(pond: HostPond) -> list[Verdict]:
     name = "replay-transitions"
     if not isinstance(pond.window, Window):
         return [unknown(name, "sequences are not rebuilt here")]
-    if pond.layout.name == "shared" or not pond.can_sample:
+    if pond.layout.name == "shared" or not pond.can_sample():
         return [unknown(name, "there is nothing to draw yet, or no order of rows")]
     # Drawn and read one after the other: whoever adds rows meanwhile may overwrite them.
     batch: Any = pond.sample(256)

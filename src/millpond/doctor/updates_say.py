@@ -192,7 +192,8 @@ def _rollout(probe: Probe, state: AgentState, name: str) -> Verdict:
     one, game, settings = _one(state), probe.game, probe.settings
     turns = min(settings.learns.turns, len(game.chosen) - 1)
     envs = game.chosen.shape[2]
-    parts = settings.learns.parts
+    learns: Any = settings.learns
+    parts = learns.parts
     turns -= turns * envs % parts and turns * envs % parts // max(1, envs)
     while turns and turns * envs % parts:
         turns -= 1
