@@ -124,14 +124,21 @@ def test_wandb_gets_env_steps_as_x(recorder, tmp_path):
     assert run.closed
 
 
-@pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
-def test_a_missing_tracker_says_what_to_install(name, package, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("tensorboard", "tensorboardX", "trackers"),
+        ("wandb", "wandb", "trackers"),
+        ("mlflow", "mlflow", "mlflow"),
+    ],
+)
+def test_a_missing_tracker_says_what_to_install(name, package, extra, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    said = rf"--track {name} needs the package {package}.*pip install 'millpond\[trackers\]'"
+    said = rf"--track {name} needs {package}, .*pip install 'millpond\[{extra}\]'"
     with pytest.raises(BadConfig, match=said):
         make_sink(name, tmp_path, "run")
 
 
 def test_an_unknown_tracker_is_refused(tmp_path):
-    with pytest.raises(BadConfig, match="there is no tracker 'mlflow'; use tensorboard or wandb"):
-        make_sink("mlflow", tmp_path, "run")
+    with pytest.raises(BadConfig, match="no tracker 'comet'; use tensorboard, wandb or mlflow"):
+        make_sink("comet", tmp_path, "run")

@@ -19,9 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from ..doctor import (
     Evidence,
     Probe,
@@ -29,6 +26,7 @@ from ..doctor import (
     chance,
     examine,
     examine_env,
+    examine_logged,
     examine_mixture,
     examine_replay,
     examined_with,
@@ -40,10 +38,12 @@ from ..doctor.settle import settles
 from ..envs import make_env
 from ..errors import BadConfig
 from ..lake import Lake
+from ..logged import LoggedRun
 from ..mixture import MixRun, is_mixture
+from ..run_folder import is_logged
 from ..train import Run
 from ._options import Parser
-from ._print import empty_table, print_table
+from ._print import Coloured, empty_table, print_table
 
 COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 
@@ -51,7 +51,7 @@ COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond doctor", __doc__)
-    parser.add_argument("run", nargs="?", type=Path, help="the run's folder")
+    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="the run's folder")
     parser.add_argument("--env", metavar="ENV", help="examine an environment before any training")
     parser.add_argument("--replay", type=Path, metavar="LAKE", help="examine the rows of a Lake")
     parser.add_argument("--no-probe", action="store_true", help="of a run, only what it recorded")
@@ -76,23 +76,30 @@ def main(args: Sequence[str]) -> int:
 
         return self_test_and_show(options.only or "", options.json)
     if options.only:
-        raise BadConfig("--only belongs to --self-test; add it, or leave --only away")
+        raise BadConfig("--only belongs to --self-test; add it, or omit --only")
     path: Any = options.run
-    mixture = path is not None and is_mixture(path)
     if options.env is not None:
         verdicts = examine_env(make_env(options.env))
     elif options.replay is not None:
         verdicts = examine_replay(Lake.open(options.replay))
-    elif mixture:
-        verdicts = examine_mixture(MixRun.open(path))
     else:
-        verdicts = of_run(path, 0.0 if options.no_probe else options.seconds)
+        verdicts = of_any(path, 0.0 if options.no_probe else options.seconds)
     if options.json:
         print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
     else:
-        env = "" if path is None or mixture else Run.open(path).settings.env
+        plain = path is not None and not is_mixture(path) and not is_logged(path)
+        env = Run.open(path).settings.env if plain else ""
         show(verdicts, str(path), env)
     return int(any(verdict.state == "red" for verdict in verdicts))
+
+
+def of_any(path: Path, seconds: float = SECONDS) -> list[Verdict]:
+    """What the checks say of a run, a mixture, or a run that somebody's own loop logged."""
+    if is_mixture(path):
+        return examine_mixture(MixRun.open(path))
+    if is_logged(path):
+        return folded(examine_logged(LoggedRun.open(path)))
+    return of_run(path, seconds)
 
 
 def of_run(path: Path, seconds: float = SECONDS) -> list[Verdict]:
@@ -103,6 +110,8 @@ def of_run(path: Path, seconds: float = SECONDS) -> list[Verdict]:
     """
     run = Run.open(path)
     evidence = Evidence.of(run)
+    if evidence.status["state"] == "failed":
+        return folded(examine(evidence))  # what it failed of may be what would be played here
     if evidence.eval:
         evidence.chance = chance(run)
     evidence.noise = noise_scale(run)
@@ -116,22 +125,25 @@ def show(verdicts: list[Verdict], run: str = "", env: str = "") -> None:
     """A table, and below it the numbers and what to do about what fired."""
     table = empty_table(["check", "state", "what was found"], 3)
     for verdict in verdicts:
-        state = Text(verdict.state, style=COLOURS[verdict.state])
+        state = Coloured(verdict.state, COLOURS[verdict.state])
         checks = verdict.evidence.get("checks")  # several in one: too long for a table
-        told = f"{len(checks)} checks: why and which is told below" if checks else verdict.message
-        table.add_row(verdict.name, state, told)
-    print_table(Console(), table)
+        found = f"{len(checks)} checks: listed below" if checks else verdict.message
+        table.add_row(verdict.name, state, found)
+    print_table(table)
     for verdict in verdicts:
         if checks := verdict.evidence.get("checks"):
             print(f"{verdict.name}: {verdict.message} ({', '.join(checks)})")
         if verdict.fired:
-            numbers = ", ".join(f"{name} {value}" for name, value in verdict.evidence.items())
-            print(f"{verdict.name}: {verdict.remedy} ({numbers})")
+            found = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
+            numbers = ", ".join(f"{name} {value}" for name, value in found.items())
+            print(f"{verdict.name}: {verdict.remedy}" + (f" ({numbers})" if numbers else ""))
             if env and (command := settles(verdict, run, env)):
                 print(f"  to settle it: {command}")
+        if traceback := verdict.evidence.get("traceback"):
+            print(traceback.rstrip())
         if scales := verdict.evidence.get("noise_scale"):
-            told = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
+            found = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
             batch = verdict.evidence["batch"]
             print(
-                f"gradient noise scale of each policy: {told}, in transitions; a batch has {batch}"
+                f"gradient noise scale of each policy: {found}, in transitions; a batch has {batch}"
             )

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.checkpoint import write_whole
 from ..train import Referee, Settings
+from ..whole_file import write_whole
 
 
 @dataclasses.dataclass(frozen=True)

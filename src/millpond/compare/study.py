@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..engine.checkpoint import write_whole
 from ..errors import RunRefused
 from ..mixture import MixRun, MixSettings, mix
 from ..train import Run, train
 from ..train.session import Told
+from ..whole_file import write_whole
 from . import results
 from .arms import Arm
 from .norm import Norm
 
-# begun(arm, first seed, last seed) -> told of that run
+# begun(arm, first seed, last seed) -> what that run reports to
 Begun = Callable[[Arm, int, int], Told]
 
 

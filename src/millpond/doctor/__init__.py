@@ -3,6 +3,7 @@
 from .chance import chance
 from .evidence import Evidence
 from .examine import CHECKS, examine
+from .logged_checks import LOGGED_CHECKS, LogEvidence, examine_logged
 from .mixture_checks import MIXTURE_CHECKS, MixEvidence, examine_mixture
 from .noise import noise_scale
 from .probe import Probe
@@ -14,8 +15,10 @@ from .world import examine_env
 
 __all__ = [
     "CHECKS",
+    "LOGGED_CHECKS",
     "MIXTURE_CHECKS",
     "Evidence",
+    "LogEvidence",
     "MixEvidence",
     "Probe",
     "Verdict",
@@ -23,6 +26,7 @@ __all__ = [
     "chance",
     "examine",
     "examine_env",
+    "examine_logged",
     "examine_mixture",
     "examine_probe",
     "examine_replay",

@@ -6,9 +6,9 @@ import contextlib
 import json
 from typing import Any
 
-from ..engine.checkpoint import write_whole
 from ..errors import MillpondError
 from ..train import Referee, Run
+from ..whole_file import write_whole
 
 _EPISODES = 256  # at most: enough to tell it from a policy that has learned anything
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from ..errors import BadState, RunFailed
+from ..errors import BadState
+from ..whole_file import write_whole
 
 
 def save_tree(path: Path, tree: Any, about: Mapping[str, Any]) -> None:
@@ -28,37 +26,6 @@ def save_tree(path: Path, tree: Any, about: Mapping[str, Any]) -> None:
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in named_leaves(tree)}
     data = save(arrays, metadata={"about": json.dumps(about, sort_keys=True)})
     write_whole(path, data)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file's content so that even a power loss leaves the old or the new one."""
-    draft = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(draft, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise RunFailed(
-            f"could not write {path.name} ({len(data):,} bytes) in {path.parent}: "
-            f"{error.strerror}; what was there before is untouched; {remedy(error)}"
-        ) from error
-
-
-def remedy(error: OSError) -> str:
-    """What to do about a file that could not be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space and resume"
-    return "make the folder writable, or choose another one with --run"
 
 
 def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:

@@ -9,11 +9,12 @@ import jax
 from ..agents import AgentState, Learned, Now
 from ..replay import Pond, PondState
 from ..rows import Array, Batch
+from .lake_share import blend
 from .updates import LEAST
 
 
 class Updated(NamedTuple):
-    """One update: the new states, what it found, and the batch that it learned from."""
+    """One update: the new states, what it found, and the batch that it drew."""
 
     agent: AgentState
     pond: PondState
@@ -27,12 +28,15 @@ class DeviceUpdate:
     def __init__(self, agent: Any, pond: Pond, batch: int, ranked: bool) -> None:
         self._agent, self._pond, self._batch, self._ranked = agent, pond, batch, ranked
 
-    def one(self, agent: AgentState, pond: PondState, key: jax.Array, now: Now) -> Updated:
-        """Of one policy."""
+    def one(
+        self, agent: AgentState, pond: PondState, key: jax.Array, now: Now, drawn: Any = None
+    ) -> Updated:
+        """Of one policy; `drawn` from a Lake is learned from besides."""
         pond, batch = self._pond.sample(pond, key, self._batch)
-        agent, learned = self._agent.update(agent, batch, now)
+        agent, learned = self._agent.update(agent, blend(batch, drawn), now)
         if self._ranked:
-            pond = self._pond.update_priorities(pond, batch.draw, learned.priority + LEAST)
+            priority = learned.priority[: self._batch] + LEAST
+            pond = self._pond.update_priorities(pond, batch.draw, priority)
         return Updated(agent, pond, learned, batch)
 
     def all(self, agent: AgentState, pond: PondState, keys: Array, now: Now) -> Updated:

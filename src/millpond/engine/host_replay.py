@@ -15,7 +15,7 @@ from ..replay import HostPond
 from ..rows import Draw, Rows
 from ..sequence import Sample
 from ..spec import Spec
-from .provenance import stored_spec
+from .provenance import stored_spec, traced_spec
 from .settings import Settings
 
 
@@ -63,7 +63,7 @@ class HostPondReplay:
 
     def __init__(self, settings: Settings, spec: Spec, policy: int) -> None:
         learns, self.policy = settings.replayed, policy
-        self.batch = learns.batch
+        self.batch = settings.played_rows
         sizes = (learns.capacity, settings.envs, learns.window, settings.sampling)
         self.pond = HostPond(spec, *sizes, seed=settings.seed * 1000 + policy)
 
@@ -116,7 +116,8 @@ class LakeReplay:
         self.lake.refresh()
         learns = self.settings.replayed
         sampler = self.settings.sampling
-        return self.lake.sample(self._random, learns.batch, learns.window, sampler=sampler)
+        number = self.settings.played_rows
+        return self.lake.sample(self._random, number, learns.window, sampler=sampler)
 
     def rank(self, draw: Draw, priority: np.ndarray) -> None:
         raise AssertionError("Settings refuses priorities in a Lake")
@@ -140,7 +141,7 @@ class LakeSource:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.lake = settings, open_source(settings)
+        self.settings, self.lake = settings, open_source(settings, settings.from_lake, "from_lake")
 
     def add(self, rows: Rows) -> None:
         raise AssertionError("a run from a Lake plays nothing")
@@ -163,23 +164,25 @@ class LakeSource:
         pass  # a draw depends on its number alone
 
 
-def open_source(settings: Settings) -> Lake:
-    """The Lake to learn from; one that is not there, of another spec or empty is refused."""
+def open_source(settings: Settings, path: str, name: str) -> Lake:
+    """The Lake to learn from; one that is not there, of another spec or empty is refused.
+
+    `name` is the setting that names it. What a run of ours wrote of its rows besides may be there.
+    """
     spec = stored_spec(settings)
     if memory := spec.extras.get("memory"):
-        held = Lake.open(settings.from_lake, "r").spec.extras.get("memory")
+        held = Lake.open(path, "r").spec.extras.get("memory")
         if held != memory:
             raise BadConfig(
-                f"from_lake: {settings.from_lake} must hold the memory that its rows were acted "
+                f"{name}: {path} must hold the memory that its rows were acted "
                 f"with, as extras/memory: {memory.describe()}, got "
                 f"{held.describe() if held else 'none'}; write such rows, or use --network.memory 0"
             )
-    lake = Lake.open(settings.from_lake, "r", spec)
+    traced = name == "lake" and Lake.open(path, "r").spec == traced_spec(settings)
+    lake = Lake.open(path, "r", traced_spec(settings) if traced else spec)
     settings.window.fits(lake.spec, 2**31)
     if not len(lake):
-        raise NotEnoughData(
-            f"from_lake: {settings.from_lake} holds no rows; write some to it first"
-        )
+        raise NotEnoughData(f"{name}: {path} holds no rows; write some to it first")
     return lake
 
 

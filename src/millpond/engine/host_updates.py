@@ -13,6 +13,7 @@ from ..agents import AgentState
 from ..rows import Array, Draw, Rows
 from ..sequence import Sample
 from .host_replay import HostReplay
+from .lake_share import LakeShare, blend
 from .settings import Settings
 from .updates import LEAST, Cycle, Learnt, Lesson, lesson_of
 
@@ -48,19 +49,28 @@ class Replay(Protocol):
 class HostUpdates:
     """Any `Replay` on the host."""
 
-    def __init__(self, settings: Settings, policies: range, replay: Replay, agent: Any) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        policies: range,
+        replay: Replay,
+        agent: Any,
+        share: LakeShare | None = None,
+    ) -> None:
+        self._share = share
         self.settings, self.replay, self._agent = settings, replay, agent
         self.cut, self.export, self.restore = replay.cut, replay.export, replay.restore
         self._policies = np.asarray(policies, np.uint32)
         self._update = jax.jit(jax.vmap(self._improve), donate_argnums=0)
 
     def _improve(
-        self, agent: AgentState, batch: Sample, steps: Array, policy: Array
+        self, agent: AgentState, batch: Sample, drawn: Any, steps: Array, policy: Array
     ) -> tuple[AgentState, Array, Lesson]:
         # Schedules inside jit: outside it they would cost as much as an update.
         now = self.settings.now(steps, policy, jnp)
-        agent, found = self._agent.update(agent, batch, now)
-        return agent, found.priority, lesson_of(found, batch, self._agent.reports)
+        agent, found = self._agent.update(agent, blend(batch, drawn), now)
+        priority = found.priority[: batch.mask.shape[0]]  # of what was played
+        return agent, priority, lesson_of(found, batch, self._agent.reports)
 
     def learn(self, agent: AgentState, cycle: Cycle) -> Learnt:
         if cycle.rows is not None:
@@ -71,7 +81,9 @@ class HostUpdates:
             batch = self.replay.draw(first + number)
             if batch is None:
                 break
-            agent, priority, lesson = self._update(agent, batch, cycle.steps, self._policies)
+            drawn = self._share and self._share.draw(self._policies.tolist(), first + number)
+            which = cycle.steps, self._policies
+            agent, priority, lesson = self._update(agent, batch, drawn, *which)
             if self.settings.ranked:
                 self.replay.rank(batch.draw, np.asarray(priority) + LEAST)
             # Row ids of the host are 64-bit numbers, which JAX would cut.
@@ -79,7 +91,8 @@ class HostUpdates:
             lessons.append(jax.tree.map(lambda leaf: leaf[:, None], lesson))
             bad = np.flatnonzero(np.asarray(agent.bad))
             if bad.size:
-                evidence = jax.tree.map(lambda leaf, p=bad[0]: leaf[p], batch)
+                both: Any = jax.tree.map(lambda leaf, p=bad[0]: leaf[p], (batch, drawn))
+                evidence = blend(*both, np)
                 break
         lesson = jax.tree.map(lambda *some: np.concatenate(some, 1), *lessons) if lessons else None
         return agent, lesson, evidence

@@ -17,6 +17,7 @@ from .checkpoint import named_leaves, within
 from .host_replay import open_replay
 from .host_updates import HostUpdates, Replay, Replays
 from .keys import Role, key_of
+from .lake_share import LakeShare
 from .limiter import Limiter
 from .make_agent import make_agent
 from .pond_updates import PondUpdates
@@ -30,7 +31,7 @@ from .updates import Cycle, Updates
 
 
 class Progress(NamedTuple):
-    """What a learner tells of a policy: sums since the last report, and where it stands."""
+    """What a learner reports of a policy: sums since the last report, and where it stands."""
 
     updates: int  # since the run began, as the next one
     synced: int
@@ -76,6 +77,7 @@ class Learner:
             yield Learner(settings, policies, updates, agent)
             return
         with contextlib.ExitStack() as stack:
+            share = LakeShare(settings) if settings.lake else None
             if settings.shards:
                 here = LocalShards(settings, policies, folder)
                 stack.callback(here.close)
@@ -83,14 +85,14 @@ class Learner:
             elif isinstance(settings.learns, Rollouts):
                 learning = RolloutUpdates(settings, policies, agent)
             elif settings.replay == "pond" and not settings.from_lake:
-                learning = PondUpdates(settings, policies)
+                learning = PondUpdates(settings, policies, share)
             else:
                 spec = traced_spec(settings)
                 replays = [
                     stack.enter_context(open_replay(settings, spec, folder / "lake", policy))
                     for policy in policies
                 ]
-                learning = HostUpdates(settings, policies, Replays(replays), agent)
+                learning = HostUpdates(settings, policies, Replays(replays), agent, share)
             yield Learner(settings, policies, learning, agent)
 
     @property

@@ -30,12 +30,12 @@ class Limiter:
             return Limiter(1, 1, 0, settings.replayed.batch)
         rows = settings.envs * learns.turns
         if isinstance(learns, Replayed):
-            drawn = learns.batch * getattr(learns.window, "length", 1)  # rows of sequences
+            drawn = settings.played_rows * getattr(learns.window, "length", 1)  # rows of sequences
             return Limiter(rows, learns.updates, learns.min_fill, drawn)
         return Limiter(rows, learns.updates, 0, rows // learns.parts)
 
     def due(self, cycle: int) -> int:
-        """Updates after so many cycles: none until `min_fill` rows are stored."""
+        """Updates after that many cycles: none until `min_fill` rows are stored."""
         return self.updates if cycle * self.rows_per_cycle >= self.min_fill else 0
 
     @property

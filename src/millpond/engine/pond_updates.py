@@ -15,6 +15,7 @@ from ..replay import Pond
 from ..rows import Array, Batch, Draw, Rows
 from .device_update import DeviceUpdate
 from .keys import Role, key_of
+from .lake_share import LakeShare, blend
 from .make_agent import make_agent
 from .provenance import traced_spec
 from .settings import Settings
@@ -24,7 +25,10 @@ from .updates import Cycle, Learnt, Lesson, lesson_of
 class PondUpdates:
     """A Pond for each policy, written together, and the cycle of all as one program."""
 
-    def __init__(self, settings: Settings, policies: Sequence[int]) -> None:
+    def __init__(
+        self, settings: Settings, policies: Sequence[int], share: LakeShare | None = None
+    ) -> None:
+        self._share, self._updates = share, settings.learns.updates
         self._program = _program(settings, len(policies))
         self._policies = np.asarray(policies, np.uint32)
         self.state = self._program.init()
@@ -38,11 +42,15 @@ class PondUpdates:
             self.state = program.add(self.state, cycle.rows)
             return agent, None, None
         which = (self._keys, np.uint32(cycle.number), cycle.steps, self._policies)
-        agent, self.state, lesson = program.learn(agent, self.state, cycle.rows, *which)
+        drawn = None
+        if self._share:
+            first = cycle.number * self._updates
+            drawn = self._share.draw_many(self._policies.tolist(), first, self._updates)
+        agent, self.state, lesson = program.learn(agent, self.state, cycle.rows, *which, drawn)
         lesson = Lesson(*map(np.asarray, lesson))
-        return agent, lesson, self._evidence(lesson)
+        return agent, lesson, self._evidence(lesson, drawn)
 
-    def _evidence(self, lesson: Lesson) -> Batch | None:
+    def _evidence(self, lesson: Lesson, drawn: Any) -> Batch | None:
         """The batch of the first update that was not finite: its rows are still where they were."""
         bad = ~np.isfinite(lesson.found).all(-1)
         if not bad.any():
@@ -52,7 +60,8 @@ class PondUpdates:
         pond = self._program.pond
         row = Draw(lesson.stream, lesson.row, None).ids()[first] % pond.length
         batch = pond.take(self.of(policy), lesson.stream[first], row.astype(np.int32))
-        return jax.device_get(batch)
+        other = jax.tree.map(lambda leaf: leaf[first], drawn)
+        return blend(jax.device_get(batch), other, np)
 
     def of(self, policy: int) -> Any:
         """The Pond's state of one policy, counted from our first."""
@@ -88,12 +97,12 @@ class _PondProgram:
         spec = traced_spec(settings)
         sizes = (learns.capacity, settings.envs, learns.window, settings.sampling)
         self.pond = Pond(spec, *sizes)
-        self.update = DeviceUpdate(self.agent, self.pond, learns.batch, settings.ranked)
+        self.update = DeviceUpdate(self.agent, self.pond, settings.played_rows, settings.ranked)
         axes = self.pond.axes
         self.init = jax.jit(lambda: self.pond.init_many(policies))
         self.add = jax.jit(jax.vmap(self.pond.add, (axes, 1), axes), donate_argnums=0)
         self.cut = jax.jit(jax.vmap(self.pond.cut, (axes, None), axes), donate_argnums=0)
-        cycle = jax.vmap(self._cycle, (0, axes, 1, 0, None, 0, 0), (0, axes, 0))
+        cycle = jax.vmap(self._cycle, (0, axes, 1, 0, None, 0, 0, 0), (0, axes, 0))
         self.learn = jax.jit(cycle, donate_argnums=(0, 1))
 
     def _cycle(
@@ -105,21 +114,22 @@ class _PondProgram:
         cycle: Array,
         steps: Array,
         policy: Array,
+        drawn: Any,
     ) -> tuple[AgentState, Any, Lesson]:
-        """Of one policy: rows [time, env]."""
+        """Of one policy: rows [time, env], and from a Lake drawn [updates, batch]."""
         pond = self.pond.add(pond, rows)
         updates, now = self.settings.learns.updates, self.settings.now(steps, policy, jnp)
         keys = jax.random.split(jax.random.fold_in(key, cycle), updates)
 
-        def update(carry: Any, key: jax.Array) -> tuple[Any, Lesson]:
-            agent, pond = carry
-            done = self.update.one(agent, pond, key, now)
+        def update(carry: Any, each: Any) -> tuple[Any, Lesson]:
+            (agent, pond), (key, drawn) = carry, each
+            done = self.update.one(agent, pond, key, now, drawn)
             lesson = lesson_of(done.learned, done.batch, self.agent.reports)
             return (done.agent, done.pond), lesson
 
         # A few updates are written out: a loop costs XLA's CPU backend more than they do.
         unroll = updates if updates <= 4 else 1
-        (agent, pond), lesson = jax.lax.scan(update, (agent, pond), keys, unroll=unroll)
+        (agent, pond), lesson = jax.lax.scan(update, (agent, pond), (keys, drawn), unroll=unroll)
         return agent, pond, lesson
 
 

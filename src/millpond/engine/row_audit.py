@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..agents import Replayed
-from ..rows import BORDER, CUT, TERMINATED, TRUNCATED, Draw, Rows, breaks, pack_flags
+from ..return_check import places_of, return_of, same_return
+from ..rows import BORDER, CUT, Rows, breaks, pack_flags
 from ..window import Window
 from .limiter import Limiter
 from .settings import Settings
@@ -64,7 +65,7 @@ class RowAudit:
         self._reward_sum = np.zeros(policies)
 
     def took(self, rows: Rows, updates: np.ndarray) -> None:
-        """Rows [time, policies, env] as they were popped, after so many updates[policies]."""
+        """Rows [time, policies, env] as they were popped, after that many updates[policies]."""
         byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
         step = (byte & BORDER) == 0
         count = self._count
@@ -122,23 +123,12 @@ class RowAudit:
         self._target_top = np.maximum(self._target_top, reward * scale)
         if not self.replayed or self.settings.replay == "lake":
             return  # a Lake outlives the run, so its row ids are not our turns
-        stream, ids = self._places(lesson.stream, lesson.row, mask)
+        stream, ids = places_of(self.settings.window, lesson.stream, lesson.row, mask)
         # A shard may hold rows that were not shown here yet: they are drawn, and not counted.
         known = mask & (ids >= self.known) & (ids < self.turn)
         policy = np.nonzero(known)[0]
         self._drawn[ids[known] % self.length, policy, stream[known]] = True
         self._last = lesson
-
-    def _places(
-        self, stream: np.ndarray, row: np.ndarray, mask: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Stream and id of every row that was drawn, in the shape of `mask`."""
-        ids = Draw(stream, row, None).ids()
-        if ids.ndim == mask.ndim:
-            return stream, ids
-        window: Any = self.settings.window  # of sequences, starts were drawn
-        ids = ids[..., None] + np.arange(-window.burn_in, window.length)
-        return np.broadcast_to(stream[..., None], mask.shape), ids
 
     def report(self) -> list[dict[str, Any]]:
         """Of each policy the evidence since the last report, as plain values."""
@@ -170,33 +160,15 @@ class RowAudit:
         checked = wrong = 0
         last = Lesson(*(leaf[policy, -1] for leaf in lesson))
         mask = np.asarray(last.mask)
-        stream, ids = self._places(last.stream, last.row, mask)
+        stream, ids = places_of(self.settings.window, last.stream, last.row, mask)
         oldest = max(self.known, self.turn - self.length)
         seen = (ids >= oldest) & (ids < self.turn - self._steps)
         for i in zip(*(place[:_CHECKED] for place in np.nonzero(mask & seen)), strict=True):
-            reward, discount = self._return_from(policy, int(ids[i]), int(stream[i]))
+            where = (int(ids[i]) + np.arange(self._steps)) % self.length, policy, int(stream[i])
+            wanted = return_of(self._reward[where], self._byte[where], self.settings.window)
             checked += 1
-            wrong += not (
-                np.isclose(last.reward[i], reward, rtol=1e-4, atol=1e-5)
-                and np.isclose(last.discount[i], discount, rtol=1e-5, atol=1e-6)
-            )
+            wrong += not same_return((last.reward[i], last.discount[i]), wanted)
         return checked, wrong
-
-    def _return_from(self, policy: int, row: int, stream: int) -> tuple[float, float]:
-        window = self.settings.window
-        total, discount = 0.0, 1.0
-        for ahead in range(self._steps):
-            where = (row + ahead) % self.length, policy, stream
-            reward, byte = float(self._reward[where]), int(self._byte[where])
-            if window.reward_clip:
-                reward = min(max(reward, -window.reward_clip), window.reward_clip)
-            total += discount * reward
-            discount *= window.gamma
-            if byte & TERMINATED:
-                return total, 0.0
-            if byte & TRUNCATED:  # the sum stops, the bootstrap does not
-                break
-        return total, discount
 
     def export(self) -> list[dict[str, np.ndarray]]:
         """Of each policy all that must be known to go on, right after a report."""

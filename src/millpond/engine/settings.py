@@ -12,9 +12,9 @@ import numpy as np
 
 from ..agents import Network, Replayed, Rollouts, agent_names, find_agent
 from ..config import from_plain, to_plain
-from ..envs import Env, make_env
+from ..envs import Env, action_of, is_real, make_env
 from ..envs.registry import FAMILIES
-from ..errors import BadConfig
+from ..errors import BadConfig, NotInstalled
 from ..plugins import origin, short_name
 from ..rows import Array
 from ..samplers import Prioritized, make_sampler
@@ -90,6 +90,8 @@ class Settings:
     replay_shards: int = 0  # parts of the replay, each of some actors; modes ray and sequential
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
     from_lake: str = ""  # learn from this Lake alone; `steps` then counts updates
+    lake: str = ""  # learn from this Lake too, beside what is played
+    lake_share: float = 0.5  # of every minibatch that is drawn from it; to the nearest whole row
     network: Network = field(default_factory=Network)
     crew: CrewSettings = field(default_factory=CrewSettings)
     log_every: int = 10_000  # steps between two lines in metrics.jsonl
@@ -98,7 +100,7 @@ class Settings:
     eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
     checkpoint_every: int = 100_000  # steps between two checkpoints of the parameters; kept
     resume_every: int = 50_000  # steps between two states to resume from; replaced
-    track: Literal["", "tensorboard", "wandb"] = ""  # send the metrics there too
+    track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
     debug: bool = False  # tiny sizes, no jit, NaN checks: a run within a minute
 
     def __post_init__(self) -> None:
@@ -123,6 +125,7 @@ class Settings:
                 "sampler: a Lake keeps no priorities; use uniform, stratified or recent, or "
                 "--replay pond or host"
             )
+        self._check_share()
         if self.from_lake and self.policies != 1:
             raise BadConfig(
                 f"from_lake: a Lake feeds one policy, this run has {self.policies}; "
@@ -179,6 +182,32 @@ class Settings:
                 f"use {learns.capacity // self.envs * self.envs or self.envs}"
             )
 
+    def _check_share(self) -> None:
+        """Refuse a share of a Lake that cannot be drawn."""
+        if not self.lake:
+            if self.lake_share != 0.5:
+                raise BadConfig(
+                    f"lake_share: a share of which Lake? got {self.lake_share}; name it with --lake"
+                )
+            return
+        if self.from_lake:
+            raise BadConfig(
+                "lake: from_lake learns from a Lake alone; give one of --lake and --from-lake"
+            )
+        if isinstance(self.learns, Rollouts):
+            raise BadConfig(f"lake: {self.section} learns from its own play only; use --agent dqn")
+        if self.mode == "ray" or self.replay_shards:
+            raise BadConfig(
+                "lake: a replay in shards draws whole minibatches; use --mode sequential, "
+                "lockstep or processes without replay_shards"
+            )
+        batch = self.learns.batch
+        if not 0 < self.lake_share < 1 or not 0 < self.lake_rows < batch:
+            raise BadConfig(
+                f"lake_share: {self.lake_share:g} of a batch of {batch} leaves one of both without "
+                "a row; change lake_share, use --from-lake for the Lake alone, or leave --lake away"
+            )
+
     def _check_crew(self) -> None:
         """Refuse what actors and learners apart from each other cannot do."""
         if self.replay_shards and self.way not in ("ray", "sequential"):
@@ -194,7 +223,8 @@ class Settings:
         if self.mode == "fused" and not self._fusable:
             raise BadConfig(
                 f"mode fused: env, replay and agent must run in JAX, got env {self.env}, replay "
-                f"{self.replay}, from_lake {self.from_lake!r}; use --mode sequential, or leave "
+                f"{self.replay}, from_lake {self.from_lake!r}, lake {self.lake!r}; use --mode "
+                "sequential, or leave "
                 "the mode at auto"
             )
         if self.way == "fused" and self.actors != 1:
@@ -242,6 +272,7 @@ class Settings:
         return (
             isinstance(self.world, Env)
             and not self.from_lake
+            and not self.lake
             and not self.replay_shards
             and (isinstance(self.learns, Rollouts) or self.replay == "pond")
         )
@@ -304,6 +335,16 @@ class Settings:
         return learns
 
     @property
+    def lake_rows(self) -> int:
+        """Of every minibatch the rows that `lake` gives: the nearest whole number, halves up."""
+        return int(self.replayed.batch * self.lake_share + 0.5) if self.lake else 0
+
+    @property
+    def played_rows(self) -> int:
+        """Of every minibatch the rows that its own replay gives."""
+        return self.replayed.batch - self.lake_rows
+
+    @property
     def window(self) -> Any:
         """What a sample means in this run: a Window, or a Sequence."""
         return self.learns.window
@@ -357,7 +398,9 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
 
     Tables of agents that are not used are checked and left out: a preset serves several.
     """
-    plain = {"agent": "dqn", "sampler": "uniform", **plain}
+    plain = {"sampler": "uniform", **plain}
+    if "agent" not in plain:  # asked only then: some envs are built to say what they take
+        plain["agent"] = usual_agent(env)
     name, sampler = plain["agent"], plain["sampler"]
     agent = find_agent(name) if isinstance(name, str) else None
     if agent is None or not isinstance(sampler, str):
@@ -371,9 +414,21 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
     parts["sampling"] = make_sampler(sampler)
     try:
         return from_plain(Settings, plain, parts=parts)
+    except NotInstalled:
+        raise
     except BadConfig as error:
         shown = str(error).replace("'learning", f"'{short_name(name)}")
         raise BadConfig(shown) from error
+
+
+def usual_agent(env: str) -> str:
+    """Who learns in an env if nobody was named: `usual_agent("pendulum") == "sac"`."""
+    return "sac" if takes_real(make_env(env)) else "dqn"
+
+
+def takes_real(world: Any) -> bool:
+    """Whether an env takes real vectors; one that counts its actions is not built to be asked."""
+    return hasattr(world, "action") and is_real(action_of(world))
 
 
 def tiny(settings: Settings) -> Settings:

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..engine.checkpoint import write_whole
 from ..errors import BadConfig, RunRefused
+from ..run_folder import refuse_used
 from ..train.old_runs import from_version_1
-from ..train.run import Run, refuse_used
+from ..train.run import Run
+from ..whole_file import write_whole
 from .settings import MixSettings
 
 VERSION = 2

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
-import time
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..engine.checkpoint import write_whole
 from ..engine.settings import Settings
-from ..errors import BadConfig, Diverged, MillpondError, RunRefused
+from ..errors import BadConfig, Diverged, MillpondError, Paused, RunRefused
+from ..run_folder import is_logged, lock_folder, read_status, refuse_used, write_status
+from ..whole_file import write_whole
 from .old_runs import from_version_1, with_auto_mode
 
 VERSION = 2
-_INSTANT_S = 0.5
 
 
 class Checkpoint(NamedTuple):
@@ -65,6 +63,11 @@ class Run:
         file = path / "config.json"
         if not file.is_file():
             raise RunRefused(_no_run(path))
+        if is_logged(path):
+            raise RunRefused(
+                f"{path} was logged by a loop of your own (millpond.run), which alone can play it "
+                "or go on with it; runs, watch, report and doctor work with it"
+            )
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
             version = config["millpond_run"]
@@ -111,7 +114,7 @@ class Run:
         return self.path / "resume.safetensors"
 
     def checkpoint_path(self, steps: int) -> Path:
-        """Where the checkpoint after so many env steps lies."""
+        """Where the checkpoint after that many env steps lies."""
         return self.path / "checkpoints" / f"{steps:012d}.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -120,7 +123,7 @@ class Run:
         return [Checkpoint(file, int(file.stem)) for file in files if file.stem.isdigit()]
 
     def checkpoint(self, steps: int | None = None) -> Checkpoint:
-        """The newest checkpoint, or the one after so many env steps."""
+        """The newest checkpoint, or the one after that many env steps."""
         there = self.checkpoints()
         if not there:
             raise RunRefused(f"{self.path} has no checkpoint yet; let it train for longer")
@@ -136,33 +139,23 @@ class Run:
         """What the run said last of itself."""
         return read_status(self.path)
 
-    def say(self, state: str, steps: int, why: str = "") -> None:
+    def say(self, state: str, steps: int, why: str = "", traceback: str = "") -> None:
         """Tell others how the run stands; `why` it stopped, if it had to."""
-        text = json.dumps({"state": state, "steps": steps} | ({"why": why} if why else {}))
-        write_whole(self.path / "status.json", text.encode() + b"\n")
+        write_status(self.path, state, steps, why, traceback)
 
-    def gave_up(self, error: MillpondError) -> None:
-        """Tell others what ended the run, unless that was told already."""
-        if not isinstance(error, Diverged):
-            with contextlib.suppress(MillpondError):  # a full disk is told by the error itself
-                self.say("failed", self.status()["steps"], f"{type(error).__name__}: {error}")
+    def gave_up(self, error: BaseException) -> None:
+        """Record what ended the run, with its traceback, unless that was recorded already."""
+        if isinstance(error, (Diverged, Paused)):
+            return
+        where = getattr(error, "traceback", "")  # of another process, where it happened
+        text = where or "".join(traceback.format_exception(error))
+        why = f"{type(error).__name__}: {error}".replace(text, "").strip()
+        with contextlib.suppress(MillpondError):  # the error itself says that the disk is full
+            self.say("failed", self.status()["steps"], why, text)
 
     def lock(self) -> int:
         """Keep other processes out until the descriptor is closed or this process ends."""
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        # Who looks whether the run is in use holds the lock for an instant: that is no refusal.
-        until = time.monotonic() + _INSTANT_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return lock
-            except BlockingIOError as error:
-                if time.monotonic() > until:
-                    os.close(lock)
-                    raise RunRefused(
-                        f"{self.path} is in use by another process; wait for it or stop it"
-                    ) from error
-                time.sleep(0.005)
+        return lock_folder(self.path)
 
 
 def _no_run(path: Path) -> str:
@@ -173,44 +166,6 @@ def _no_run(path: Path) -> str:
     if (path / "lake.json").is_file():
         return f"{path} is a Lake, not a run; millpond lake info {path} says what it holds"
     return f"{path} is no run: it has no config.json; {remedy}"
-
-
-def read_status(path: Path) -> dict[str, Any]:
-    """What the run in a folder said last of itself; `killed` if it said no more. Writes nothing."""
-    try:
-        status = json.loads((path / "status.json").read_text(encoding="utf-8"))
-        state, steps = str(status["state"]), int(status["steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {"state": "new", "steps": 0}
-    if state == "running" and not in_use(path):
-        state = "killed"
-    why = {"why": str(status["why"])} if "why" in status else {}
-    return {"state": state, "steps": steps, **why}
-
-
-def in_use(path: Path) -> bool:
-    """Whether a process trains the run in a folder at this moment."""
-    try:
-        lock = os.open(path / "lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
-
-
-def refuse_used(path: Path) -> None:
-    """Raise RunRefused unless a run may be made in this folder: it is empty, or not there."""
-    if path.exists() and not path.is_dir():
-        raise RunRefused(f"{path} is a file; choose a new folder with --run")
-    if path.exists() and any(path.iterdir()):
-        ours = (path / "config.json").exists()
-        remedy = f"millpond resume {path} goes on with it, or " if ours else ""
-        raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
 
 
 def find_runs(root: Path) -> Iterator[Run]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..train.run import read_status
+from ..run_folder import OWN_LOOP, read_status
 from .tail import Line, last_lines
 
 _RECENT = 30  # lines of speed from which the pace is taken
@@ -40,14 +40,16 @@ def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
     running = status["state"] == "running"
     pace = pace_of(speed, at)
     left = (total - done) / pace if running and pace and total > done else None
+    mode = "mixture" if mixture else str(settings.get("mode", "fused"))
     return {
         "env": str(settings.get("env", "")),
         "agent": "mixture" if mixture else str(settings.get("agent", "")),
-        "mode": "mixture" if mixture else str(settings.get("mode", "fused")),
+        "mode": mode,
         "seed": settings.get("seed"),
         "state": status["state"],
         "why": status.get("why", ""),
-        "phase": phase_of(last, mixture) if running else "",
+        "traceback": status.get("traceback", ""),
+        "phase": phase_of(last, mixture) if running and mode != OWN_LOOP else "",
         "progress": progress,
         "x": frames,
         "unit": "updates" if offline else "frames",
@@ -60,7 +62,7 @@ def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
 
 
 def pace_of(speed: list[Line], at: str) -> float | None:
-    """Steps, or frames of a mixture, per second of late; None if it cannot be told yet.
+    """Steps, or frames of a mixture, per second of late; None if it is not known yet.
 
     A mixture's frames stand still in some phases, so there it is the mean of this sitting.
     """

@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..doctor import Evidence, examine, examine_mixture
+from ..doctor import Evidence, examine, examine_logged, examine_mixture
 from ..doctor.chance import known_chance
 from ..doctor.examine import folded
 from ..errors import MillpondError
+from ..logged import LoggedRun
 from ..mixture import MixRun, is_mixture
+from ..run_folder import is_logged
 from ..train import Run
 
 _FILES = ("metrics.jsonl", "speed.jsonl", "events.jsonl", "status.json", "random.json")
@@ -43,6 +45,8 @@ def verdicts_of(path: Path) -> list[dict[str, Any]]:
     try:
         if is_mixture(path):
             return [verdict._asdict() for verdict in examine_mixture(MixRun.open(path))]
+        if is_logged(path):
+            return [one._asdict() for one in folded(examine_logged(LoggedRun.open(path)))]
         run = Run.open(path)
         evidence = Evidence.of(run)
         evidence.chance = known_chance(run)

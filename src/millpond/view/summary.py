@@ -6,12 +6,14 @@ import numpy as np
 
 from .history import History
 
+_LATE = 20  # returns of a logged run that was never evaluated
+
 
 def summary(history: History) -> list[tuple[str, str]]:
     """What and how much: pairs of name and value."""
     settings, judged = history.settings, history.eval
     agent = "mixture" if history.mixture else str(settings.get("agent"))
-    rows = [("env", str(settings.get("env"))), ("agent", agent)]
+    rows = [("env", str(settings.get("env")) or "–"), ("agent", agent or "–")]
     rows.append(("state", str(history.status["state"])))
     if why := history.status.get("why"):
         rows.append(("why", str(why)))
@@ -22,6 +24,8 @@ def summary(history: History) -> list[tuple[str, str]]:
         half = judged.last("interval")
         error = f" ± {half:.2f}" if half is not None else ""
         rows += [("greedy return", f"{last:.2f}{error}"), ("best greedy return", f"{best:.2f}")]
+    elif history.logged and len(late := _known(history.train.of("return"))[-_LATE:]):
+        rows.append((f"return while training, last {len(late)}", f"{late.mean():.2f}"))
     big = judged.last("big_return")
     if big is not None:
         rows.append(("BigAgent", f"{big:.2f}"))
@@ -35,8 +39,13 @@ def summary(history: History) -> list[tuple[str, str]]:
         # Seconds begin at 0 whenever the run is resumed.
         ends = seconds[np.append(np.diff(seconds) < 0, True)]
         rows.append(("time", _time(float(ends.sum()))))
-    rows.append(("seed", str(settings.get("seed"))))
+    seed = settings.get("seed")
+    rows.append(("seed", "–" if seed is None else str(seed)))
     return rows
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    return values[np.isfinite(values)]
 
 
 def _time(seconds: float) -> str:

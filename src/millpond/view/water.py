@@ -18,7 +18,27 @@ _MOVES = {
 
 def water(history: History) -> dict[str, Any]:
     """`places` from left to right and the `flows` between neighbours; `back` leads to the first."""
+    if history.logged:
+        return _logged(history)
     return _mixture(history) if history.mixture else _single(history)
+
+
+def _logged(history: History) -> dict[str, Any]:
+    """Of somebody's own loop: all that is known is a pond that it shows us."""
+    seen = [one for one in history.last_health.get("learners", []) if one.get("capacity")]
+    if not seen:
+        about = "A loop of your own. run.watch(pond) shows its replay here and to the doctor."
+        return {"places": [_place("Your loop", "")], "flows": [], "back": None, "about": about}
+    stored, capacity = (
+        sum(int(one.get(name, 0)) for one in seen) for name in ("stored", "capacity")
+    )
+    kind = "Pond" if seen[0].get("looked") else "HostPond"
+    places = [_place("Your loop", "acts"), _place(kind, _rows(capacity), stored / capacity)]
+    running = history.status["state"] == "running"
+    flows = [{"name": "play", "moves": running}, {"name": "learn", "moves": running}]
+    about = "What your loop plays runs into the replay that it shows us, and is drawn from there."
+    places.append(_place("Your loop", "learns"))
+    return {"places": places, "flows": flows, "back": None, "about": about}
 
 
 def _mixture(history: History) -> dict[str, Any]:
@@ -77,7 +97,7 @@ def _single(history: History) -> dict[str, Any]:
     places = [] if offline else [actor]
     places += [
         _place("Lake", "given") if offline else _place(kind, _rows(capacity), level),
-        _place("Learner", "DQN"),
+        _place("Learner", str(settings.get("agent", "")).upper()),
     ]
     flows = [] if offline else [{"name": "play", "moves": running}]
     flows.append({"name": "learn", "moves": learns})

@@ -1,0 +1,161 @@
+"""A bare single-file SAC in JAX: the env, a hand-written ring and the updates in one jitted loop.
+
+No rows, no borders, no counting, no guard. It does the same work per turn as ours: all envs step,
+then so many updates.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from .task import FILL, GAMMA, RATE, TAU, WIDTH
+
+TURNS = 200
+
+
+class Net(nn.Module):
+    outputs: int
+
+    @nn.compact
+    def __call__(self, x):
+        for _ in range(2):
+            x = nn.relu(nn.Dense(WIDTH, kernel_init=nn.initializers.he_normal())(x))
+        return nn.Dense(self.outputs)(x)
+
+
+class Ring(NamedTuple):
+    obs: Any
+    after: Any
+    action: Any
+    reward: Any
+    count: Any
+
+
+class Carry(NamedTuple):
+    angle: Any
+    speed: Any
+    turn: Any
+    ring: Ring
+    params: Any  # actor, critics, log_alpha
+    target: Any
+    opt: Any
+    key: Any
+
+
+class Bare:
+    """`Bare(envs=1, batch=256, capacity=50_000).go(turns)`"""
+
+    def __init__(self, envs: int, batch: int, capacity: int) -> None:
+        self.envs, self.batch, self.capacity = envs, batch, capacity
+        self.actor, self.critic = Net(2), Net(1)
+        self.rule = optax.adam(RATE)
+        self.carry = jax.jit(self._init)(jax.random.key(0))
+        self.run = jax.jit(self._turns, donate_argnums=0)
+
+    def go(self, turns: int) -> None:
+        self.carry = jax.block_until_ready(self.run(self.carry, turns))
+
+    def _init(self, key):
+        angle, speed = self._fresh(key)
+        actor = self.actor.init(key, jnp.zeros((1, 3)))
+        keys = jax.random.split(key, 2)
+        critics = jax.vmap(lambda key: self.critic.init(key, jnp.zeros((1, 4))))(keys)
+        params = {"actor": actor, "critics": critics, "log_alpha": jnp.zeros(())}
+        size = self.capacity
+        ring = Ring(*(jnp.zeros((size, n)) for n in (3, 3, 1, 1)), jnp.int32(0))
+        turn = jnp.zeros(self.envs, np.int32)
+        opt = {name: self.rule.init(params[name]) for name in params}
+        return Carry(angle, speed, turn, ring, params, critics, opt, key)
+
+    def _fresh(self, key):
+        most = np.array([[np.pi], [1]], np.float32)
+        return jax.random.uniform(key, (2, self.envs), np.float32, -most, most)
+
+    def _turns(self, carry, number):
+        return jax.lax.fori_loop(0, number, lambda _, c: self._turn(c), carry)
+
+    def _turn(self, carry):
+        key, acting, resetting, drawing, *noise = jax.random.split(carry.key, 6)
+        obs = see(carry.angle, carry.speed)
+        action = self._draw(carry.params["actor"], obs, acting)[0]
+        anything = jax.random.uniform(acting, action.shape, np.float32, -1, 1)
+        action = jnp.where(carry.ring.count < FILL, anything, action)
+        angle, speed, reward = swing(carry.angle, carry.speed, 2 * action[:, 0])
+        turn, ring = carry.turn + 1, carry.ring
+        at = ring.count % self.capacity
+        row = (obs, see(angle, speed), action, reward[:, None])
+        columns = [
+            jax.lax.dynamic_update_slice(column, value, (at, 0))
+            for column, value in zip(ring[:4], row, strict=True)
+        ]
+        ring = Ring(*columns, ring.count + self.envs)
+        over = turn >= TURNS
+        fresh = self._fresh(resetting)
+        angle, speed = jnp.where(over, fresh[0], angle), jnp.where(over, fresh[1], speed)
+        carry = Carry(angle, speed, jnp.where(over, 0, turn), ring, *carry[4:7], key)
+
+        def learn(carry):
+            rows = jax.random.randint(
+                drawing, (self.batch,), 0, jnp.minimum(ring.count, self.capacity)
+            )
+            return self._update(carry, [column[rows] for column in ring[:4]], *noise)
+
+        return jax.lax.cond(ring.count >= FILL, learn, lambda carry: carry, carry)
+
+    def _draw(self, actor, obs, key):
+        mean, log_std = jnp.split(self.actor.apply(actor, obs), 2, -1)
+        log_std = jnp.clip(log_std, -10, 2)
+        normal = jax.random.normal(key, mean.shape)
+        before = mean + jnp.exp(log_std) * normal
+        density = -0.5 * normal**2 - log_std - 0.5 * np.log(2 * np.pi)
+        slope = 2 * (np.log(2) - before - jax.nn.softplus(-2 * before))
+        return jnp.tanh(before), (density - slope).sum(-1)
+
+    def _values(self, critics, obs, action):
+        both = jnp.concatenate([obs, action], -1)
+        return jax.vmap(lambda one: self.critic.apply(one, both)[:, 0])(critics)
+
+    def _update(self, carry, rows, one, two):
+        obs, after, action, reward = rows
+        params, opt = carry.params, dict(carry.opt)
+        alpha = jnp.exp(params["log_alpha"])
+        next_action, log_prob = self._draw(params["actor"], after, one)
+        value = self._values(carry.target, after, next_action).min(0) - alpha * log_prob
+        goal = reward[:, 0] + GAMMA * value
+
+        def critic_loss(critics):
+            return (0.5 * (self._values(critics, obs, action) - goal) ** 2).mean(1).sum()
+
+        def stepped(name, gradient):
+            change, opt[name] = self.rule.update(gradient, opt[name])
+            return optax.apply_updates(params[name], change)
+
+        critics = stepped("critics", jax.grad(critic_loss)(params["critics"]))
+
+        def actor_loss(actor):
+            action, log_prob = self._draw(actor, obs, two)
+            return (alpha * log_prob - self._values(critics, obs, action).min(0)).mean(), log_prob
+
+        slope, log_prob = jax.grad(actor_loss, has_aux=True)(params["actor"])
+        actor = stepped("actor", slope)
+        heat = stepped("log_alpha", -(log_prob - 1).mean())
+        target = jax.tree.map(lambda t, p: t + TAU * (p - t), carry.target, critics)
+        params = {"actor": actor, "critics": critics, "log_alpha": heat}
+        return carry._replace(params=params, target=target, opt=opt)
+
+
+def see(angle, speed):
+    return jnp.stack([jnp.cos(angle), jnp.sin(angle), speed], -1)
+
+
+def swing(angle, speed, torque):
+    off = (angle + np.pi) % (2 * np.pi) - np.pi
+    cost = off**2 + 0.1 * speed**2 + 0.001 * torque**2
+    speed = jnp.clip(speed + (15 * jnp.sin(angle) + 3 * torque) * 0.05, -8, 8)
+    return angle + 0.05 * speed, speed, -cost

@@ -1,0 +1,19 @@
+"""What every SAC of `bench/sac.py` does, and how it is asked; needs the standard library alone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+WIDTH, BATCH, CAPACITY, FILL = 256, 256, 50_000, 1_000
+RATE, TAU, GAMMA = 3e-4, 0.005, 0.99
+
+
+def serve(play: Callable[[int], None]) -> None:
+    """Play so many steps per line of stdin; print the CPU seconds of the process, all threads."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        began = time.process_time()
+        play(int(line))
+        print(time.process_time() - began, flush=True)

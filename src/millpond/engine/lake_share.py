@@ -1,0 +1,69 @@
+"""`LakeShare`: a fixed part of every minibatch is drawn from a Lake of others, the rest is played.
+
+Exactly `Settings.lake_rows` of a batch are the Lake's, drawn uniformly. A draw depends on seed,
+policy and number of the update alone, so a resumed run goes on exactly while the Lake stays as is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import NotEnoughData
+from ..sequence import Sample
+from .host_replay import open_source
+from .provenance import stored_spec
+from .settings import Settings
+
+_APART = 0x1A4E  # keeps these draws apart from those of `from_lake`
+
+
+class LakeShare:
+    """`share.draw(policies, first, updates)` and then `blend(played, drawn)`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self.rows = settings, settings.lake_rows
+        self._lake = open_source(settings, settings.lake, "lake")
+        # Rows that a run of ours wrote say more of themselves than an env does.
+        self._extras = list(stored_spec(settings).extras)
+        try:
+            self._sample(0, 0)
+        except NotEnoughData as error:
+            raise NotEnoughData(
+                f"lake: no transition starts in {settings.lake} ({error}); write longer episodes "
+                "to it, or leave --lake away"
+            ) from error
+
+    def draw(self, policies: Sequence[int], turn: int) -> Sample:
+        """[policies, rows, ...] for update `turn`, counted since the run began."""
+        return _stack([self._sample(int(policy), turn) for policy in policies], 0)
+
+    def draw_many(self, policies: Sequence[int], first: int, updates: int) -> Sample:
+        """[policies, updates, rows, ...] for update `first` and those after it."""
+        return _stack([self.draw(policies, first + number) for number in range(updates)], 1)
+
+    def _sample(self, policy: int, turn: int) -> Sample:
+        rng = np.random.default_rng((self._settings.seed, _APART, policy, turn))
+        found: Any = self._lake.sample(rng, self.rows, self._settings.window)
+        extras = {name: found.extras[name] for name in self._extras}
+        return found._replace(extras=extras, draw=None)
+
+
+def blend(played: Any, drawn: Any, xp: Any = jnp) -> Any:
+    """One batch of both, what was played first; `draw` stays that of the rows that were played."""
+    if drawn is None:
+        return played
+    extras = {name: played.extras[name] for name in drawn.extras}
+    first, second = (one._replace(draw=None) for one in (played._replace(extras=extras), drawn))
+    whole = jax.tree.map(lambda *parts: xp.concatenate(parts), first, second)
+    return whole._replace(draw=played.draw)
+
+
+def _stack(samples: list[Any], axis: int) -> Any:
+    if len(samples) == 1:
+        return jax.tree.map(lambda leaf: np.expand_dims(leaf, axis), samples[0])
+    return jax.tree.map(lambda *leaves: np.stack(leaves, axis), *samples)

@@ -1,0 +1,106 @@
+"""Episodes out of a Lake's streams and back: what formats keep that know no streams.
+
+An episode of T steps has T + 1 observations. Where the last step has none after it, because an
+actor crashed or the stream ends there, that step cannot be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ..rows import BORDER, CONTEXT, CUT, FIRST, Rows
+from ..spec import Spec
+from .columns import fields_of, to_columns, to_rows
+from .exporting import LakeRows
+
+
+class Episode(NamedTuple):
+    """`columns` as of rows: observations and extras are [T + 1], everything else is [T]."""
+
+    columns: Mapping[str, np.ndarray]
+    steps: int
+
+
+def seen_with(path: str) -> bool:
+    """Whether a column belongs to observations, and not to steps."""
+    return path.startswith(("obs", "extras/"))
+
+
+class Episodes:
+    """The episodes of a Lake, one at a time, and what was lost of it so far."""
+
+    def __init__(self, rows: LakeRows) -> None:
+        self._rows, self.spec = rows, rows.spec
+        self.dropped = self.headless = self.open = 0
+
+    def __iter__(self) -> Iterator[Episode]:
+        self.dropped = self.headless = self.open = 0
+        for stream in range(len(self._rows.streams)):
+            waiting: list[dict[str, np.ndarray]] = []
+            for rows in self._rows.rows(stream):
+                yield from self._cut_up(to_columns(self.spec, rows), waiting)
+            yield from self._closed(waiting)
+
+    def _cut_up(
+        self, columns: dict[str, np.ndarray], waiting: list[dict[str, np.ndarray]]
+    ) -> Iterator[Episode]:
+        """The episodes that end in these rows; the rest waits."""
+        flags = columns["flags"]
+        last = np.flatnonzero(flags & (BORDER | CUT))
+        begin = 0
+        for end in (last + 1).tolist():
+            waiting.append({path: value[begin:end] for path, value in columns.items()})
+            begin = end
+            yield from self._closed(waiting)
+        if begin < len(flags):
+            waiting.append({path: value[begin:] for path, value in columns.items()})
+
+    def _closed(self, waiting: list[dict[str, np.ndarray]]) -> Iterator[Episode]:
+        """One episode of all that waits, if it has a step."""
+        if not waiting:
+            return
+        whole = {path: np.concatenate([one[path] for one in waiting]) for path in waiting[0]}
+        waiting.clear()
+        flags = whole["flags"]
+        # A row without a step of its own is the observation after the last step.
+        final = bool(flags[-1] & (BORDER | CONTEXT))
+        self.dropped += not final
+        self.open += not flags[-1] & BORDER
+        self.headless += not flags[0] & FIRST
+        steps = len(flags) - 1
+        if steps:
+            cut = {p: value if seen_with(p) else value[:-1] for p, value in whole.items()}
+            yield Episode(cut, steps)
+
+    def losses(self) -> list[str]:
+        """What cannot be kept, in words; every episode is looked at once for it."""
+        for _ in self:
+            pass
+        found = [
+            (self.dropped, "last steps without an observation after them are left out"),
+            (self.open, "episodes do not end: they are cut, or still going on"),
+            (self.headless, "episodes have lost their beginning"),
+        ]
+        told = [f"{number:,} {what}" for number, what in found if number]
+        if len(self._rows.streams) > 1:
+            told.append("which stream an episode is of: they come one after the other")
+        return told
+
+
+def rows_of(spec: Spec, episode: Episode) -> Rows:
+    """An episode as rows [T + 1]: the last one is its border row, or is cut off from what comes."""
+    steps, columns = episode.steps, dict(episode.columns)
+    flags = np.zeros(steps + 1, np.uint8)
+    flags[0] = FIRST
+    ended = bool(columns["terminated"][-1] or columns["truncated"][-1])
+    flags[-1] = BORDER if ended else CONTEXT | CUT
+    columns["flags"] = flags
+    for path, field in fields_of(spec).items():
+        if path == "flags" or seen_with(path):
+            continue
+        none = field.lowest() if path == "action" else np.zeros(field.shape, field.dtype)
+        columns[path] = np.concatenate([columns[path], none[None].astype(field.dtype)])
+    return to_rows(spec, columns)

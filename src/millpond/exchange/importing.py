@@ -1,0 +1,186 @@
+"""`import_lake`: rows from elsewhere become a Lake, which is there when all of it is and verified.
+
+They gather in TARGET.importing, and TARGET.importing.json says of what. A killed import goes on
+from there when it is called again; how far it came is what the Lake has committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import BadConfig, BadState, LakeFailed
+from ..lake import Lake
+from ..rows import Rows
+from ..whole_file import write_whole
+from .columns import difference
+from .fitted import Fitted
+from .formats import open_source
+from .source import Source, stamp_of
+
+ORIGIN = "origin.json"  # in the Lake's folder: what its source said of itself
+_ROOM = 1 << 14  # rows; a Lake needs two segments for each group
+_COMMIT = 20_000  # rows between two commits, about
+# progress(what, done, of): rows.
+Progress = Callable[[str, int, int], None]
+# said(losses): what cannot be kept, before anything is written.
+Said = Callable[[list[str]], None]
+
+
+class Moved(NamedTuple):
+    """What was moved, and what was lost on the way, in words."""
+
+    path: Path
+    rows: int
+    streams: int
+    losses: list[str]
+    resumed: int = 0  # rows that an interrupted import had committed
+
+
+def import_lake(
+    form: str,
+    source: str | Path,
+    target: str | Path,
+    env: str = "",
+    capacity: int | str | None = None,
+    progress: Progress = lambda what, done, of: None,
+    said: Said = lambda losses: None,
+) -> Moved:
+    """Make a Lake of data in another format, and compare every row at the end.
+
+    With `env`, in the Spec of that env, so that runs can learn from it. Called again after it was
+    interrupted it goes on. `import_lake("parquet", "table", "runs/lake")`.
+    """
+    path, target = Path(source), Path(target)
+    part, note = (target.with_name(target.name + end) for end in (".importing", ".importing.json"))
+    if target.exists():
+        raise BadConfig(f"{target} is there already; choose another folder for the Lake")
+    found = open_source(form, path)
+    if env:
+        from ..envs import make_env, spec_of  # the core goes without envs
+
+        found = Fitted(found, spec_of(make_env(env)), env)
+    total = sum(stream.rows for stream in found.streams)
+    if not total:
+        raise BadConfig(f"{path} holds no rows; there is nothing to import")
+    said(found.losses)
+    try:
+        _begin(part, note, _about(form, path, found, capacity))
+        lake = _opened(part, found, capacity)
+        resumed = _write(lake, found, total, progress)
+        _verify(lake, found, total, progress)
+        write_whole(part / ORIGIN, json.dumps({"format": form, **found.about}).encode() + b"\n")
+        os.rename(part, target)
+        note.unlink()
+    except OSError as error:
+        raise LakeFailed(
+            f"importing {path}: {error.strerror or error} ({error.filename or part}); what was "
+            "committed is kept: mend the cause and give the same command again"
+        ) from error
+    lost = [*found.losses, *found.lost()]
+    return Moved(target, total, len(found.streams), list(dict.fromkeys(lost)), resumed)
+
+
+def _about(form: str, path: Path, source: Source, capacity: int | str | None) -> dict[str, Any]:
+    return {
+        "format": form,
+        "source": str(path.resolve()),
+        "stamp": stamp_of(path),
+        "spec": source.spec.fingerprint(),
+        "capacity": capacity,
+    }
+
+
+def _begin(part: Path, note: Path, about: dict[str, Any]) -> None:
+    """Note what is imported; go on only with an interrupted import of the very same."""
+    if not note.exists() or not part.exists():
+        if part.exists():
+            raise BadConfig(f"{part} is there and no import's; delete or rename it")
+        write_whole(note, json.dumps(about, indent=2).encode() + b"\n")
+        return
+    try:
+        before = json.loads(note.read_text(encoding="utf-8"))
+    except ValueError:
+        before = {}
+    if before != about:
+        changed = [name for name in about if before.get(name) != about[name]]
+        raise BadConfig(
+            f"{note} tells of an interrupted import with another {', '.join(changed)}; give the "
+            f"command as it was then, or delete {note.name} and {part.name} to begin again"
+        )
+
+
+def _opened(part: Path, source: Source, capacity: int | str | None) -> Lake:
+    if part.exists() and not (part / "lake.json").exists():
+        shutil.rmtree(part)  # killed while it was made
+    if part.exists():
+        return Lake.open(part, "a", source.spec)
+    groups: dict[str, int] = {}
+    for stream in source.streams:
+        groups[stream.group] = groups.get(stream.group, 0) + stream.rows
+    # Divided evenly among groups, of which the largest must fit, with its last segments to spare.
+    enough = len(groups) * (2 * max(groups.values()) + _ROOM)
+    return Lake.create(part, source.spec, capacity or enough, len(groups))
+
+
+def _write(lake: Lake, source: Source, total: int, progress: Progress) -> int:
+    """Append what is not committed yet; the number of rows that were."""
+    resumed = done = 0
+    groups = dict.fromkeys(stream.group for stream in source.streams)
+    for group in groups:
+        mine = [(i, one) for i, one in enumerate(source.streams) if one.group == group]
+        width = 1 + max(one.env for _, one in mine)
+        with lake.writer(group, width, continues=True) as writer:
+            before = writer.next_row
+            resumed += int(before.sum())
+            for number, stream in mine:
+                start = int(before[stream.env])
+                done += start
+                since = 0
+                for rows in source.rows(number, start):
+                    writer.append(rows, env=stream.env)
+                    size = len(rows.flags)
+                    done, since = done + size, since + size
+                    progress("importing", done, total)
+                    if since >= _COMMIT:
+                        writer.commit()
+                        since = 0
+                writer.commit()
+                wrote = int(writer.next_row[stream.env])
+                if wrote != stream.rows:
+                    raise BadState(
+                        f"stream {number} has {wrote:,} rows, the source said {stream.rows:,}; it "
+                        "was changed meanwhile: delete what was imported and begin again"
+                    )
+    return resumed
+
+
+def _verify(lake: Lake, source: Source, total: int, progress: Progress) -> None:
+    """Every row that the Lake still holds is that of the source, in the Lake's own dtypes."""
+    lake.refresh()
+    held = {(one.group, one.env): one for one in lake.streams}
+    done = 0
+    for number, stream in enumerate(source.streams):
+        mine = held[stream.group, stream.env]
+        at = mine.first  # what was evicted cannot be compared
+        done += at
+        for rows in source.rows(number, at):
+            stop = at + len(rows.flags)
+            stored = lake.read(mine.number, at, stop)
+            _compare(lake, stored, rows, number, at)
+            done, at = done + stop - at, stop
+            progress("verifying", done, total)
+
+
+def _compare(lake: Lake, stored: Rows, wanted: Rows, stream: int, at: int) -> None:
+    found = difference(lake.spec, stored, wanted)
+    if found is not None:
+        path, row = found
+        raise BadState(
+            f"verifying: stream {stream}, row {at + row}: '{path}' is not what the source holds; "
+            "delete what was imported and begin again"
+        )

@@ -1,0 +1,209 @@
+"""Parquet: one folder per stream, one column per field; any tool that reads Parquet reads it.
+
+millpond.json                            the Spec, and which folder is which stream
+GROUP/ENV/00000000.parquet, ...          rows in order: obs or obs/KEY, action, reward, terminated,
+                                         truncated, flags, extras/NAME
+
+Small fields are lists, fields of 64 elements and more (images) are bytes, as NumPy lays them out.
+A folder of this form that something else wrote is read as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadConfig
+from ..rows import Rows
+from ..spec import Field, Spec
+from .columns import cut_rows, fields_of, to_columns, to_rows
+from .exporting import LakeRows
+from .importing import Progress
+from .source import StreamInfo, damaged, no_source, package
+
+_MARK, _VERSION = "millpond_parquet", 1
+_WIDE = 64  # elements; from there on a field is stored as bytes
+_FILE_ROWS = 1 << 18
+
+
+def _arrow() -> tuple[Any, Any]:
+    return package("pyarrow", "parquet"), package("pyarrow.parquet", "parquet")
+
+
+def open_source(path: Path) -> ParquetSource:
+    """A folder that `export` wrote, or anything else of that form."""
+    _arrow()
+    if path.is_dir() and (path / "millpond.json").exists():
+        try:
+            about = json.loads((path / "millpond.json").read_text(encoding="utf-8"))
+            if about[_MARK] != _VERSION:
+                raise BadConfig(
+                    f"{path} is of version {about[_MARK]}, this millpond reads version {_VERSION}"
+                )
+            spec = Spec.from_json(about["spec"])
+            streams = [StreamInfo(*one) for one in about["streams"]]
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, BadConfig):
+                raise
+            raise damaged(path / "millpond.json", error) from error
+        folders = [sorted(path.joinpath(*_place(one)).glob("*.parquet")) for one in streams]
+        return ParquetSource(spec, streams, folders, about.get("origin") or {})
+    raise no_source(path, "a folder that millpond lake export wrote, with millpond.json")
+
+
+def _place(stream: StreamInfo) -> tuple[str, str]:
+    return stream.group, f"{stream.env:05d}"
+
+
+class ParquetSource:
+    """Files of rows as they are in a Lake: nothing is lost but row ids, which begin at 0."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        streams: list[StreamInfo],
+        files: list[list[Path]],
+        about: dict[str, Any],
+    ) -> None:
+        self.spec, self.streams, self._files = spec, streams, files
+        self.about = {name: value for name, value in about.items() if name != "format"}
+        self.losses: list[str] = []
+
+    def rows(self, stream: int, start: int) -> Iterator[Rows]:
+        arrow, parquet = _arrow()
+        at = 0
+        for file in self._files[stream]:
+            try:
+                with parquet.ParquetFile(file) as table:
+                    number = table.metadata.num_rows
+                    if at + number <= start:
+                        at += number
+                        continue
+                    for batch in table.iter_batches(batch_size=2048):
+                        rows = to_rows(self.spec, _decoded(self.spec, batch))
+                        skip = min(max(start - at, 0), batch.num_rows)
+                        at += batch.num_rows
+                        if skip < batch.num_rows:
+                            yield cut_rows(rows, skip)
+            except (arrow.ArrowException, KeyError, OSError, ValueError) as error:
+                raise damaged(file, error) from error
+
+    def lost(self) -> list[str]:
+        return []
+
+
+class ParquetPlan:
+    """Every row as it is."""
+
+    def __init__(self, rows: LakeRows) -> None:
+        self._rows, self.spec = rows, rows.spec
+        self.losses: list[str] = []
+
+    def write(self, part: Path, progress: Progress) -> None:
+        done = 0
+        for number, stream in enumerate(self._rows.streams):
+            folder = part.joinpath(*_place(stream))
+            folder.mkdir(parents=True)
+            for rows in _Files(folder, self.spec).write(self._rows.rows(number)):
+                done += rows
+                progress("exporting", done, self._rows.total)
+        about = {
+            _MARK: _VERSION,
+            "spec": self.spec.to_json(),
+            "streams": [list(stream) for stream in self._rows.streams],
+            "origin": self._rows.about,
+        }
+        (part / "millpond.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+    def expected(self, stream: int) -> Iterator[Rows]:
+        return self._rows.rows(stream)
+
+
+def plan(rows: LakeRows) -> ParquetPlan:
+    """Write a Lake so."""
+    _arrow()
+    return ParquetPlan(rows)
+
+
+class _Files:
+    """The files of one stream."""
+
+    def __init__(self, folder: Path, spec: Spec) -> None:
+        self._folder, self._spec = folder, spec
+
+    def write(self, pieces: Iterator[Rows]) -> Iterator[int]:
+        """Write all pieces; how many rows each had."""
+        arrow, parquet = _arrow()
+        schema = _schema(arrow, self._spec)
+        file, held, number = None, 0, 0
+        try:
+            for rows in pieces:
+                if file is None or held >= _FILE_ROWS:
+                    if file is not None:
+                        file.close()
+                    path = self._folder / f"{number:08d}.parquet"
+                    file = parquet.ParquetWriter(path, schema, compression="zstd")
+                    held, number = 0, number + 1
+                columns = to_columns(self._spec, rows)
+                fields = fields_of(self._spec)
+                arrays = [_encoded(arrow, fields[path], columns[path]) for path in schema.names]
+                file.write_batch(arrow.record_batch(arrays, schema=schema))
+                held += len(rows.flags)
+                yield len(rows.flags)
+        finally:
+            if file is not None:
+                file.close()
+
+
+def _schema(arrow: Any, spec: Spec) -> Any:
+    def kind(field: Field) -> Any:
+        if not field.shape:
+            return arrow.from_numpy_dtype(field.dtype)
+        if field.size >= _WIDE:
+            return arrow.binary(field.size * field.dtype.itemsize)
+        return arrow.list_(arrow.from_numpy_dtype(field.dtype), field.size)
+
+    told = {path: json.dumps(field.to_json()) for path, field in fields_of(spec).items()}
+    return arrow.schema(
+        [
+            arrow.field(path, kind(field), nullable=False, metadata={"millpond": told[path]})
+            for path, field in fields_of(spec).items()
+        ]
+    )
+
+
+def _encoded(arrow: Any, field: Field, values: np.ndarray) -> Any:
+    """[time, *shape] as an array of Arrow's."""
+    if not field.shape:
+        return arrow.array(values)
+    if field.size >= _WIDE:
+        data = np.ascontiguousarray(values)
+        kind = arrow.binary(field.size * field.dtype.itemsize)
+        return arrow.Array.from_buffers(kind, len(values), [None, arrow.py_buffer(data)])
+    flat = arrow.array(np.ascontiguousarray(values).reshape(-1))
+    return arrow.FixedSizeListArray.from_arrays(flat, field.size)
+
+
+def _decoded(spec: Spec, batch: Any) -> dict[str, np.ndarray]:
+    """The columns of a batch of rows."""
+    fields = fields_of(spec)
+    return {path: decode(field, batch.column(path)) for path, field in fields.items()}
+
+
+def decode(field: Field, column: Any) -> np.ndarray:
+    """A column of Arrow's as [time, *shape]; one that does not fit the field is refused."""
+    if column.null_count:
+        raise BadConfig(f"a column has {column.null_count} missing values; fill them or drop rows")
+    if not field.shape:
+        return column.to_numpy(zero_copy_only=False).astype(field.dtype, copy=False)
+    if field.size >= _WIDE and column.type.byte_width == field.size * field.dtype.itemsize:
+        data = column.buffers()[1]
+        width, start = field.size * field.dtype.itemsize, column.offset
+        flat = np.frombuffer(data, np.uint8)[start * width : (start + len(column)) * width]
+        return flat.view(field.dtype).reshape(len(column), *field.shape)
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    return values.astype(field.dtype, copy=False).reshape(len(column), *field.shape)

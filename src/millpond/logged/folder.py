@@ -1,0 +1,73 @@
+"""`LoggedRun`: the folder of a run that somebody's own loop logs; it reads like any other run's.
+
+config.json      the name of env and agent, seed, steps and what the loop was configured with
+status.json, metrics.jsonl, speed.jsonl     as of millpond's own runs; curve.png at the end
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunRefused
+from ..run_folder import LOGGED, is_logged, read_status
+from ..whole_file import write_whole
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """`LoggedRun.open(Path("runs/mine")).status()`. `millpond.run` makes them."""
+
+    path: Path
+    settings: dict[str, Any]  # env, agent, seed, steps, mode, and `config` as it was given
+
+    @staticmethod
+    def create(path: Path, settings: dict[str, Any]) -> LoggedRun:
+        """Describe a new run in a folder that was just made."""
+        config = {LOGGED: VERSION, "settings": settings}
+        write_whole(path / "config.json", json.dumps(config, indent=2).encode() + b"\n")
+        return LoggedRun(path, settings)
+
+    @staticmethod
+    def open(path: Path) -> LoggedRun:
+        """The run in a folder; another folder or another version raises RunRefused."""
+        if not is_logged(path):
+            raise RunRefused(f"{path} was not logged by millpond.run; millpond runs lists all runs")
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        if config[LOGGED] != VERSION:
+            raise RunRefused(
+                f"{path} is a logged run of version {config[LOGGED]}, this millpond reads version "
+                f"{VERSION}; use the millpond that wrote it"
+            )
+        settings = config.get("settings")
+        return LoggedRun(path, settings if isinstance(settings, dict) else {})
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def speed(self) -> Path:
+        return self.path / "speed.jsonl"
+
+    def status(self) -> dict[str, Any]:
+        """What the run said last of itself."""
+        return read_status(self.path)
+
+
+def find_logged(root: Path) -> Iterator[LoggedRun]:
+    """Every logged run in a folder and in the folders inside it, by name.
+
+    `[run.path for run in find_logged(Path("runs"))]`.
+    """
+    for file in sorted(root.rglob("config.json")):
+        if is_logged(file.parent):
+            try:
+                yield LoggedRun.open(file.parent)
+            except RunRefused:  # of another version
+                continue

@@ -1,0 +1,89 @@
+"""What every run's folder has, whoever writes it: a status, and a lock while it is written."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from .errors import RunRefused
+from .whole_file import write_whole
+
+LOGGED = "millpond_log"  # in the config of a run that somebody's own loop logs
+OWN_LOOP = "own loop"  # its mode
+_INSTANT_S = 0.5
+
+
+def lock_folder(path: Path) -> int:
+    """Keep other processes out of a run's folder until the descriptor is closed."""
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    # Who looks whether the run is in use holds the lock for an instant: that is no refusal.
+    until = time.monotonic() + _INSTANT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                os.close(lock)
+                raise RunRefused(
+                    f"{path} is in use by another process; wait for it or stop it"
+                ) from error
+            time.sleep(0.005)
+
+
+def write_status(path: Path, state: str, steps: int, why: str = "", traceback: str = "") -> None:
+    """Tell others how the run in a folder stands; `why` it stopped, if it had to."""
+    reasons = {"why": why, "traceback": traceback}
+    status = {"state": state, "steps": steps} | {k: text for k, text in reasons.items() if text}
+    write_whole(path / "status.json", json.dumps(status).encode() + b"\n")
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """What the run in a folder said last of itself; `killed` if it said no more. Writes nothing."""
+    try:
+        status = json.loads((path / "status.json").read_text(encoding="utf-8"))
+        state, steps = str(status["state"]), int(status["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"state": "new", "steps": 0}
+    if state == "running" and not in_use(path):
+        state = "killed"
+    reasons = {name: str(status[name]) for name in ("why", "traceback") if name in status}
+    return {"state": state, "steps": steps, **reasons}
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process trains the run in a folder at this moment."""
+    try:
+        lock = os.open(path / "lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def refuse_used(path: Path) -> None:
+    """Raise RunRefused unless a run may be made in this folder: it is empty, or not there."""
+    if path.exists() and not path.is_dir():
+        raise RunRefused(f"{path} is a file; choose a new folder with --run")
+    if path.exists() and any(path.iterdir()):
+        ours = (path / "config.json").exists()
+        remedy = f"millpond resume {path} goes on with it, or " if ours else ""
+        raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
+
+
+def is_logged(path: Path) -> bool:
+    """Whether the run in a folder was logged by somebody's own loop."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and LOGGED in config
