@@ -266,6 +266,18 @@ CASES = [
     ("transfer-share", last("speed", shares={"actor 0": [0.4, 0, 0.6]}), "yellow", "60% of its"),
     ("transfer-share", last("speed", shares={"actor 0": [0.2, 0, 0.8]}), "red", "actor 0 spends"),
     ("transfer-share", other(mode="sequential"), "unknown", "share one process"),
+    ("settings-fit", other_dqn(gamma=0.1), "green", "nothing that could not work"),
+    (
+        "settings-fit",  # one step of 20 is rewarded, and 1.1 steps are looked ahead
+        both(other_dqn(gamma=0.1), last("train", length=40.0, nonzero_rewards=0.05)),
+        "yellow",
+        "gamma 0.1 looks 1.1 steps ahead; one of 20 steps is rewarded",
+    ),
+    ("settings-fit", other_dqn(n_step=24), "yellow", "n-step sums of 24 rows"),
+    ("settings-fit", both(other_dqn(n_step=5), last("train", length=4.0)), "yellow", "last 4:"),
+    ("settings-fit", other_dqn(batch=2), "yellow", "a batch of 2 transitions is mostly noise"),
+    ("settings-fit", last("train", epsilon=[0.6, 0.6]), "yellow", "60% of the actions are random"),
+    ("settings-fit", NOT_YET, "unknown", "no round has ended yet"),
     ("learning", evaluated(5.0), "red", "no better than random: greedy 5.00, random 5.00"),
     ("learning", evaluated(9.0), "red", "no better than random"),  # within 3 standard errors
     ("learning", evaluated(9.3), "green", "improved: greedy 9.30"),
@@ -305,7 +317,7 @@ def test_a_check_says_what_is_wrong(name, change, state, said):
 
 
 def test_every_check_was_red_green_and_unknown():
-    """`process-health` always knows, and nothing else is never red."""
+    """`process-health` always knows; a setting alone is never red; nothing else is never red."""
     seen = {name: {"green"} for name in CHECKS}
     for name, _, state, _ in CASES:
         seen[name].add(state)
@@ -314,7 +326,8 @@ def test_every_check_was_red_green_and_unknown():
         NOT_YET(evidence)
         seen[name].add(CHECKS[name](evidence).state)
     for name, states in seen.items():
-        wanted = {"red", "green"} | (set() if name == "process-health" else {"unknown"})
+        worst = "yellow" if name == "settings-fit" else "red"
+        wanted = {worst, "green"} | (set() if name == "process-health" else {"unknown"})
         assert wanted <= states, name
 
 
@@ -322,6 +335,7 @@ def test_a_fused_run_is_judged_by_what_it_shows():
     verdicts = {verdict.name: verdict for verdict in examine(healthy("fused"))}
     green = {name for name, verdict in verdicts.items() if verdict.state == "green"}
     seen = {"process-health", "replay-fill", "target-cadence", "update-norm", "learning"}
+    seen |= {"settings-fit"}
     assert green == seen
     for name in CHECKS.keys() - seen:
         assert verdicts[name].state == "unknown"
@@ -362,12 +376,12 @@ def run(tmp_path_factory) -> Run:
 
 
 def test_the_command_shows_every_check(run, capsys):
-    assert main(["doctor", str(run.path)]) == 0
+    assert main(["doctor", str(run.path), "--no-probe"]) == 0
     out = capsys.readouterr().out
     for name in CHECKS:
         assert name in out
     assert (run.path / "random.json").exists()
-    assert main(["doctor", str(run.path), "--json"]) == 0
+    assert main(["doctor", str(run.path), "--no-probe", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (*apart, others) = found
     assert others["name"] == "others"
@@ -378,6 +392,16 @@ def test_the_command_shows_every_check(run, capsys):
     (norm,) = (verdict for verdict in found if verdict["name"] == "update-norm")
     assert [scale > 0 for scale in norm["evidence"]["noise_scale"]] == [True, True]
     assert "gradient noise scale of each policy: " in out
+
+
+@pytest.mark.full
+def test_a_probe_answers_what_was_not_recorded(run, capsys):
+    assert main(["doctor", str(run.path), "--json", "--seconds", "600"]) == 0
+    found = {one["name"]: one["state"] for one in json.loads(capsys.readouterr().out)}
+    assert {"red", "yellow"}.isdisjoint(found.values())
+    known = {name for name, state in found.items() if state == "green"}
+    assert known >= {"layers-move", "target-network", "env-rows", "update-audit", "row-order"}
+    assert known >= {"replay-transitions", "replay-draws", "exploration", "stacks-acted-on"}
 
 
 def test_noise_is_measured_only_where_a_replay_can_be_read(run, tmp_path):
@@ -394,7 +418,7 @@ def test_the_command_ends_with_1_if_anything_is_red(run, capsys):
     lines = [json.dumps(lost("BrokenEpisode: env 3")) + "\n", '{"event": "torn']
     events.write_text("".join(lines))
     try:
-        assert main(["doctor", str(run.path)]) == 1
+        assert main(["doctor", str(run.path), "--no-probe"]) == 1
     finally:
         events.unlink()
     out = capsys.readouterr().out
@@ -405,8 +429,8 @@ def test_the_command_ends_with_1_if_anything_is_red(run, capsys):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([], "name one run, or use --self-test"),
-        (["somewhere", "--self-test"], "name one run, or use --self-test"),
+        ([], "name one run, or use one of --env, --replay and --self-test"),
+        (["somewhere", "--self-test"], "name one run, or use one of --env"),
         (["somewhere", "--only", "done"], "--only belongs to --self-test"),
         (["--self-test", "--only", "nonsense"], "no plant's name or check contains 'nonsense'"),
     ],

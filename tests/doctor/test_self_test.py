@@ -10,6 +10,7 @@ from millpond.cli import _self_test_text
 from millpond.cli.main import main
 from millpond.doctor import CHECKS, Evidence, Verdict, examine
 from millpond.doctor.plants import HEALTHY, PLANTS, Plant
+from millpond.doctor.plants_probe import PROBE_PLANTS
 from millpond.doctor.self_test import Result, chosen, planted
 
 # What takes longest is left to --full: processes, and programs that must be compiled again. Of
@@ -24,13 +25,15 @@ LONG = (
 
 
 def named(plant: Plant):
+    if plant.probed:
+        return pytest.param(plant, id=plant.name, marks=[pytest.mark.full])
     short = plant.settings.mode == "sequential" and not plant.name.startswith(LONG)
     always = not short if plant.all_green else short  # of the healthy ones, that in processes
     marks = [] if always else [pytest.mark.full]
     return pytest.param(plant, id=plant.name, marks=marks)
 
 
-@pytest.mark.parametrize("plant", [named(plant) for plant in PLANTS])
+@pytest.mark.parametrize("plant", [named(plant) for plant in (*PLANTS, *PROBE_PLANTS)])
 def test_exactly_the_declared_checks_fire(plant, tmp_path):
     result = planted(plant, tmp_path / "run")
     assert result.wrong == [], (result.ended, result.verdicts)
@@ -52,6 +55,15 @@ def test_every_bug_marked_in_the_catalogue_is_planted():
         assert fires.count(name) >= least, name
     for plant in PLANTS:
         assert set(plant.may) <= {"process-health", "reward-scale"}, "little may fire besides"
+
+
+def test_plants_of_a_probe_are_many_and_apart():
+    names = [plant.name for plant in (*PLANTS, *PROBE_PLANTS)]
+    assert len(set(names)) == len(names)
+    faults = [plant for plant in PROBE_PLANTS if plant.fires]
+    assert len(faults) >= 50
+    assert len({plant.fires for plant in faults}) >= 15, "every kind of check is put to the test"
+    assert any(not plant.outlives for plant in faults), "some are gone when the doctor looks"
 
 
 def result_of(plant: Plant, ended: str = "", **states: str) -> Result:
@@ -78,10 +90,10 @@ def test_a_result_says_what_is_wrong():
 
 
 def test_plants_are_chosen_by_name_or_check():
-    assert chosen() == list(PLANTS)
+    assert chosen() == [*PLANTS, *PROBE_PLANTS]
     assert [plant.fires for plant in chosen("missing done")] == ["episode-borders"]
     assert {plant.fires for plant in chosen("channel-integrity")} == {"channel-integrity"}
-    assert len(chosen("healthy")) == 2
+    assert len(chosen("healthy")) == 4
 
 
 def fake(monkeypatch, *results: Result) -> None:
@@ -94,7 +106,7 @@ def test_the_command_prints_the_matrix(monkeypatch, capsys):
     assert main(["doctor", "--self-test"]) == 0
     out = capsys.readouterr().out
     (row,) = (line.split() for line in out.splitlines() if line.startswith("a bug"))
-    assert row == ["a", "bug", "stack-parity", *".....R..........", "yes"]
+    assert row == ["a", "bug", "stack-parity", *".....R...........", "yes"]
     assert "f stack-parity" in out
     assert "2 runs, 0 not as declared" in out
 

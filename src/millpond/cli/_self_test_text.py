@@ -44,7 +44,7 @@ def plain(result: Result) -> dict[str, Any]:
         "plant": result.plant.name,
         "must_fire": result.plant.fires,
         "may_fire": result.plant.may,
-        "states": {name: result.verdicts[name].state for name in CHECKS},
+        "states": {name: verdict.state for name, verdict in result.verdicts.items()},
         "ended": result.ended,
         "seconds": round(result.seconds, 1),
         "wrong": result.wrong,
@@ -54,11 +54,14 @@ def plain(result: Result) -> dict[str, Any]:
 def show(results: list[Result]) -> None:
     """The matrix; a column is a check, named below the table."""
     heads = [chr(ord("a") + number) for number in range(len(CHECKS))]
-    table = empty_table(["planted", "must fire", *heads, "as declared"], 2)
+    table = empty_table(["planted", "must fire", *heads, "by the probe", "as declared"], 2)
     for result in results:
-        cells = [Coloured(*MARKS[result.verdicts[name].state]) for name in CHECKS]
+        # What the probe answers is not asked of what was recorded.
+        states = [result.verdicts[n].state if n in result.verdicts else "unknown" for n in CHECKS]
+        cells = [Coloured(*MARKS[state]) for state in states]
+        probed = ", ".join(name for name in result.fired if name not in CHECKS)
         right = Coloured("yes", "green") if not result.wrong else Coloured("NO", "red")
-        table.add_row(result.plant.name, result.plant.fires or "nothing", *cells, right)
+        table.add_row(result.plant.name, result.plant.fires or "nothing", *cells, probed, right)
     print_table(table)
     print("R red, y yellow, . green; blank: unknown, as where one process has no channels")
     print("  ".join(f"{head} {name}" for head, name in zip(heads, CHECKS, strict=True)))

@@ -1,12 +1,15 @@
-"""`millpond doctor`: diagnose a run, or self-test the checks
+"""`millpond doctor`: say what is wrong with a run, an env or a replay; prove that it would be said
 
     millpond doctor runs/treasure
-    millpond doctor runs/treasure --json
-    millpond doctor --self-test
+    millpond doctor --env minatar/breakout
+    millpond doctor --replay runs/treasure/lake
+    millpond doctor --self-test --only "missing done"
 
 Every check is green, yellow (worth a look), red (wrong) or unknown (and why). The exit code is 1
-if anything is red. --self-test plants each known bug in a real short run and prints which checks
-fired; the exit code is 1 unless exactly the right ones did.
+if anything is red. A run is judged by what it recorded and by a probe: its agents play for some
+seconds, one update is taken apart, transitions are rebuilt from stored rows; nothing of the run
+changes. --env plays an environment at random, before any training. --self-test plants each known
+bug in a real short run and prints which checks fired; the exit code is 1 unless the right ones did.
 """
 
 from __future__ import annotations
@@ -14,18 +17,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..doctor import (
     Evidence,
+    Probe,
     Verdict,
     chance,
     examine,
+    examine_env,
     examine_logged,
     examine_mixture,
+    examine_replay,
+    examined_with,
     noise_scale,
 )
 from ..doctor.examine import folded
+from ..doctor.probe_checks import SECONDS
+from ..doctor.settle import settles
+from ..envs import make_env
 from ..errors import BadConfig
+from ..lake import Lake
 from ..logged import LoggedRun
 from ..mixture import MixRun, is_mixture
 from ..run_folder import is_logged
@@ -40,39 +52,61 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond doctor", __doc__)
     parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="the run's folder")
+    parser.add_argument("--env", metavar="ENV", help="examine an environment before any training")
+    parser.add_argument("--replay", type=Path, metavar="LAKE", help="examine the rows of a Lake")
+    parser.add_argument("--no-probe", action="store_true", help="of a run, only what it recorded")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help="after which a probe begins no check (%(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--self-test", action="store_true", help="plant every known bug")
     parser.add_argument("--only", metavar="NAME", help="of --self-test, plants whose name has this")
     options = parser.parse_args(args)
-    if options.self_test == (options.run is not None):
-        raise BadConfig("name one run, or use --self-test; millpond runs lists the runs there are")
+    asked = [options.run, options.env, options.replay, options.self_test or None]
+    if sum(one is not None for one in asked) != 1:
+        raise BadConfig(
+            "name one run, or use one of --env, --replay and --self-test; millpond runs lists the "
+            "runs there are"
+        )
     if options.self_test:
         from ._self_test_text import self_test_and_show
 
         return self_test_and_show(options.only or "", options.json)
     if options.only:
         raise BadConfig("--only belongs to --self-test; add it, or omit --only")
-    verdicts = of_any(options.run)
+    path: Any = options.run
+    if options.env is not None:
+        verdicts = examine_env(make_env(options.env))
+    elif options.replay is not None:
+        verdicts = examine_replay(Lake.open(options.replay))
+    else:
+        verdicts = of_any(path, 0.0 if options.no_probe else options.seconds)
     if options.json:
         print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
     else:
-        show(verdicts)
+        plain = path is not None and not is_mixture(path) and not is_logged(path)
+        env = Run.open(path).settings.env if plain else ""
+        show(verdicts, str(path), env)
     return int(any(verdict.state == "red" for verdict in verdicts))
 
 
-def of_any(path: Path) -> list[Verdict]:
+def of_any(path: Path, seconds: float = SECONDS) -> list[Verdict]:
     """What the checks say of a run, a mixture, or a run that somebody's own loop logged."""
     if is_mixture(path):
         return examine_mixture(MixRun.open(path))
     if is_logged(path):
         return folded(examine_logged(LoggedRun.open(path)))
-    return of_run(path)
+    return of_run(path, seconds)
 
 
-def of_run(path: Path) -> list[Verdict]:
+def of_run(path: Path, seconds: float = SECONDS) -> list[Verdict]:
     """What the checks say of a run, worst first, with shared reasons folded.
 
-    A random policy is played, and gradient noise is measured.
+    A random policy is played, gradient noise is measured, and the run is probed unless `seconds`
+    is 0.
     """
     run = Run.open(path)
     evidence = Evidence.of(run)
@@ -81,10 +115,13 @@ def of_run(path: Path) -> list[Verdict]:
     if evidence.eval:
         evidence.chance = chance(run)
     evidence.noise = noise_scale(run)
-    return folded(examine(evidence))
+    found = examine(evidence)
+    if seconds:
+        found = examined_with(found, Probe.of(run), seconds)
+    return folded(found)
 
 
-def show(verdicts: list[Verdict]) -> None:
+def show(verdicts: list[Verdict], run: str = "", env: str = "") -> None:
     """A table, and below it the numbers and what to do about what fired."""
     table = empty_table(["check", "state", "what was found"], 3)
     for verdict in verdicts:
@@ -100,6 +137,8 @@ def show(verdicts: list[Verdict]) -> None:
             found = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
             numbers = ", ".join(f"{name} {value}" for name, value in found.items())
             print(f"{verdict.name}: {verdict.remedy}" + (f" ({numbers})" if numbers else ""))
+            if env and (command := settles(verdict, run, env)):
+                print(f"  to settle it: {command}")
         if traceback := verdict.evidence.get("traceback"):
             print(traceback.rstrip())
         if scales := verdict.evidence.get("noise_scale"):

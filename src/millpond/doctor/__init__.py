@@ -6,8 +6,12 @@ from .examine import CHECKS, examine
 from .logged_checks import LOGGED_CHECKS, LogEvidence, examine_logged
 from .mixture_checks import MIXTURE_CHECKS, MixEvidence, examine_mixture
 from .noise import noise_scale
+from .probe import Probe
+from .probe_checks import examine_probe, examined_with
+from .replay_say import examine_replay
 from .verdict import Verdict
 from .watch import Watch
+from .world import examine_env
 
 __all__ = [
     "CHECKS",
@@ -16,11 +20,16 @@ __all__ = [
     "Evidence",
     "LogEvidence",
     "MixEvidence",
+    "Probe",
     "Verdict",
     "Watch",
     "chance",
     "examine",
+    "examine_env",
     "examine_logged",
     "examine_mixture",
+    "examine_probe",
+    "examine_replay",
+    "examined_with",
     "noise_scale",
 ]

@@ -10,6 +10,7 @@ from .learner_checks import learning, target_cadence, update_norm
 from .process_checks import process_health
 from .replay_checks import replay_fill, replay_turnover
 from .rows_checks import episode_borders, nstep_oracle, reward_scale, stack_parity
+from .settings_say import settings_fit
 from .transport_checks import channel_integrity, shared_memory, transfer_share, weights_hash
 from .verdict import ORDER, Check, Verdict, unknown
 
@@ -28,6 +29,7 @@ CHECKS: dict[str, Check] = {
     "replay-turnover": replay_turnover,
     "target-cadence": target_cadence,
     "update-norm": update_norm,
+    "settings-fit": settings_fit,
     "transfer-share": transfer_share,
     "learning": learning,
 }

@@ -20,6 +20,7 @@ from ..envs.treasurehunt import Treasurehunt
 from ..process import team
 from ..schedule import constant
 from ..train import Settings
+from ..train.loop import open_loop
 from . import sabotage
 
 Opener = Callable[[Settings, Path], AbstractContextManager[Any]]
@@ -66,8 +67,18 @@ class Plant:
     fires: str = ""
     may: tuple[str, ...] = ()
     settings: Settings = HEALTHY
-    opener: Opener = field(default=lambda settings, folder: _broken(settings, folder))
+    opener: Opener = field(default=lambda settings, folder: _opened(settings, folder))
     all_green: bool = False
+    patch: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    outlives: bool = True  # the patch is still there when the doctor looks
+    probed: bool = False  # the run is probed as well
+
+
+def _opened(settings: Settings, folder: Path) -> AbstractContextManager[Any]:
+    """The loop that the settings ask for, as it is."""
+    return (
+        _broken(settings, folder) if settings.way == "sequential" else open_loop(settings, folder)
+    )
 
 
 @contextlib.contextmanager

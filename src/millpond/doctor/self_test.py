@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,9 @@ from .chance import chance
 from .evidence import Evidence
 from .examine import examine
 from .plants import PLANTS, Plant
+from .plants_probe import PROBE_PLANTS
+from .probe import Probe
+from .probe_checks import examined_with
 from .verdict import Verdict
 
 # Compiled once for all processes of all runs, and not for speed.
@@ -56,7 +59,9 @@ class Result(NamedTuple):
 
 def chosen(only: str = "") -> list[Plant]:
     """The plants whose name, or whose check's name, contains `only`."""
-    return [plant for plant in PLANTS if only in plant.name or only in plant.fires]
+    return [
+        plant for plant in (*PLANTS, *PROBE_PLANTS) if only in plant.name or only in plant.fires
+    ]
 
 
 def self_test(folder: Path, plants: Sequence[Plant]) -> Iterator[Result]:
@@ -71,14 +76,19 @@ def self_test(folder: Path, plants: Sequence[Plant]) -> Iterator[Result]:
 def planted(plant: Plant, path: Path) -> Result:
     """One run with one bug, examined as any run would be."""
     run, began, ended = Run.create(path, plant.settings), time.perf_counter(), ""
-    try:
-        train(run, opener=plant.opener)
-    except MillpondError as error:
-        ended = f"{type(error).__name__}: {error}".partition("\n")[0]
-    evidence = Evidence.of(run)
-    if evidence.eval and not plant.fires:  # it is too early to judge the learning of the others
-        evidence.chance = chance(run)
-    verdicts = {verdict.name: verdict for verdict in examine(evidence)}
+    with plant.patch() if plant.outlives else nullcontext():
+        try:
+            with nullcontext() if plant.outlives else plant.patch():
+                train(run, opener=plant.opener)
+        except MillpondError as error:
+            ended = f"{type(error).__name__}: {error}".partition("\n")[0]
+        evidence = Evidence.of(run)
+        if evidence.eval and not plant.fires:  # it is too early to judge the learning of the others
+            evidence.chance = chance(run)
+        found = examine(evidence)
+        if plant.probed:
+            found = examined_with(found, Probe.of(run))
+    verdicts = {verdict.name: verdict for verdict in found}
     return Result(plant, verdicts, ended, time.perf_counter() - began)
 
 

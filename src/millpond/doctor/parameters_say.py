@@ -1,0 +1,166 @@
+"""What parameters say by themselves: which of them moved, whether the target follows, what is dead.
+
+Everything is compared with the parameters that the run began with, made again from its seed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..engine.checkpoint import named_leaves
+from .probe import Probe
+from .verdict import Verdict, green, red, unknown, yellow
+
+_EARLY = 20  # updates before a layer may be called still
+_JUDGED = 500  # updates before little movement is a fault
+_DORMANT = 0.025  # of its layer's mean activity, below which a unit counts for nothing
+
+
+def _distance(a: Any, b: Any) -> float:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return float(np.sqrt(sum(((np.asarray(x, np.float64) - y) ** 2).sum() for x, y in pairs)))
+
+
+def _size(a: Any) -> float:
+    return float(np.sqrt(sum((np.asarray(x, np.float64) ** 2).sum() for x in jax.tree.leaves(a))))
+
+
+def moved(probe: Probe) -> Verdict:
+    """Every layer's parameters must have moved since the run began."""
+    name, saved = "layers-move", probe.saved
+    if saved.params is None:
+        return unknown(name, saved.why or "no checkpoint yet")
+    if probe.updates < _EARLY:
+        return unknown(name, f"{probe.updates} updates: too early")
+    still: list[str] = []
+    shares: dict[str, float] = {}
+    for (layer, now), (_, then) in zip(
+        named_leaves(saved.params), named_leaves(saved.initial), strict=True
+    ):
+        change = np.abs(np.asarray(now, np.float64) - then).reshape(len(now), -1).sum(1)
+        size = np.abs(np.asarray(then, np.float64)).reshape(len(now), -1).sum(1)
+        shares[layer] = (
+            round(float((change / np.maximum(size, 1e-9)).min()), 6) if size.all() else 1.0
+        )
+        if (change == 0).any():
+            still.append(layer)
+    policies = range(probe.settings.policies)
+    whole = min(
+        _distance(probe.policy(saved.params, p), probe.policy(saved.initial, p))
+        / max(_size(probe.policy(saved.initial, p)), 1e-12)
+        for p in policies
+    )
+    numbers = dict(updates=probe.updates, moved=round(whole, 6), still=still)
+    if still and len(still) == len(shares):
+        message = f"no parameter moved in {probe.updates:,} updates"
+        return red(name, message, "updates are thrown away, or the learning rate is 0", **numbers)
+    if still:
+        message = f"{', '.join(still)} did not move in {probe.updates:,} updates; the others did"
+        remedy = "a layer is frozen, cut off from the loss, or its inputs are all dead"
+        return red(name, message, remedy, **numbers)
+    if whole < 0.01 and probe.updates >= _JUDGED:
+        section = probe.settings.section
+        return yellow(
+            name,
+            f"{probe.updates:,} updates moved the parameters by {whole:.2%} of their size in all",
+            f"raise the learning rate (--{section}.optimizer.rate.start) tenfold and compare",
+            **numbers,
+        )
+    return green(name, f"all {len(shares)} moved, by {whole:.0%} of their size in all", **numbers)
+
+
+def target_follows(probe: Probe) -> Verdict:
+    """The target network must have moved, and stand between the beginning and the online one."""
+    name, state = "target-network", probe.saved.state
+    syncs = getattr(probe.settings.learning, "syncs", None)
+    if state is None:
+        return unknown(name, probe.saved.why or "no state was saved yet")
+    if state.target is None or syncs is None:
+        return unknown(name, f"{probe.settings.section} has no target network")
+    if jax.tree.structure(state.target) != jax.tree.structure(state.params):
+        return unknown(name, f"{probe.settings.section} keeps its targets in a form of its own")
+    updates = probe.updates
+    if updates < _EARLY or not syncs(updates):
+        return unknown(name, f"too early: it changed {syncs(updates)} times")
+    learning: Any = probe.settings.learning
+    every, tau = getattr(learning, "target_every", 0), getattr(learning, "tau", 1.0)
+    section = probe.settings.section
+    way = f"--{section}.target-every" if every else f"--{section}.tau"
+    told = ""
+    numbers: dict[str, Any] = {}
+    for policy in range(probe.settings.policies):
+        target = probe.policy(state.target, policy)
+        online = probe.policy(state.params, policy)
+        start = probe.policy(probe.saved.initial, policy)
+        apart, far = _distance(target, online), _distance(online, start)
+        gone = _distance(target, start)
+        numbers = dict(policy=policy, updates=updates, from_start=round(gone, 5))
+        numbers |= dict(to_online=round(apart, 5), online_from_start=round(far, 5))
+        told = (
+            f"it came {gone / max(far, 1e-12):.0%} of the online network's way, {apart:.3g} apart"
+        )
+        if far == 0:
+            return unknown(name, "the parameters did not move: see layers-move", **numbers)
+        if gone == 0:
+            message = f"the target network is that of the beginning, after {updates:,} updates"
+            return red(name, message, "follow the online network in update (_follow)", **numbers)
+        if apart == 0 and (updates % every if every else tau < 1):
+            message = "the target network equals the online one: nothing holds the goals still"
+            return red(name, message, "copy it only when due, or follow by tau", **numbers)
+        if not every:
+            # Parameters that moved evenly would leave it here; most move faster at the beginning.
+            behind = (1 - (1 - tau) ** updates) / (updates * tau)
+            done = 1 - apart / far
+            numbers |= dict(done=round(done, 3), if_even=round(1 - behind, 3))
+            if tau * updates > 1 and gone / far < 0.35 * (1 - behind):
+                message = (
+                    f"the target network came {gone / far:.0%} of the online one's way; a tau of "
+                    f"{tau:g} over {updates:,} updates would bring it {1 - behind:.0%} or more"
+                )
+                return red(name, message, f"it follows more slowly than {way} says", **numbers)
+            if tau * updates < 1 and updates >= _JUDGED:
+                message = f"tau {tau:g} is slow for {updates:,} updates: values barely propagate"
+                return yellow(name, message, f"raise {way}", **numbers)
+    return green(name, told, **numbers)
+
+
+def dormant(probe: Probe) -> Verdict:
+    """Units that never fire on what is seen, and values that do not depend on it."""
+    name, saved = "dormant-units", probe.saved
+    if saved.params is None:
+        return unknown(name, saved.why or "no checkpoint yet")
+    if not probe.discrete or probe.agent.memory or not hasattr(probe.agent, "activity"):
+        return unknown(
+            name, "only networks without memory and with values of actions are looked into"
+        )
+    stacks = jax.tree.map(lambda leaf: leaf[::3], probe.curious.stacks)
+    activity = jax.jit(probe.agent.activity)
+    worst, flat = 0.0, False
+    layers: list[float] = []
+    for policy in range(probe.settings.policies):
+        params = probe.policy(saved.params, policy)
+        seen = jax.tree.map(
+            lambda leaf, p=policy: leaf[:, p].reshape(-1, *leaf.shape[3:])[:512], stacks
+        )
+        dead = [
+            float((np.asarray(a) <= _DORMANT * max(float(np.mean(a)), 1e-12)).mean())
+            for a in activity(params, seen)
+        ]
+        values = probe.values(params, seen)
+        flat |= float(values.std(0).max()) <= 1e-6 * max(1.0, float(np.abs(values).max()))
+        worst, layers = max((worst, layers), (max(dead, default=0.0), dead))
+    shares = [round(share, 3) for share in layers]
+    section = probe.settings.section
+    remedy = f"lower --{section}.optimizer.rate.start; leave --network.norm on"
+    if flat:
+        message = "the values are the same whatever is seen: nothing reaches the last layer"
+        return red(name, message, remedy, share_by_layer=shares)
+    if worst > 0.5:
+        message = f"{worst:.0%} of a layer's units hardly ever fire"
+        return yellow(name, message, remedy, share_by_layer=shares)
+    return green(
+        name, f"at most {worst:.0%} of a layer's units hardly ever fire", share_by_layer=shares
+    )

@@ -1,0 +1,134 @@
+"""`PROBE_CHECKS`: what is asked of a run from outside, and which silent checks that answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from ..errors import MillpondError
+from .acting_say import acted_with, collapsed, evaluation, explored
+from .draws_say import draws
+from .parameters_say import dormant, moved, target_follows
+from .play import Play
+from .probe import Probe
+from .rows_say import examined
+from .stored_say import same_world, stacks_as_acted, training_and_evaluation
+from .timing import mislabelled, timing
+from .updates_say import update_audit
+from .values_say import bellman
+from .verdict import ORDER, Verdict, unknown
+from .world import counterfactual, fresh, fresh_starts, own_step, played, shared_chance, sizes_for
+
+Asked = Callable[[Probe], Sequence[Verdict]]
+SECONDS = 120.0  # after which no further check is begun
+
+
+def _worst(one: Sequence[Verdict], other: Sequence[Verdict]) -> list[Verdict]:
+    """Of two lists of verdicts by name the worse of each; what is known before what is not."""
+    found = {verdict.name: verdict for verdict in one}
+    for verdict in other:
+        before = found.get(verdict.name)
+        rank = ("red", "yellow", "green", "unknown").index
+        if before is None or rank(verdict.state) < rank(before.state):
+            found[verdict.name] = verdict
+    return list(found.values())
+
+
+def _about(play: Play) -> list[Verdict]:
+    return [*examined(play), *timing(play)]
+
+
+def _rows(probe: Probe) -> list[Verdict]:
+    """What rows say by themselves: those that are stored, and those that are played now."""
+    stored, found = probe.saved.play, list[Verdict]()
+    if probe.saved.params is not None:
+        found = _about(probe.curious.play)
+    if stored is not None:
+        found = _worst(found, _about(stored))
+        if probe.saved.params is not None:
+            found.append(mislabelled(stored, probe.curious.play))
+    return found
+
+
+def _world(probe: Probe) -> list[Verdict]:
+    """What the env answers when it is asked directly."""
+    world = probe.settings.world
+    envs, turns = sizes_for(world)
+    game = played(world, envs, turns)
+    begun = fresh(world)
+    found = [fresh_starts(game.play, begun), shared_chance(game.play, begun)]
+    if probe.saved.play is not None:
+        later = fresh_starts(probe.saved.play, begun)
+        found = _worst(found, [later])
+    if game.state is not None:
+        found += [counterfactual(world, game.state), own_step(world, game.state)]
+    return _worst(examined(game.play), found)
+
+
+PROBE_CHECKS: tuple[Asked, ...] = (
+    lambda probe: [moved(probe)],
+    lambda probe: [target_follows(probe)],
+    _rows,
+    lambda probe: [explored(probe)],
+    lambda probe: [acted_with(probe)],
+    lambda probe: [stacks_as_acted(probe)],
+    lambda probe: [same_world(probe)],
+    draws,
+    lambda probe: [update_audit(probe)],
+    lambda probe: [bellman(probe)],
+    lambda probe: [dormant(probe)],
+    lambda probe: [collapsed(probe)],
+    lambda probe: [evaluation(probe)],
+    lambda probe: [training_and_evaluation(probe)],
+    _world,
+)
+
+# Checks that only recorded evidence feeds, and those of a probe that say the same another way.
+ANSWERED = {
+    "stack-parity": ("stacks-acted-on", "replay-transitions"),
+    "episode-borders": ("row-order",),
+    "nstep-oracle": ("replay-transitions", "update-audit"),
+    "reward-scale": ("env-rewards", "update-audit"),
+    "policy-lag": ("acting-weights", "layers-move"),
+    "epsilon-applied": ("exploration",),
+    "replay-turnover": ("replay-draws", "update-audit"),
+}
+
+
+def examine_probe(probe: Probe, seconds: float = SECONDS) -> list[Verdict]:
+    """What every check of a probe says, worst first; at most about so many seconds.
+
+    `examine_probe(Probe.of(Run.open(path)))`.
+    """
+    if probe.settings.from_lake:
+        return [unknown("probe", "learning from a Lake alone: nobody acts, and nothing is played")]
+    began, found = time.monotonic(), list[Verdict]()
+    for asked in PROBE_CHECKS:
+        if time.monotonic() - began > seconds:
+            found.append(
+                unknown("probe", f"stopped after {seconds:.0f} s; --seconds gives it more")
+            )
+            break
+        try:
+            found = _worst(found, asked(probe))
+        except MillpondError as error:
+            found.append(unknown("probe", f"the env or agent refused: {error}"))
+            break
+    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+
+
+def without_answered(verdicts: list[Verdict], probed: list[Verdict]) -> list[Verdict]:
+    """Verdicts without those that know nothing, where the probe says the same another way."""
+    known = {verdict.name for verdict in probed if verdict.state != "unknown"}
+    return [
+        verdict
+        for verdict in verdicts
+        if verdict.state != "unknown" or not known & set(ANSWERED.get(verdict.name, ()))
+    ]
+
+
+def examined_with(verdicts: list[Verdict], probe: Probe, seconds: float = SECONDS) -> list[Verdict]:
+    """What recorded evidence says and what a probe of the same run says, worst first."""
+    probed = examine_probe(probe, seconds)
+    found = [*without_answered(verdicts, probed), *probed]
+    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))

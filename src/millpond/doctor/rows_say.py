@@ -1,0 +1,222 @@
+"""What rows say of the environment they come from: rewards, observations, ends, resets, copies.
+
+Pure functions of a `Play`. They serve a run's stored rows, rows that were played for the doctor,
+an environment before any training, and the replay of a loop of one's own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..rows import BORDER, TERMINATED, TRUNCATED, breaks
+from .play import Play
+from .verdict import Verdict, green, red, unknown, yellow
+
+_FEW = 200  # steps below which nothing is judged
+_LARGE = 1e6  # of a reward
+_WIDE = 1e4  # of an observation
+
+
+def rewards(play: Play) -> Verdict:
+    """Rewards must be finite and not all the same; how sparse and how large they are is shown."""
+    name, found = "env-rewards", play.reward[play.step]
+    if len(found) < _FEW:
+        return unknown(name, f"only {len(found)} steps of {play.source}: too few")
+    if not np.isfinite(found).all():
+        share = 1 - np.isfinite(found).mean()
+        remedy = "look at the env's reward: it divides by zero, or its state runs away"
+        return red(
+            name, f"{share:.1%} of the rewards of {play.source} are no finite number", remedy
+        )
+    low, high, some = found.min(), found.max(), float((found != 0).mean())
+    numbers = dict(least=float(low), most=float(high), nonzero=round(some, 5), steps=len(found))
+    if low == high:
+        what = "no step is rewarded" if low == 0 else f"every reward is {low:g}"
+        return _constant(play, name, what, bool(low == 0), numbers)
+    if max(-low, high) > _LARGE:
+        return yellow(
+            name,
+            f"rewards of {play.source} go from {low:.3g} to {high:.3g}",
+            "scale or clip them: --dqn.reward-scale, --dqn.reward-clip",
+            **numbers,
+        )
+    sparse = f", one of {1 / some:,.0f} steps is rewarded" if 0 < some < 0.01 else ""
+    return green(name, f"from {low:.3g} to {high:.3g}, {some:.2%} not zero{sparse}", **numbers)
+
+
+def _constant(play: Play, name: str, what: str, zero: bool, numbers: dict[str, float]) -> Verdict:
+    """Rewards that never change: a task, if episodes terminate, and none, if they do not."""
+    lengths, how = play.ends
+    told = f"{what}, in {len(play.reward[play.step]):,} steps of {play.source}"
+    if not zero and (how & TERMINATED).any() and len(set(lengths.tolist())) > 1:
+        # As in CartPole: every step is worth the same, and to last longer is the task.
+        return green(
+            name, f"{what}; episodes end at different lengths, which is the task", **numbers
+        )
+    if zero:
+        remedy = (
+            "if it is sparse, explore more or shape it; else look where the env computes it: "
+            "millpond doctor --env ENV plays it at random"
+        )
+        return yellow(name, told, remedy, **numbers)
+    remedy = "a constant reward tells no action from another: look where the env computes it"
+    return red(name, told, remedy, **numbers)
+
+
+def observations(play: Play) -> Verdict:
+    """Observations must be finite, inside their bounds, and change."""
+    name, seen = "env-observations", play.seen
+    if play.steps < _FEW:
+        return unknown(name, f"only {play.steps} steps of {play.source}: too few")
+    numbers = dict(features=seen.shape[-1], steps=play.steps)
+    if not np.isfinite(seen).all():
+        share = 1 - np.isfinite(seen).mean()
+        remedy = "look at the env: it observes something that is no number"
+        return red(name, f"{share:.1%} of what {play.source} saw is not finite", remedy, **numbers)
+    low, high = float(seen.min()), float(seen.max())
+    numbers |= dict(least=low, most=high)
+    if low < play.low - 1e-6 or high > play.high + 1e-6:
+        message = f"observed {low:.4g} to {high:.4g}, outside {play.low:g} to {play.high:g}"
+        return red(name, message, "widen the Field's bounds, or look at the env", **numbers)
+    alive = (seen.max((0, 1)) > seen.min((0, 1))).mean()
+    numbers |= dict(changing=round(float(alive), 4))
+    if alive == 0:
+        remedy = "look at the env's observe: nothing can be learned from what never changes"
+        return red(name, f"{play.source} always saw the same", remedy, **numbers)
+    moves = float((play.hashes[1:] != play.hashes[:-1])[play.follows].mean())
+    numbers |= dict(moving=round(moves, 4))
+    if moves < 0.01:
+        remedy = "look at the env's observe: it shows an old state, or the world stands still"
+        message = f"what {play.source} saw changes in {moves:.2%} of the steps only"
+        return red(name, message, remedy, **numbers)
+    if max(-low, high) > _WIDE and play.high == np.inf:
+        message = f"observed {low:.4g} to {high:.4g}: a network learns badly from such sizes"
+        return yellow(name, message, "scale observations to about 1", **numbers)
+    return green(
+        name, f"from {low:.4g} to {high:.4g}, {alive:.0%} of {seen.shape[-1]} change", **numbers
+    )
+
+
+def ends(play: Play) -> Verdict:
+    """Episodes end; truncated ones at the clock's time, terminated ones at different times."""
+    name = "env-ends"
+    lengths, how = play.ends
+    cut, over = lengths[(how & TRUNCATED) != 0], lengths[(how & TERMINATED) != 0]
+    numbers = dict(episodes=len(lengths), terminated=len(over), truncated=len(cut))
+    numbers |= dict(shortest=int(lengths.min(initial=0)), longest=int(lengths.max(initial=0)))
+    if len(lengths) < 8:
+        told = f"{len(lengths)} whole episodes among {play.steps:,} steps of {play.source}"
+        return unknown(name, f"{told}: too few to judge", **numbers)
+    both = int(((how & TERMINATED) & ((how & TRUNCATED) >> 1) != 0).sum())
+    remedy = "terminated: the future is worth nothing; truncated: the clock ran out. Swap them"
+    if (lengths == 1).mean() > 0.9 and lengths.max() > 1:
+        message = f"{(lengths == 1).mean():.0%} of the episodes of {play.source} last one step"
+        return red(name, message, "look at reset: the world goes on ended", **numbers)
+    spread = len(set(cut.tolist()))
+    common = np.unique(cut, return_counts=True)[1].max(initial=0)
+    wide = len(cut) >= 8 and cut.max() - cut.min() > 0.2 * cut.max()
+    if wide and spread >= 5 and common < 0.5 * len(cut):
+        clock = len(over) >= 8 and len(set(over.tolist())) == 1 and over[0] >= cut.max()
+        message = f"{len(cut)} episodes were truncated at {spread} different lengths"
+        if clock:
+            message += f", and all {len(over)} terminated ones at {over[0]}"
+            return red(name, f"{message}: the two are swapped", remedy, **numbers)
+        return yellow(name, f"{message}: a clock would cut at one", remedy, **numbers)
+    if len(over) >= 16 and not len(cut) and len(set(over.tolist())) == 1 and over[0] >= 5:
+        return yellow(
+            name,
+            f"all {len(over)} episodes terminated after exactly {over[0]} steps, as a clock would",
+            "if only time ran out, say truncated: a value must be bootstrapped there",
+            **numbers,
+        )
+    told = f"{len(over)} terminated, {len(cut)} truncated, {lengths.min()} to {lengths.max()} steps"
+    return green(name, told + (f", {both} both" if both else ""), **numbers)
+
+
+def resets(play: Play) -> Verdict:
+    """After an end a new episode begins: not where the old one stopped."""
+    name = "env-resets"
+    border = (play.byte[:-1] & BORDER) != 0
+    again = border & play.first[1:]
+    number = int(again.sum())
+    if number < 8:
+        return unknown(name, f"{number} resets among the rows of {play.source}: too few")
+    same = float((play.hashes[1:] == play.hashes[:-1])[again].mean())
+    usual = float((play.hashes[1:] == play.hashes[:-1])[play.follows].mean())
+    numbers = dict(resets=number, unchanged=round(same, 4), usually_unchanged=round(usual, 4))
+    error = np.sqrt(max(usual * (1 - usual), 0.01) / number)
+    if same > 0.5 and same > usual + 6 * error:
+        message = f"{same:.0%} of {number:,} new episodes begin with what the last one ended with"
+        remedy = (
+            "look at the env's reset: the world goes on (or its first observation is an old one)"
+        )
+        return red(name, message, remedy, **numbers)
+    return green(
+        name, f"{number:,} new episodes, {same:.0%} begin as the last one ended", **numbers
+    )
+
+
+def borders(play: Play) -> Verdict:
+    """Which row may follow which: an end, its border row, a FIRST row."""
+    name = "row-order"
+    wrong = breaks(play.byte[:-1], play.byte[1:])
+    numbers = dict(rows=int(wrong.size), breaks=int(wrong.sum()))
+    if wrong.any():
+        message = (
+            f"{wrong.sum():,} of {wrong.size:,} rows of {play.source} cannot follow the row before"
+        )
+        remedy = "set terminated or truncated in exactly the last row of an episode, by next_flags"
+        return red(name, message, remedy, **numbers)
+    return green(name, f"{wrong.size:,} rows of {play.source} follow each other", **numbers)
+
+
+def copies(play: Play) -> Verdict:
+    """Envs beside each other must not be the same env."""
+    name = "env-copies"
+    worst: Verdict | None = None
+    for policy in range(int(play.policy.max()) + 1):
+        found = _copies(play, play.of_policy(policy), name)
+        if found.fired:
+            return found
+        worst = found if worst is None or found.state == "green" else worst
+    assert worst
+    return worst
+
+
+def _copies(play: Play, streams: np.ndarray, name: str) -> Verdict:
+    number = len(streams)
+    if number < 2:
+        return unknown(name, f"there is one env in the rows of {play.source}")
+    seen, action = (
+        play.hashes[:, streams],
+        play.action[:, streams].reshape(len(play.byte), number, -1),
+    )
+    varied = len(np.unique(seen))
+    remedy = "give every env a seed of its own (jax.random.split; seed + i)"
+    if varied > 5 and len(play.byte) >= 20:
+        keys = [row.tobytes() for row in np.moveaxis(seen, 1, 0)]
+        acted = [row.tobytes() for row in np.moveaxis(action, 1, 0)]
+        alone = len(set(zip(keys, acted, strict=True)))
+        if alone <= 0.75 * number:
+            message = f"{number} envs of {play.source} are {alone}: the others are exact copies"
+            return red(name, message, remedy, envs=number, different=alone, rows=len(play.byte))
+    # The same chance in every env shows where all begin: alike at one time, different each time.
+    first = play.first[:, streams]
+    begun = [
+        np.unique(row[which]) for row, which in zip(seen, first, strict=True) if which.sum() > 1
+    ]
+    counts = [int(which.sum()) for which in first if which.sum() > 1]
+    if len(begun) >= 3 and sum(counts) >= 24:
+        distinct = len(np.unique(np.concatenate(begun)))
+        alike = sum(len(values) == 1 for values in begun)
+        numbers = dict(envs=number, beginnings=len(begun), distinct=distinct, alike=alike)
+        # By chance: every one of so many would have to meet the others' beginning.
+        if alike == len(begun) and distinct >= max(3, 0.75 * len(begun)):
+            message = f"{number} envs always begin alike, {distinct} times differently"
+            return red(name, f"{message}: they share their chance", remedy, **numbers)
+    return green(name, f"{number} envs play {number} different games", envs=number)
+
+
+def examined(play: Play) -> list[Verdict]:
+    """All that rows say by themselves: `examined(Play.of(spec, rows, "the replay"))`."""
+    return [check(play) for check in (rewards, observations, borders, ends, resets, copies)]

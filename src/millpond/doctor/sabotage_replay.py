@@ -1,0 +1,131 @@
+"""Bugs to plant in replay: what is stored, which rows are drawn, and what is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..replay import Pond
+from ..replay.device_batches import DeviceBatches
+from ..rows import TRUNCATED, Array, Batch, Rows
+from ..samplers import Candidates, Eligible, Uniform
+from ..window import Judgement, Window
+from .sabotage import patched
+
+
+def _changed_batch(**change: Any) -> Any:
+    fill = DeviceBatches.fill
+
+    def other(batches: DeviceBatches, *given: Any) -> Batch:
+        batch = fill(batches, *given)
+        return batch._replace(**{name: make(batch) for name, make in change.items()})
+
+    return patched(DeviceBatches, "fill", other)
+
+
+def same_next_obs() -> Any:
+    """What comes next is what was there."""
+    return _changed_batch(next_obs=lambda batch: batch.obs)
+
+
+def mixed_next_obs() -> Any:
+    """What comes next belongs to another transition."""
+    return _changed_batch(next_obs=lambda batch: jnp.roll(batch.next_obs, 1, 0))
+
+
+def reversed_stacks() -> Any:
+    """Stacks are newest first."""
+    return _changed_batch(
+        obs=lambda batch: batch.obs[:, ::-1], next_obs=lambda batch: batch.next_obs[:, ::-1]
+    )
+
+
+def mixed_actions() -> Any:
+    """A batch holds the actions of other transitions."""
+    return _changed_batch(action=lambda batch: jnp.roll(batch.action, 1, 0))
+
+
+def mixed_rewards() -> Any:
+    """A batch holds the returns of other transitions."""
+    return _changed_batch(reward=lambda batch: jnp.roll(batch.reward, 1, 0))
+
+
+def no_discount() -> Any:
+    """Every transition ends there: nothing is bootstrapped."""
+    return _changed_batch(discount=lambda batch: batch.discount * 0)
+
+
+def truncations_stop() -> Any:
+    """A truncated episode is worth nothing more."""
+    returns = Window.returns
+
+    def other(window: Window, rewards: Array, verdict: Judgement, xp: Any) -> tuple[Array, Array]:
+        total, discount = returns(window, rewards, verdict, xp)
+        return total, xp.where((verdict.last & TRUNCATED) != 0, np.float32(0), discount)
+
+    return patched(Window, "returns", other)
+
+
+def same_draw() -> Any:
+    """Every draw is the same."""
+    sample = Pond.sample
+
+    def other(pond: Pond, state: Any, key: Array, batch_size: int) -> Any:
+        return sample(pond, state, jax.random.key(0), batch_size)
+
+    return patched(Pond, "sample", other)
+
+
+def _drawn(change: Any) -> Any:
+    propose = Uniform.propose
+
+    def other(sampler: Any, random: Any, tries: int, batch: int, eligible: Eligible) -> Candidates:
+        return change(propose(sampler, random, tries, batch, eligible))
+
+    return patched(Uniform, "propose", other)
+
+
+def old_rows_only() -> Any:
+    """Only the older half is drawn."""
+    return _drawn(lambda drawn: drawn._replace(age=drawn.age // 2))
+
+
+def one_env_only() -> Any:
+    """Only the first envs' rows are drawn."""
+    return _drawn(lambda drawn: drawn._replace(stream=drawn.stream // 4))
+
+
+def _stored(change: Any) -> Any:
+    add = Pond.add
+
+    def other(pond: Pond, state: Any, rows: Rows, *given: Any) -> Any:
+        return add(pond, state, change(rows), *given)
+
+    return patched(Pond, "add", other)
+
+
+def negated_when_stored() -> Any:
+    """Rewards lose their sign on the way into the replay."""
+    return _stored(lambda rows: rows._replace(reward=-rows.reward))
+
+
+def shifted_when_stored() -> Any:
+    """Actions are stored under the next one's number."""
+    return _stored(lambda rows: rows._replace(action=(rows.action + 1) % 4))
+
+
+def copied_when_stored() -> Any:
+    """All envs' rows are those of the first."""
+
+    def first(leaf: Array) -> Array:
+        return jnp.broadcast_to(leaf[:1], leaf.shape)
+
+    return _stored(lambda rows: jax.tree.map(first, rows))
+
+
+def not_rewarded_when_stored() -> Any:
+    """Rewards are lost on the way into the replay."""
+    return _stored(lambda rows: rows._replace(reward=rows.reward * 0))

@@ -1,0 +1,188 @@
+"""A run's stored rows beside rows that its agents play now: one env, one code, two times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..rows import FIRST, TERMINATED, TRUNCATED
+from .play import Play
+from .probe import Probe
+from .timing import Pairs, model_errors, pairs
+from .verdict import Verdict, green, red, unknown
+
+_SURE = 7.0
+
+
+def same_world(probe: Probe) -> Verdict:
+    """Rewards and ends of the stored rows must be those that the env gives now."""
+    name, stored = "stored-rows", probe.saved.play
+    if stored is None:
+        why = probe.saved.why or "no rows are kept: its learner takes them as they come"
+        return unknown(name, why)
+    played = probe.curious.play
+    for check in (_rates, _ends, _rewards):
+        if (found := check(stored, played, name)) is not None:
+            return found
+    return green(name, "rewards and ends are those that the env gives now")
+
+
+def _rates(stored: Play, played: Play, name: str) -> Verdict | None:
+    """How often and how much the env rewards: not something altogether different."""
+    then, now = stored.reward[stored.step], played.reward[played.step]
+    if not np.isfinite(then).all() or not np.isfinite(now).all():
+        return None
+    remedy = "look at what stands between env and replay; if the env was changed, begin a new run"
+    some, others = float((then != 0).mean()), float((now != 0).mean())
+    if (some == 0 and others * len(now) > 50) or (others == 0 and some * len(then) > 50):
+        message = (
+            f"{some:.1%} of the stored rewards are not 0, of those the env gives now {others:.1%}"
+        )
+        return red(name, message, remedy, stored=some, now=others)
+    if some and others:
+        size, other = np.abs(then[then != 0]).max(), np.abs(now[now != 0]).max()
+        known = len(np.unique(now)) <= 32  # rewards of a few kinds: they must be the same kinds
+        if known and not np.isin(np.round(np.unique(then), 5), np.round(np.unique(now), 5)).any():
+            message = (
+                f"stored rewards are up to {size:.4g}, the env gives up to {other:.4g} "
+                "now: no kind in common"
+            )
+            return red(name, message, remedy, stored=float(size), now=float(other))
+    return None
+
+
+def _ends(stored: Play, played: Play, name: str) -> Verdict | None:
+    """Whether episodes terminate or are truncated is the env's own nature."""
+    (lengths, how), (other, now) = stored.ends, played.ends
+    if len(how) < 16 or len(now) < 16:
+        return None
+    kinds = [(how & bit != 0).mean() for bit in (TERMINATED, TRUNCATED)]
+    today = [(now & bit != 0).mean() for bit in (TERMINATED, TRUNCATED)]
+    numbers = dict(stored_lengths=float(lengths.mean()), lengths_now=float(other.mean()))
+    remedy = "keep terminated and truncated apart from env.step to the row"
+    if (kinds[0] > 0.9 and today[0] < 0.1) or (kinds[1] > 0.9 and today[1] < 0.1):
+        message = (
+            f"stored episodes were terminated in {kinds[0]:.0%} and truncated in {kinds[1]:.0%}, "
+            f"played now in {today[0]:.0%} and {today[1]:.0%}: the two are swapped"
+        )
+        return red(name, message, remedy, **numbers)
+    if (lengths == 1).mean() > 0.9 and np.median(other) >= 5:
+        message = (
+            f"{(lengths == 1).mean():.0%} of the stored episodes last one step, now "
+            f"{np.median(other):.0f}"
+        )
+        return red(name, message, "look at reset: the world went on ended", **numbers)
+    return None
+
+
+def _rewards(stored: Play, played: Play, name: str) -> Verdict | None:
+    """A model of rewards by what was seen and done must hold then and now, if it holds at all."""
+    old, new = pairs(stored), pairs(played, like=stored)
+    if old is None or new is None or old.here.shape != (len(old.here), new.here.shape[1]):
+        return None
+
+    def share(model: Pairs, test: Pairs) -> float:
+        """Of the variance of rewards, explained on rows that the model has not seen."""
+        wrong, total = model_errors(model, test)
+        return 1 - wrong / total if total > 1e-9 else np.nan
+
+    own, cross = (share(old, old), share(new, new)), (share(old, new), share(new, old))
+    numbers = dict(own=[round(s, 3) for s in own], across=[round(s, 3) for s in cross])
+    if min(own) > 0.5 and max(cross) < 0.2:
+        message = (
+            f"what explains {own[0]:.0%} of the stored rewards explains "
+            f"{max(cross[0], 0):.0%} of those "
+            "the env gives now for the same observations and actions"
+        )
+        remedy = (
+            "rewards or actions are changed between env and replay (late, other sign, mixed up)"
+        )
+        return red(name, message, remedy, **numbers)
+    return None
+
+
+def stacks_as_acted(probe: Probe) -> Verdict:
+    """The stack that is acted on must hold the newest observations of this episode, "
+    "oldest first."""
+    name = "stacks-acted-on"
+    if probe.saved.params is None:
+        return unknown(name, probe.saved.why or "no checkpoint yet")
+    game, depth = probe.game, probe.settings.stack
+    pad = probe.settings.sight.pad
+    flags = np.asarray(game.rows.flags)
+    began = np.zeros(flags.shape[1:], int)
+    wrong = checked = 0
+    leaves = list(zip(jax.tree.leaves(game.rows.obs), jax.tree.leaves(game.stacks), strict=True))
+    policy, env = np.indices(flags.shape[1:])
+    for time in range(len(flags)):
+        began = np.where((flags[time] & FIRST) != 0, time, began)
+        bad = np.zeros(flags.shape[1:], bool)
+        for back in range(depth):
+            at = time - back
+            inside = at >= began
+            for obs, stacks in leaves:
+                seen = stacks[time][:, :, depth - 1 - back]
+                wanted = obs[np.maximum(at, began), policy, env]
+                fill = wanted if pad == "first" else np.zeros_like(wanted)
+                wanted = np.where(
+                    inside.reshape(*inside.shape, *(1,) * (wanted.ndim - 2)), wanted, fill
+                )
+                bad |= (seen != wanted).reshape(*bad.shape, -1).any(-1)
+        wrong, checked = wrong + int(bad.sum()), checked + bad.size
+    if wrong:
+        message = (
+            f"{wrong / checked:.1%} of the stacks acted on are not the episode's newest "
+            "observations"
+        )
+        return red(
+            name, message, "build stacks by Stacker; clear them at FIRST rows only", stacks=checked
+        )
+    return green(
+        name, f"{checked:,} stacks acted on rebuilt from their rows, all equal", stacks=checked
+    )
+
+
+def training_and_evaluation(probe: Probe) -> Verdict:
+    """Greedy play by the code that acts in training scores as evaluation does."""
+    name = "train-and-eval"
+    if probe.saved.params is None:
+        return unknown(name, probe.saved.why or "no checkpoint yet")
+    play = probe.greedy.play
+    if "epsilon" not in probe.now:
+        return unknown(name, f"{probe.settings.section} explores without an epsilon")
+    ended = (play.byte & (TERMINATED | TRUNCATED)) != 0
+    some = ended.any(0)
+    if some.mean() < 0.98:
+        return unknown(
+            name, f"{1 - some.mean():.0%} of the first episodes last longer than was played"
+        )
+    last = ended.argmax(0)
+    inside = np.arange(len(ended))[:, None] <= last
+    returns = (play.reward * inside).sum(0)
+    policies = probe.settings.policies
+    mine = np.stack([returns[play.of_policy(p)] for p in range(policies)])
+    theirs = probe.scores(probe.saved.params).returns.astype(np.float64)
+    error = np.sqrt(mine.var(1, ddof=1) / mine.shape[1] + theirs.var(1, ddof=1) / theirs.shape[1])
+    gap = np.abs(mine.mean(1) - theirs.mean(1))
+    scale = np.maximum(np.abs(theirs.mean(1)), 1e-3)
+    sure = gap / np.maximum(error, 1e-3 * scale)
+    worst = int(np.argmax(sure))
+    numbers: dict[str, Any] = dict(policy=worst, training=round(float(mine[worst].mean()), 3))
+    numbers |= dict(
+        evaluation=round(float(theirs[worst].mean()), 3), error=round(float(error[worst]), 3)
+    )
+    if sure[worst] > _SURE and gap[worst] > 0.2 * scale[worst]:
+        return red(
+            name,
+            f"greedy play scores {mine[worst].mean():.4g} in training's envs and "
+            f"{theirs[worst].mean():.4g} in evaluation's",
+            "the two must be the same env: look at what wraps one and not the other",
+            **numbers,
+        )
+    return green(
+        name,
+        f"greedy: {mine.mean():.4g} as in training, {theirs.mean():.4g} as evaluated",
+        **numbers,
+    )

@@ -1,0 +1,295 @@
+"""An environment examined before any training: played at random, asked twice, asked directly.
+
+`examine_env(make_env("minatar/breakout"))`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..envs import Env, HostEnv, VectorEnv, action_of, any_action, checked_vector, is_real, spec_of
+from ..errors import MillpondError
+from ..rows import BORDER, Array, Rows
+from .play import Play
+from .rows_say import examined
+from .timing import effect, late_reward, pairs
+from .verdict import ORDER, Verdict, green, red, unknown, yellow
+
+ENVS, TURNS = 16, 256
+_BYTES = 96 << 20  # of all that is observed in one play
+_SEED = 7
+_FRESH = 256  # resets to compare with
+_SURE = 7.0  # standard errors, in each of some thousand features
+
+
+class Game(NamedTuple):
+    """Some turns of envs, and where they stand then."""
+
+    play: Play
+    rows: Rows  # [time, agents, envs]
+    state: Any  # EnvState of envs in JAX, else None
+    seconds: float
+
+
+def sizes_for(world: Any, envs: int = ENVS, turns: int = TURNS) -> tuple[int, int]:
+    """Envs and turns whose observations fit."""
+    each = sum(field.size * field.dtype.itemsize for field in spec_of(world).columns.values())
+    fit = max(2 * 32, _BYTES // (each * world.num_agents * 4))
+    envs = max(2, min(envs, fit // 32))
+    return envs, max(32, min(turns, fit // envs))
+
+
+def played(world: Any, envs: int, turns: int, seed: int = _SEED) -> Game:
+    """A random player's rows, the same for the same seed."""
+    spec = spec_of(world)
+    if isinstance(world, Env):
+        rows, state, seconds = _on_device(world, envs, turns, seed)
+    else:
+        assert isinstance(world, HostEnv)
+        rows, state, seconds = _on_host(world, envs, turns, seed)
+    return Game(Play.of(spec, rows, "a random player"), rows, state, seconds)
+
+
+def _on_device(world: Env, envs: int, turns: int, seed: int) -> tuple[Rows, Any, float]:
+    vector, field = VectorEnv(world, envs), action_of(world)
+
+    def turn(state: Any, key: jax.Array) -> tuple[Any, Rows]:
+        acting, stepping = jax.random.split(key)
+        action = any_action(field, acting, (world.num_agents, envs))
+        return vector.step(state, action, stepping)
+
+    @jax.jit
+    def run(key: jax.Array) -> tuple[Any, Rows]:
+        begin, going = jax.random.split(key)
+        return jax.lax.scan(turn, vector.reset(begin), jax.random.split(going, turns))
+
+    compiled = run.lower(jax.random.key(seed)).compile()
+    began = time.perf_counter()
+    state, rows = jax.block_until_ready(compiled(jax.random.key(seed)))
+    return jax.device_get(rows), state, time.perf_counter() - began
+
+
+def _on_host(world: HostEnv, envs: int, turns: int, seed: int) -> tuple[Rows, None, float]:
+    vector, field = checked_vector(world, envs, seed), action_of(world)
+    shape = (turns, world.num_agents, envs)
+    action = np.asarray(any_action(field, jax.random.key(seed), shape))
+    taken: list[Rows] = []
+    began = time.perf_counter()
+    try:
+        for act in action:
+            taken.append(jax.tree.map(np.array, vector.step(act)))
+    finally:
+        vector.close()
+    rows = jax.tree.map(lambda *leaves: np.stack(leaves), *taken)
+    return rows, None, time.perf_counter() - began
+
+
+def fresh(world: Any, number: int = _FRESH) -> np.ndarray:
+    """What agents see right after a reset, asked from the env itself: [number, agents, ...]."""
+    if isinstance(world, Env):
+
+        def begin(key: jax.Array) -> Array:
+            return world.observe(world.reset(key))
+
+        keys = jax.random.split(jax.random.key(_SEED + 1), number)
+        return np.asarray(jax.jit(jax.vmap(begin))(keys))
+    vector = world.vector(min(number, 32), _SEED + 1)
+    try:
+        return np.moveaxis(np.asarray(vector.obs), 0, 1).copy()
+    finally:
+        vector.close()
+
+
+def fresh_starts(game: Play, begun: np.ndarray) -> Verdict:
+    """Episodes that follow an end begin as those after a reset do."""
+    name = "env-fresh-start"
+    flat = begun.reshape(len(begun) * begun.shape[1], -1).astype(np.float64)
+    later = game.first.copy()
+    later[0] = False  # that was the reset itself
+    number = int(later.sum())
+    every = -(-flat.shape[1] // 4096)
+    flat, seen = flat[:, ::every], game.seen[later].astype(np.float64)
+    if number < 16 or flat.shape[1] != seen.shape[1]:
+        return unknown(name, f"{number} episodes began after an end: too few to compare")
+    # Agents of one env and envs that end together are not independent: count each env once.
+    each = max(1, begun.shape[1])
+    error = np.sqrt(flat.var(0) / (len(flat) / each) + seen.var(0) / max(1.0, number / each))
+    gap = np.abs(flat.mean(0) - seen.mean(0))
+    wide = np.maximum(np.sqrt(flat.var(0) + seen.var(0)), 1e-6)
+    off = (gap > _SURE * error) & (gap > 0.25 * wide)
+    numbers = dict(episodes=number, resets=len(begun), features=int(off.sum()))
+    if off.any():
+        worst = int(np.argmax(np.where(off, gap / np.maximum(error, 1e-9), 0)))
+        return red(
+            name,
+            f"episodes after the first begin otherwise than after a reset: {off.sum()} of "
+            f"{len(off)} numbers differ (number {worst}: {seen[:, worst].mean():.3g} for "
+            f"{flat[:, worst].mean():.3g})",
+            "let reset build the whole state anew; millpond's VectorEnv calls it after each border",
+            **numbers,
+        )
+    return green(name, f"{number:,} later episodes begin as {len(begun)} resets do", **numbers)
+
+
+def shared_chance(game: Play, begun: np.ndarray) -> Verdict:
+    """Envs beside each other begin as differently as separate resets do."""
+    name = "env-seeds"
+    each = [row.tobytes() for row in begun.astype(np.float64).reshape(len(begun), -1)]
+    most = max(each.count(one) for one in set(each)) / len(each)
+    worst = 0
+    for policy in range(int(game.policy.max()) + 1):
+        start = game.hashes[0, game.of_policy(policy)]
+        worst = max(worst, int(np.unique(start, return_counts=True)[1].max()))
+    envs = len(game.of_policy(0))
+    numbers = dict(envs=envs, alike=worst, most_common=round(most, 3))
+    if worst == envs and envs >= 4 and most < 1 and most ** (envs - 1) < 1e-6:
+        return red(
+            name,
+            f"all {envs} envs begin alike; separate resets begin in {len(set(each))} ways",
+            "give every env a key or seed of its own",
+            **numbers,
+        )
+    return green(name, f"{envs} envs; {len(set(each))} of {len(begun)} resets differ", **numbers)
+
+
+def counterfactual(world: Any, state: Any) -> Verdict:
+    """In the same state, with the same chance: does another action lead elsewhere?"""
+    name = "action-effect"
+    field = action_of(world)
+    flags = np.asarray(state.flags)
+    if (flags & BORDER).all():
+        return unknown(name, "all envs stand at the end of an episode")
+    agents, number = world.num_agents, len(flags)
+    if is_real(field):
+        choices = any_action(field, jax.random.key(_SEED + 4), (4,))
+    else:
+        choices = jnp.arange(int(field.high) + 1)
+    keys = jax.random.split(jax.random.key(_SEED + 2), number)
+
+    @jax.jit
+    def after(action: Array) -> tuple[Array, Array]:
+        def one(inner: Any, key: jax.Array) -> tuple[Array, Array]:
+            both = jnp.broadcast_to(action, (agents, *field.shape)).astype(field.dtype)
+            new, outcome = world.step(inner, both, key)
+            return world.observe(new), outcome.reward
+
+        return jax.vmap(one)(state.inner, keys)
+
+    found = [jax.device_get(after(choice)) for choice in choices]
+    here = (flags & BORDER) == 0
+    kinds = [
+        np.concatenate(
+            [np.asarray(leaf, np.float64)[here].reshape(int(here.sum()), -1) for leaf in one], 1
+        )
+        for one in found
+    ]
+    apart = np.array([[(a != b).any(1).mean() for b in kinds] for a in kinds])
+    numbers: dict[str, Any] = dict(states=int(here.sum()), actions=len(kinds))
+    numbers |= dict(differ=round(float(apart.max()), 3))
+    if apart.max() == 0:
+        message = f"none of the {len(kinds)} actions makes a difference, in {here.sum()} states"
+        return red(name, message, "look at step: does it use the action it is given?", **numbers)
+    alike = [(i, j) for i in range(len(kinds)) for j in range(i) if apart[i, j] == 0]
+    numbers |= dict(alike=alike)
+    dead = f"; {len(alike)} pairs of actions do the same" if alike else ""
+    return green(
+        name,
+        f"another action leads elsewhere in up to {apart.max():.0%} of the states{dead}",
+        **numbers,
+    )
+
+
+def own_step(world: Env, state: Any, seed: int = _SEED + 3) -> Verdict:
+    """What `VectorEnv` makes of a turn against what the env itself answers: equal, bit by bit."""
+    name, number = "env-rows", len(np.asarray(state.flags))
+    vector, field = VectorEnv(world, number), action_of(world)
+
+    @jax.jit
+    def both(state: Any, key: jax.Array) -> tuple[Any, dict[str, Array]]:
+        acting, stepping = jax.random.split(key)
+        action = any_action(field, acting, (world.num_agents, number))
+        after, rows = vector.step(state, action, stepping)
+        keys = jax.random.split(jax.random.split(stepping)[0], number)
+        inner, outcome = jax.vmap(world.step, (0, 1, 0))(state.inner, action, keys)
+        seen = jnp.moveaxis(jax.vmap(world.observe)(inner), 0, 1)
+        inside = (state.flags & BORDER) == 0
+        wide = inside[None]
+        ahead = inside.reshape(1, -1, *(1,) * (seen.ndim - 2))
+        acted = (rows.action != action) & wide.reshape(1, -1, *(1,) * (action.ndim - 2))
+        wrong = {
+            "rewards": (rows.reward != outcome.reward.astype(np.float32).T) & wide,
+            "ends": (rows.terminated != outcome.terminated) & wide
+            | (rows.truncated != outcome.truncated) & wide,
+            "observations": (after.obs != seen) & ahead,
+            "actions": acted,
+        }
+        return after, {what: wrong[what].mean() for what in wrong}
+
+    off: dict[str, float] = {}
+    turns = 24
+    for turn in range(turns):
+        state, wrong = both(state, jax.random.key(seed + turn))
+        for what, share in wrong.items():
+            off[what] = off.get(what, 0.0) + float(share) / turns
+    bad = {what: round(share, 4) for what, share in off.items() if share > 0}
+    if bad:
+        told = ", ".join(f"{what} in {share:.1%}" for what, share in bad.items())
+        message = f"rows are not what the env answers: {told} of the rows differ"
+        remedy = "what stands between env and rows changes them: look at VectorEnv and wrappers"
+        return red(name, message, remedy, **bad)
+    return green(name, f"{turns * number} turns asked from the env directly: the same", turns=turns)
+
+
+def determinism(first: Rows, second: Rows) -> Verdict:
+    """The same seed and the same actions give the same rows."""
+    name = "env-determinism"
+    equal = [
+        np.array_equal(a, b, equal_nan=np.asarray(a).dtype.kind == "f")
+        for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    ]
+    if all(equal):
+        return green(name, f"{len(np.asarray(first.reward)):,} turns twice: the same rows")
+    return yellow(
+        name,
+        "the same seed and actions gave other rows",
+        "draw all chance from the key or seed that the env is given; else no run can be repeated",
+    )
+
+
+def speed(game: Game) -> Verdict:
+    """How fast it is stepped; a number, not a fault."""
+    steps = game.play.steps
+    rate = steps / max(game.seconds, 1e-9)
+    return green(
+        "env-speed", f"{rate:,.0f} steps/s in {game.rows.reward.shape[-1]} envs", steps=steps
+    )
+
+
+def examine_env(world: Any, told: Callable[[str], None] = lambda text: None) -> list[Verdict]:
+    """Every check of an environment, worst first; some seconds."""
+    envs, turns = sizes_for(world)
+    told(f"{envs} envs, {turns} turns at random, twice")
+    try:
+        game = played(world, envs, turns)
+        again = played(world, envs, turns)
+    except MillpondError as error:
+        return [red("env-rows", f"the env was refused: {error}", "mend what the error names")]
+    begun = fresh(world)
+    found = [*examined(game.play), fresh_starts(game.play, begun), shared_chance(game.play, begun)]
+    related = pairs(game.play)
+    found.append(late_reward(game.play, related))
+    delayed = effect(game.play, related)
+    if isinstance(world, Env):
+        exact = counterfactual(world, game.state)
+        found.append(exact if exact.fired or not delayed.fired else delayed)
+        found.append(own_step(world, game.state))
+    else:
+        found.append(delayed)
+    found += [determinism(game.rows, again.rows), speed(again)]
+    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
