@@ -91,8 +91,8 @@ class HostUpdates:
             lessons.append(jax.tree.map(lambda leaf: leaf[:, None], lesson))
             bad = np.flatnonzero(np.asarray(agent.bad))
             if bad.size:
-                both = jax.tree.map(lambda leaf, p=bad[0]: leaf[p], (batch, drawn))
-                evidence = blend(*both, np)
+                both: Any = jax.tree.map(lambda leaf, p=bad[0]: leaf[p], [batch, drawn])
+                evidence = blend(both[0], both[1], np)
                 break
         lesson = jax.tree.map(lambda *some: np.concatenate(some, 1), *lessons) if lessons else None
         return agent, lesson, evidence
