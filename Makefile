@@ -24,8 +24,11 @@ help:
 	@echo "make bench ONLY=channel     rows between two processes against the peers, with torn rows counted"
 	@echo "make bench ONLY=processes   actors and learners at the same time against in turn"
 	@echo "make bench ONLY=ray         mode ray against processes, and rows/s with 1, 2, 4 shards"
+	@echo "make bench ONLY=compat      Stable-Baselines3 with our replay buffer against its own"
 	@echo "make bench ONLY=patches     a convolution as one matmul against lax.conv"
 	@echo "make bench ONLY=pqn         PQN against a bare single-file one"
+	@echo "make bench ONLY=sac         SAC on Pendulum against a bare single-file one, PyTorch and SBX"
+	@echo "make bench ONLY=layouts     what the layout of a ring does to learning, and what it costs"
 	@echo "make bench ONLY=watch       the live page: answers, updates, and what it costs a run"
 	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it; ONLY=mixture"
 
@@ -101,9 +104,9 @@ docs-pages: .venv/docs
 docs-code: .venv/ready
 	$(BIN)/python docs/run_blocks.py $(PAGES)
 
-# mode ray needs Ray; no other benchmark does.
-bench: $(if $(filter ray,$(ONLY)),.venv/ray,.venv/ready)
-	$(BIN)/python $(firstword $(wildcard bench/$(ONLY)_bench.py) bench/$(ONLY).py)
+# mode ray needs Ray, and compat the packages that it is about; no other benchmark does.
+bench: $(if $(filter ray,$(ONLY)),.venv/ray,$(if $(filter compat,$(ONLY)),.venv-compat/ready,.venv/ready))
+	$(if $(filter compat,$(ONLY)),$(COMPAT),$(BIN))/python $(firstword $(wildcard bench/$(ONLY)_bench.py) bench/$(ONLY).py)
 
 # On a machine with a CUDA build of jax, which the lock does not hold: GPU_PYTHON names it.
 GPU_PYTHON ?= $(PYTHON)

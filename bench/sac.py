@@ -100,30 +100,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turns", type=int, default=1_000, help="of one env, per stretch")
     parser.add_argument("--many-turns", type=int, default=10, help="of 2048 envs, per stretch")
-    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=("one", "many"), default=("one", "many"))
+    parser.add_argument("--peers", nargs="*", choices=[p.name for p in PEERS], default=None)
     options = parser.parse_args()
-    one = {"ours": Here(Ours(1, BATCH, CAPACITY)), "bare": Here(Bare(1, BATCH, CAPACITY))}
-    missing = {}
-    for peer in () if options.no_peers else PEERS:
-        try:
-            one[peer.name] = There(peer)
-        except Unavailable as error:
-            missing[peer.name] = str(error)
-    many = [kind(MANY, MANY_BATCH, MANY_CAPACITY) for kind in (Ours, Bare)]
-    report = {
-        "one": measure("1 env, batch 256", one, options.turns, options.rounds, 1),
-        "many": measure(
-            f"{MANY} envs, batch {MANY_BATCH}",
-            dict(zip(("ours", "bare"), map(Here, many), strict=True)),
-            *(options.many_turns, options.rounds, MANY),
-        ),
-        "not_available": missing,
-    }
-    for name, why in missing.items():
+    report: dict = {"not_available": {}}
+    if "one" in options.parts:
+        players = {"ours": Here(Ours(1, BATCH, CAPACITY)), "bare": Here(Bare(1, BATCH, CAPACITY))}
+        for peer in PEERS:
+            if options.peers is not None and peer.name not in options.peers:
+                continue
+            try:
+                players[peer.name] = There(peer)
+            except Unavailable as error:
+                report["not_available"][peer.name] = str(error)
+        sizes = options.turns, options.rounds, 1
+        report["one"] = measure("1 env, batch 256", players, *sizes)
+        for player in players.values():
+            if isinstance(player, There):
+                player.close()
+    if "many" in options.parts:
+        players = {
+            name: Here(kind(MANY, MANY_BATCH, MANY_CAPACITY))
+            for name, kind in (("ours", Ours), ("bare", Bare))
+        }
+        sizes = options.many_turns, options.rounds, MANY
+        report["many"] = measure(f"{MANY} envs, batch {MANY_BATCH}", players, *sizes)
+    for name, why in report["not_available"].items():
         print(f"{name}: not available: {why}")
-    for player in one.values():
-        if isinstance(player, There):
-            player.close()
     out = BENCH / "out" / "sac.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1) + "\n")

@@ -1,7 +1,8 @@
 """The live page: how fast it answers, how soon it shows, what it costs: `make bench ONLY=watch`.
 
 Twenty runs of 100,000 lines each are served by `millpond watch` in a process of its own: times and
-sizes of what the page asks for, first and again. An update's way is timed from the line on disk to
+sizes of what the page asks for, first and again; the same of 30 and of 300 runs of 1,000 lines, and
+how soon a browser shows them. An update's way is timed from the line on disk to
 the figures that hold it. Then a real training runs on, in stretches with and without a page that
 listens and fetches as the browser does, one after the other, and medians are compared; beside it
 stands the server's CPU time, which tells more than the noise of a shared machine.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import http.client
 import json
 import os
@@ -34,17 +36,26 @@ from millpond.train import Run, train
 from millpond.train.presets import settings_for
 
 RUNS, LINES, UPDATES = 20, 100_000, 20
+CROWDS, SHORT = (30, 300), 1000
 # Rounds of about a second; what is rare would only make some of them longer than others.
 RARE = "--eval-every 1000000000 --checkpoint-every 1000000000 --resume-every 1000000000"
 OPTIONS = f"--steps 1000000000 --log-every 20000 {RARE}"
 
 
-def write_runs(root: Path) -> Run:
-    """Twenty runs; all but the first share one file of metrics, to be kind to the disk."""
-    settings = settings_for("treasurehunt-small")
+def write_runs(root: Path, number: int = RUNS, lines: int = LINES, seeds: int = 1) -> Run:
+    """Runs, so many seeds of each setting; all but the first share one file of metrics.
+
+    That is to be kind to the disk.
+    """
+    base = settings_for("treasurehunt-small", agent="dqn")
+
+    def settings(index: int) -> Any:
+        learning = dataclasses.replace(base.learning, batch=32 + index // seeds)
+        return dataclasses.replace(base, seed=index % seeds, learning=learning)
+
     rng = np.random.default_rng(0)
-    noise = rng.normal(size=(LINES, 8)).round(5).tolist()
-    first = Run.create(root / "run-00", settings)
+    noise = rng.normal(size=(lines, 8)).round(5).tolist()
+    first = Run.create(root / "run-000", settings(0))
     text: list[str] = []
     for i, some in enumerate(noise):
         place = f'"steps": {128 * i}, "frames": {128 * i}'
@@ -53,14 +64,14 @@ def write_runs(root: Path) -> Run:
         rest = json.dumps(values | {"gradient": abs(some[7]), "change": 0.001, "episodes": 9})
         text.append(f'{{"kind": "train", {place}, {rest[1:]}\n')
         if i % 100 == 99:
-            greedy = {"return": some[0] + i / LINES, "returns": some[:5], "errors": [0.1] * 5}
+            greedy = {"return": some[0] + i / lines, "returns": some[:5], "errors": [0.1] * 5}
             text.append(f'{{"kind": "eval", {place}, {json.dumps(greedy)[1:]}\n')
     whole = "".join(text)
     first.metrics.write_text(whole)
     shared = root / "shared"
     shared.write_text(whole)
-    for number in range(1, RUNS):
-        run = Run.create(root / f"run-{number:02d}", settings)
+    for index in range(1, number):
+        run = Run.create(root / f"run-{index:03d}", settings(index))
         os.link(shared, run.metrics)
     return first
 
@@ -166,7 +177,7 @@ def answers(root: Path) -> dict[str, Any]:
         ask("5 runs compared", f"/api/compare?runs={','.join(ids[:5])}")
         ask("20 runs compared", f"/api/compare?runs={','.join(ids)}")
         found["update_ms"] = update_times(client, growing, ids[0])
-        found["browser"] = in_browser(client, growing)
+        found["browser"] = in_browser(client, growing, ids)
         found["memory_mb"] = memory_mb(process.pid)
     return found
 
@@ -206,14 +217,75 @@ requestAnimationFrame(frame);
 """
 
 
-def in_browser(client: Client, run: Run) -> dict[str, Any]:
-    """Twenty runs compared in chromium, if there is one: time to draw, and frames after that."""
+def crowd(root: Path, number: int) -> dict[str, Any]:
+    """Times of many short runs, five seeds of each setting: the server's, then a browser's."""
+    write_runs(root, number, SHORT, seeds=5)
+    with server(root) as (told, process):
+        client = Client.opened(told)
+        found: dict[str, Any] = {}
+
+        def ask(name: str, path: str) -> Any:
+            """Until all is read, and once more: milliseconds of CPU time, which do not depend on
+            what else the machine does."""
+            for suffix in ("", "_again"):
+                began, unread = cpu_seconds(process.pid), 1
+                while unread:
+                    _, _, body = client.get(path)
+                    unread = json.loads(body).get("unread", 0)
+                found[f"{name}{suffix}_cpu_ms"] = (cpu_seconds(process.pid) - began) * 1e3
+            return json.loads(body)
+
+        ids = ",".join(ask("list", "/api/runs")["order"])
+        ask("greedy", f"/api/greedy?runs={ids}")
+        ask("compared", f"/api/compare?runs={ids}&figures=compare-greedy")
+        found["memory_mb"] = memory_mb(process.pid)
+        with browser(client) as page:
+            if page is not None:
+                found |= crowd_in_browser(page, ids, number)
+    return found
+
+
+def crowd_in_browser(page: Any, ids: str, number: int) -> dict[str, float]:
+    """The overview of many runs and their comparison, until they are drawn."""
+    rows = "document.querySelectorAll('.runs-table tbody tr').length"
+    curves = "document.querySelector('[data-figure=compare-greedy] .plot')?.data?.length || 0"
+
+    def timed(script: str, wanted: str) -> float:
+        began = time.perf_counter()
+        page.execute_script(script)
+        drawn(page, wanted)
+        return (time.perf_counter() - began) * 1e3
+
+    found = {"overview_ms": timed("location.reload()", f"{rows} === {number // 5}")}
+    drawn(page, "document.querySelector('.chart .plot')?.data?.length")
+    found["every_run_ms"] = timed("location.hash = 'each=1'", f"{rows} === {number}")
+    sort = "const t = performance.now(); document.querySelector('[data-sort=seed]').click(); "
+    found["sort_ms"] = page.execute_script(
+        f"{sort} document.body.offsetHeight; return performance.now() - t"
+    )
+    found["nodes"] = page.execute_script("return document.querySelectorAll('*').length")
+    means = f"({curves}) >= {number // 5}"
+    found["compare_ms"] = timed(f"location.hash = 'compare={ids}'", means)
+    return found
+
+
+def drawn(page: Any, wanted: str) -> None:
+    """Wait until a script says so."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    look = WebDriverWait(page, 120, poll_frequency=0.02)
+    look.until(lambda driver: driver.execute_script(f"return {wanted}"), wanted)
+
+
+@contextlib.contextmanager
+def browser(client: Client) -> Any:
+    """Chromium at the page, or None where there is none."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (chromium and driver):
-        return {}
+        yield None
+        return
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.support.ui import WebDriverWait
 
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
@@ -229,14 +301,20 @@ def in_browser(client: Client, run: Run) -> dict[str, Any]:
         name, _, value = client.cookie.partition("=")
         page.add_cookie({"name": name, "value": value, "httpOnly": True, "sameSite": "Strict"})
         page.get(address)
-        look = WebDriverWait(page, 120, poll_frequency=0.02)
-        boxes = "document.querySelectorAll('#runs input')"
-        look.until(lambda driver: driver.execute_script(f"return {boxes}.length === {RUNS}"))
+        drawn(page, "document.querySelectorAll('.runs-table tbody tr').length")
+        yield page
+    finally:
+        page.quit()
+
+
+def in_browser(client: Client, run: Run, ids: list[str]) -> dict[str, Any]:
+    """Twenty runs compared in chromium, if there is one: time to draw, and frames after that."""
+    with browser(client) as page:
+        if page is None:
+            return {}
         began = time.perf_counter()
-        page.execute_script(f"{boxes}.forEach((box) => box.click())")
-        page.find_element("id", "compare").click()
-        drawn = "document.querySelector('.chart .plot')?.data?.length"
-        look.until(lambda driver: (driver.execute_script(f"return {drawn}") or 0) >= RUNS)
+        page.execute_script(f"location.hash = 'compare={','.join(ids)}'")
+        drawn(page, f"document.querySelector('.chart .plot')?.data?.length >= {RUNS}")
         draw = time.perf_counter() - began
         stop = threading.Event()
         growing = threading.Thread(target=_grow, args=(run, stop))
@@ -246,10 +324,8 @@ def in_browser(client: Client, run: Run) -> dict[str, Any]:
         growing.join()
         sizes = page.execute_script(
             "return [...document.querySelectorAll('.chart .plot')].map("
-            "(plot) => plot.data.reduce((sum, one) => sum + one.x.length, 0))"
+            "(plot) => (plot.data || []).reduce((sum, one) => sum + one.x.length, 0))"
         )
-    finally:
-        page.quit()
     ends = {"median": gaps[len(gaps) // 2], "p95": gaps[int(0.95 * len(gaps))], "most": gaps[-1]}
     return {"draw_ms": draw * 1e3, "frame_ms": ends, "frames": len(gaps), "points": sizes}
 
@@ -366,6 +442,9 @@ def show(found: dict[str, Any]) -> None:
         gaps = ", ".join(f"{name} {gap:.0f} ms" for name, gap in page["frame_ms"].items())
         print(f"20 runs compared in a browser: drawn after {page['draw_ms']:,.0f} ms")
         print(f"then {page['frames']} frames in 10 s of scrolling, beside updates: {gaps}")
+    for number, crowded in found["crowds"].items():
+        times = ", ".join(f"{name} {value:,.0f}" for name, value in crowded.items())
+        print(f"{number} runs of {SHORT:,} lines: {times}")
     if "training" not in found:
         return
     slow = found["training"]
@@ -392,12 +471,16 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         answered = answers(Path(folder))
+    crowds: dict[int, Any] = {}
+    for number in CROWDS:
+        with tempfile.TemporaryDirectory() as folder:
+            crowds[number] = crowd(Path(folder), number)
     if options.only_answers:
-        show({"answers": answered})
+        show({"answers": answered, "crowds": crowds})
         return
     with tempfile.TemporaryDirectory() as folder:
         slowed = slow_down(Path(folder), options.stretches, options.rounds, options.options)
-    found = {"answers": answered, "training": slowed, "load": os.getloadavg()[0]}
+    found = {"answers": answered, "crowds": crowds, "training": slowed, "load": os.getloadavg()[0]}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=2) + "\n")
     show(found)

@@ -47,13 +47,13 @@ def subcommands(name: str) -> Iterator[list[str]]:
 
 
 def help_of(words: list[str]) -> str:
-    """What `millpond WORDS --help` prints."""
+    """What `millpond WORDS --help` prints; with an env `--help-all`."""
     main = import_module("millpond.cli.main").main
     said = io.StringIO()
     plain = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     quiet = contextlib.suppress(SystemExit)
     with mock.patch.dict(os.environ, plain), contextlib.redirect_stdout(said), quiet:
-        main([*words, "--help"])
+        main([*words, "--help-all" if words[1:] and words[0] in _ENVS else "--help"])
     text = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue())
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 

@@ -22,7 +22,7 @@ import optax
 
 from millpond import Flag, Lake, Rows, Spec, Window, next_flags
 
-ENVS, EVERY = 8, 25  # a commit after so many steps of every env
+ENVS, EVERY = 8, 25  # a commit after that many steps of every env
 OPTIMIZER = optax.adam(1e-3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from millpond.envs.hosted import HostedVector
 from millpond.metrics import read_metrics
 from millpond.rows import BORDER, FIRST
 from millpond.train import Referee, Run, Settings, train
+from millpond.train.presets import settings_for
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of other packages about themselves
 ENVS = 3
@@ -229,6 +231,22 @@ def test_it_is_an_env_with_its_facts(case):
     again.restore(saved)
     for one, row in zip(chosen[2:], before, strict=True):
         jax.tree.map(np.testing.assert_array_equal, again.step(one), row)
+
+
+@pytest.mark.parametrize(
+    ("env", "package", "agent"),
+    [
+        ("gymnax:CartPole-v1", "gymnax", "dqn"),
+        ("gymnax:Pendulum-v1", "gymnax", "sac"),
+        ("brax:fast", "brax", "sac"),
+        ("playground:CartpoleBalance", "mujoco_playground", "sac"),
+    ],
+)
+def test_a_preset_loads_for_its_env_and_survives_json(env, package, agent):
+    needs(package)
+    of = settings_for(env)
+    assert (of.agent, of.env) == (agent, env)
+    assert Settings.from_json(json.loads(json.dumps(of.to_json()))) == of
 
 
 def test_starts_are_drawn_from_states_that_were_computed_once():

@@ -1,55 +1,61 @@
-"""millpond: experience replay that flows from device memory to disk, and can prove it."""
+"""millpond: experience replay in device memory, in host memory and on disk, and training with it.
 
-from importlib.metadata import PackageNotFoundError, version
+Names are imported when they are first used, so that `import millpond` itself costs little.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .errors import (
-    BadConfig,
-    BadState,
-    BrokenEpisode,
-    ChannelBroken,
-    ChannelClosed,
-    ChannelFull,
-    Diverged,
-    FaultsFound,
-    LakeDamaged,
-    LakeFailed,
-    LakeFull,
-    LakeLocked,
-    LakeRefused,
-    MillpondError,
-    NotEnoughData,
-    RowsGone,
-    RunFailed,
-    RunRefused,
-    SpecMismatch,
-    WeightsBroken,
-)
-from .lake import Lake, Writer
-from .replay import HostPond, Pond, PondState
-from .returns import lambda_returns
-from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
-from .samplers import prioritized, recent, stratified, uniform
-from .sequence import Sequence, SequenceBatch, sequence_priority
-from .spec import Field, Spec
-from .window import History, Stacker, Window
-
 if TYPE_CHECKING:
+    from .errors import (
+        BadConfig,
+        BadState,
+        BrokenEpisode,
+        ChannelBroken,
+        ChannelClosed,
+        ChannelFull,
+        Diverged,
+        FaultsFound,
+        LakeDamaged,
+        LakeFailed,
+        LakeFull,
+        LakeLocked,
+        LakeRefused,
+        MillpondError,
+        NotEnoughData,
+        RowsGone,
+        RunFailed,
+        RunRefused,
+        SpecMismatch,
+        WeightsBroken,
+    )
+    from .lake import Lake, Writer
     from .logged import run
+    from .replay import HostPond, Pond, PondState
+    from .returns import lambda_returns
+    from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
+    from .samplers import prioritized, recent, stratified, uniform
+    from .sequence import Sequence, SequenceBatch, sequence_priority
+    from .spec import Field, Spec
+    from .window import History, Stacker, Window
 
-try:
-    __version__ = version("millpond")
-except PackageNotFoundError:  # used from a source tree that is not installed
-    __version__ = "unknown"
+    __version__: str
 
-
-def __getattr__(name: str) -> Any:
-    """`run` is imported when it is used first: who only wants replay needs no pictures."""
-    if name == "run":
-        from .logged import run
-
-        return run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Which module each name comes from; those that are not here come from `errors`.
+_MODULES = {
+    "lake": ("Lake", "Writer"),
+    "logged": ("run",),
+    "replay": ("HostPond", "Pond", "PondState"),
+    "returns": ("lambda_returns",),
+    "rows": ("Batch", "Draw", "Flag", "Rows", "border_row", "next_flags"),
+    "samplers": ("prioritized", "recent", "stratified", "uniform"),
+    "sequence": ("Sequence", "SequenceBatch", "sequence_priority"),
+    "spec": ("Field", "Spec"),
+    "window": ("History", "Stacker", "Window"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
 __all__ = [
@@ -99,3 +105,30 @@ __all__ = [
     "stratified",
     "uniform",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name on its first use, and modules of millpond as attributes."""
+    if name == "__version__":
+        found: Any = _version()
+    elif name in _HOME or name in __all__:
+        found = getattr(import_module(f".{_HOME.get(name, 'errors')}", __name__), name)
+    elif name in _MODULES or name == "errors":
+        return import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module 'millpond' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("millpond")
+    except PackageNotFoundError:  # used from a source tree that is not installed
+        return "unknown"

@@ -1,5 +1,6 @@
 """`python -m millpond`: the same as the command `millpond`."""
 
-from .cli.main import main
+from .cli.main import run
 
-raise SystemExit(main())
+if __name__ == "__main__":
+    run()

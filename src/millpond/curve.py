@@ -7,27 +7,34 @@ from pathlib import Path
 
 import numpy as np
 
+from .extras import require
+
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # braille: 2 columns of 4 dots
 
 
 def terminal_curve(
-    x: Sequence[float], y: Sequence[float], title: str, width: int = 64, height: int = 12
+    x: Sequence[float], y: Sequence[float], title: str, columns: int = 80, height: int = 12
 ) -> str:
-    """The curve as text with its axes: `print(terminal_curve(steps, returns, "return"))`."""
+    """The curve as text with its axes, `columns` wide at most.
+
+    `print(terminal_curve(steps, returns, "return"))`.
+    """
     if len(x) == 0:
         return f"{title}: no points yet"
-    grid = np.zeros((height, width), np.int64)
+    if len(x) == 1:
+        return f"{title}: {y[0]:g} at {_short(x[0])}, one point so far"
     low, high = min(y), max(y)
+    label = max(len(f"{high:g}"), len(f"{low:g}"))
+    width = max(8, columns - label - 2)
+    grid = np.zeros((height, width), np.int64)
     span, reach = (high - low) or 1.0, (x[-1] - x[0]) or 1.0
-    columns = np.linspace(x[0], x[-1], 2 * width)
-    values = np.interp(columns, x, y)
+    values = np.interp(np.linspace(x[0], x[-1], 2 * width), x, y)
     rows = np.rint((high - values) / span * (4 * height - 1)).astype(int)
     for column, row in enumerate(rows):
         before = rows[max(column - 1, 0)]
         for dot in range(min(row, before), max(row, before) + 1):  # joined up, also where steep
             grid[dot // 4, column // 2] |= _DOTS[column % 2][dot % 4]
     lines = ["".join(chr(0x2800 + int(cell)) for cell in row) for row in grid]
-    label = max(len(f"{high:g}"), len(f"{low:g}"))
     edges = {0: f"{high:g}", height - 1: f"{low:g}"}
     body = [f"{edges.get(i, ''):>{label}} ┤{line}" for i, line in enumerate(lines)]
     start, end = _short(x[0]), _short(x[0] + reach)
@@ -39,6 +46,7 @@ def save_curve(
     path: str | Path, x: Sequence[float], y: Sequence[float], title: str, x_label: str, y_label: str
 ) -> None:
     """The same curve as a picture: `save_curve("curve.png", steps, returns, ...)`."""
+    require("a picture of the curve", "view", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

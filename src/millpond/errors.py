@@ -4,6 +4,7 @@ MillpondError
 ├── SpecMismatch    data does not fit the Spec (also a ValueError)
 ├── BrokenEpisode   a row's flags contradict the row before it (also a ValueError)
 ├── BadConfig       an impossible capacity, window, sampler or spec (also a ValueError)
+│   └── NotInstalled  it needs a package that an extra brings (also an ImportError)
 ├── BadState        an imported state does not belong to this ring (also a ValueError)
 ├── NotEnoughData   nothing valid to sample
 ├── FaultsFound     bad values were ignored and counted inside jit
@@ -18,7 +19,7 @@ MillpondError
 ├── ChannelFull     a channel had no room in time; nothing was sent
 ├── WeightsBroken   published parameters are not what was written; none were delivered
 ├── RunRefused      a folder that is no run, one of another version, or one in use
-├── RunFailed       a run could not write its files
+├── RunFailed       a run could not go on, or not write its files
 ├── Paused          a run waits for space on the disk; nothing that was saved is lost
 └── Diverged        a loss, gradient or parameter was not finite; the run stopped
 """
@@ -38,6 +39,10 @@ class BrokenEpisode(MillpondError, ValueError):
 
 class BadConfig(MillpondError, ValueError):
     """A setting that cannot work, refused before anything is built."""
+
+
+class NotInstalled(BadConfig, ImportError):
+    """Something needs a package that `pip install millpond` leaves out; says which extra it is."""
 
 
 class BadState(MillpondError, ValueError):
@@ -101,7 +106,9 @@ class RunRefused(MillpondError, ValueError):
 
 
 class RunFailed(MillpondError):
-    """A run could not write to its folder. What was saved before is untouched."""
+    """A run could not go on, or not write to its folder. What was saved before is untouched."""
+
+    traceback: str = ""  # of the process in which it failed, if that is another one
 
 
 class LearnerLost(RunFailed):

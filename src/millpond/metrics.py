@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .errors import BadConfig, RunFailed
+from .extras import import_extra
 
 
 class Sink(Protocol):
     """Somewhere else to send numbers, with env steps as their x."""
 
     def log(self, steps: int, values: Mapping[str, float]) -> None:
-        """Take values at so many env steps."""
+        """Take values at that many env steps."""
         ...
 
     def close(self) -> None:
@@ -177,13 +178,8 @@ _PACK, _PACK_S = 1000, 5.0  # numbers, seconds; MLflow takes no more numbers at 
 def import_tracker(name: str) -> Any:
     """The package behind a tracker; BadConfig says how to install it."""
     package = {"tensorboard": "tensorboardX"}.get(name, name)
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise BadConfig(
-            f"--track {name} needs the package {package}, which is not installed; "
-            f"pip install 'millpond[{'mlflow' if name == 'mlflow' else 'trackers'}]'"
-        ) from error
+    extra = "mlflow" if name == "mlflow" else "trackers"
+    return import_extra(f"--track {name}", extra, package)
 
 
 def _is_number(value: Any) -> bool:

@@ -64,6 +64,13 @@ def part_names(kind: str, ours: Iterable[str]) -> list[str]:
     return [*ours, *(name for name in sorted(_registered(kind)) if name not in set(ours))]
 
 
+def look_here() -> None:
+    """Let modules of the current folder be imported, where a console script does not look."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+
+
 def origin(part: Any) -> dict[str, str]:
     """Where a part comes from, to be kept with a run: its class, and its package's version."""
     kind: Any = part if isinstance(part, type) else type(part)
@@ -93,9 +100,7 @@ def _loaded(kind: str, name: str, point: EntryPoint) -> Any:
 
 
 def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
-    here = os.getcwd()
-    if here not in sys.path:  # a console script does not look into the current folder
-        sys.path.append(here)
+    look_here()
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:

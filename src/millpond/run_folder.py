@@ -35,10 +35,11 @@ def lock_folder(path: Path) -> int:
             time.sleep(0.005)
 
 
-def write_status(path: Path, state: str, steps: int, why: str = "") -> None:
+def write_status(path: Path, state: str, steps: int, why: str = "", traceback: str = "") -> None:
     """Tell others how the run in a folder stands; `why` it stopped, if it had to."""
-    text = json.dumps({"state": state, "steps": steps} | ({"why": why} if why else {}))
-    write_whole(path / "status.json", text.encode() + b"\n")
+    reasons = {"why": why, "traceback": traceback}
+    status = {"state": state, "steps": steps} | {k: text for k, text in reasons.items() if text}
+    write_whole(path / "status.json", json.dumps(status).encode() + b"\n")
 
 
 def read_status(path: Path) -> dict[str, Any]:
@@ -50,8 +51,8 @@ def read_status(path: Path) -> dict[str, Any]:
         return {"state": "new", "steps": 0}
     if state == "running" and not in_use(path):
         state = "killed"
-    why = {"why": str(status["why"])} if "why" in status else {}
-    return {"state": state, "steps": steps, **why}
+    reasons = {name: str(status[name]) for name in ("why", "traceback") if name in status}
+    return {"state": state, "steps": steps, **reasons}
 
 
 def in_use(path: Path) -> bool:

@@ -183,7 +183,7 @@ class Prioritized:
             raise BadConfig(f"prioritized: fan must be at least 2, got {self.fan}")
 
     def beta_at(self, samples: Array, xp: Any) -> Array:
-        """The exponent of the importance weights after so many samples."""
+        """The exponent of the importance weights after that many samples."""
         if not self.beta_samples:
             return np.float32(self.beta)
         part = xp.minimum(xp.asarray(samples, np.float32) / self.beta_samples, np.float32(1))

@@ -7,18 +7,20 @@ import json
 
 import numpy as np
 import pytest
+from many_runs import swept
 from PIL import Image
 from scipy import stats as known
 from tiny_runs import settings
 
 from millpond import BadConfig, RunRefused
 from millpond.cli.main import main
-from millpond.compare import PRESETS, Arm, Study, make_arms, results, stats
+from millpond.compare import PRESETS, Arm, Grid, Study, make_arms, results, stats
 from millpond.compare.arms import changed
 from millpond.compare.norm import Norm
 from millpond.metrics import Metrics
 from millpond.mixture import MixSettings
-from millpond.view.report import save_picture, save_report
+from millpond.view.arm_figures import sweep
+from millpond.view.report import grid_table, save_picture, save_report
 
 RNG = np.random.default_rng(5)
 FEW, MANY = RNG.normal(10, 3, 7), RNG.normal(12, 1, 10)
@@ -137,6 +139,75 @@ def test_arms_refuse(texts, common, said):
         make_arms(texts, "treasurehunt-small", 1000, common)
 
 
+# --- sweeps --------------------------------------------------------------------------------------
+
+
+def test_a_grid_makes_an_arm_of_every_combination():
+    grid = Grid.of(["dqn.batch=32,64", "dqn.gamma=0.9,0.99,0.999"])
+    arms = make_arms(["dqn"], "treasurehunt-small", 1000, {"dqn.gamma": "0.5"}, grid=grid)
+    found = {(arm.settings.learning.batch, arm.settings.learning.gamma) for arm in arms}
+    assert found == {(batch, gamma) for batch in (32, 64) for gamma in (0.9, 0.99, 0.999)}
+    assert arms[0].name == "batch=32,gamma=0.9"
+    assert arms[0].values == (("dqn.batch", 32), ("dqn.gamma", 0.9))
+    assert arms[0].about == "agent dqn, dqn.batch=32 dqn.gamma=0.9"
+    texts = ["fast=dqn dqn.tau=0.1", "pqn"]
+    with pytest.raises(BadConfig, match="dqn"):  # which a PQN has not
+        make_arms(texts, "treasurehunt-small", 1000, {}, grid=Grid.of(["dqn.batch=32,64"]))
+    both = make_arms(texts, "treasurehunt-small", 1000, {}, grid=Grid.of(["network.width=8,16"]))
+    assert [arm.name for arm in both] == [
+        "fast,width=8",
+        "fast,width=16",
+        "pqn,width=8",
+        "pqn,width=16",
+    ]
+    assert both[1].settings.learning.tau == 0.1
+    alike = Grid.of(["a.rate=1,2", "b.rate=[0.3, 0.1],[0.2]"])
+    assert next(name for name, _ in alike.arms(["dqn"])) == "a.rate=1,b.rate=0.3_0.1=dqn"
+    assert alike.points()[0] == {"a.rate": "1", "b.rate": "[0.3,0.1]"}
+    long = Grid.of([f"dqn.{'x' * 60}=1,2", f"dqn.{'y' * 60}=1,2"])
+    assert [name for name, _ in long.arms(["dqn"])] == [f"dqn-{i}=dqn" for i in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["dqn.batch"], "expects KEY=VALUE,VALUE such as dqn.batch=32,64, got 'dqn.batch'"),
+        (["dqn.batch="], "expects KEY=VALUE,VALUE"),
+        (["dqn.batch=32,,64"], "expects KEY=VALUE,VALUE"),
+        (["dqn.batch=32,32"], "has a value twice"),
+        (["dqn.batch=32", "dqn.batch=64"], "names 'dqn.batch' twice"),
+        (["seed=1,2"], "cannot vary 'seed', .* --seeds"),
+        (["members=1,2"], "cannot vary 'members'"),
+        (["network.kind=a b,c"], "holds a blank"),
+        ([f"{key}=1,2,3,4,5,6,7,8,9" for key in "abc"], "729 points, at most 500"),
+    ],
+)
+def test_a_grid_refuses(texts, said):
+    with pytest.raises(BadConfig, match=said):
+        Grid.of(texts)
+
+
+def test_a_sweep_is_a_table_and_parallel_coordinates(tmp_path):
+    whole = swept(14)
+    assert [pair["over"] for pair in whole["pairs"]] == ["batch=13"] * 13, "each against the best"
+    heads, rows = grid_table(whole)
+    assert heads == ["arm", "dqn.batch", "dqn.kind", "IQM", "95%", "mean", "seeds"]
+    assert [row[1] for row in rows] == [f"{i}" for i in reversed(range(14))], "the best first"
+    figure = sweep(whole)
+    assert figure["data"][0]["x"] == ["dqn.batch", "dqn.kind", "IQM"]
+    assert [line["y"][0] for line in figure["data"]] == pytest.approx([i / 13 for i in range(14)])
+    assert [line["y"][2] for line in figure["data"]] == pytest.approx([i / 13 for i in range(14)])
+    assert {line["y"][1] for line in figure["data"]} == {0.5}, "one value: in the middle"
+    assert "<i>" not in json.dumps(figure)
+    save_report(tmp_path / "report.html", whole)
+    save_picture(tmp_path / "report.png", whole)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Settings and score" in text
+    assert "<i>k" not in text
+    assert grid_table(swept(0)) is None
+    assert sweep(swept(1)) is None, "one line shows nothing"
+
+
 # --- a study -----------------------------------------------------------------------------------
 
 
@@ -221,7 +292,7 @@ def test_the_report_is_one_file_and_a_picture(tmp_path):
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;what" in text
     assert "<b>what" not in text.replace("&lt;b&gt;what", "")
-    for word in ("B over A", "reset 2", "BigAgent", "Plotly.newPlot"):
+    for word in ("B over A", "reset 2", "BigAgent", "Plotly.react"):
         assert word in text
     assert "<script src" not in text, "it would need a network"
     assert "300 frames, 2 seeds: A vs B" in text
@@ -260,6 +331,10 @@ def test_the_command_refuses_before_anything_runs(tmp_path, monkeypatch, capsys)
         (["--arms", "dqn,pqn", "--only", "A"], "--only chooses among the arms of a --preset"),
         (["--preset", "mixture-vs-single", "--only", "A,X"], "has no arm X"),
         (["--arms", "dqn,pnq"], "millpond compare: there is no arm 'pnq'; did you mean 'pqn'?"),
+        (["--grid", "pqn.gama=0.9,0.99"], "no setting 'pqn.gama'; did you mean 'gamma'"),
+        (["--grid", "pqn.gamma=0.9,hot"], "pqn.gamma"),
+        (["--grid", "pqn.gamma=0.9"], "two arms or more"),
+        (["--grid", "pqn.gamma=0.9,0.99", "--only", "A"], "name the arms by one of"),
     ):
         assert main([*common, *more]) == 2
         assert said in capsys.readouterr().err

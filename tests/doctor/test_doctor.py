@@ -152,7 +152,7 @@ def evaluated(value: float, steps: int = 10_000, updates: int = 1250) -> Any:
 
 
 CASES = [
-    ("process-health", put("status", FAILED), "red", "gave up: RunFailed: actor 0: gone"),
+    ("process-health", put("status", FAILED), "red", "failed: RunFailed: actor 0: gone"),
     ("process-health", put("status", {"state": "killed", "steps": 1}), "red", "said nothing"),
     ("process-health", events(lost()), "yellow", "actor 0 was lost: killed by SIGKILL; it was"),
     ("process-health", events(*[lost()] * 3), "red", "actor 0 is lost again and again"),

@@ -16,7 +16,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from millpond import BadConfig, BadState, Field, HostPond, Rows
-from millpond.envs import Env, HostEnv, HostVector, Outcome, VectorEnv, spec_of
+from millpond.envs import Env, HostEnv, HostVector, Outcome, VectorEnv, make_env, spec_of
 from millpond.envs import atari as atari_module
 from millpond.envs import gym as gym_module
 from millpond.envs import minatar as minatar_module
@@ -571,13 +571,18 @@ def test_actions_that_begin_elsewhere_and_64_bit_observations():
     assert rows[4].obs[0].tolist() == [[5, 4], [7, 4]]
 
 
-def test_a_single_number_is_observed():
+def test_a_single_number_is_observed_one_hot():
     env = GymEnv("MillpondTest/Count-v0")
-    assert env.observation == Field("int32", (), -2, 6)
+    assert env.observation == Field("bool", (9,))
     vector, pond = env.vector(2, 0), HostPond(spec_of(env), 100, 2)
-    for _ in range(12):
+    for turn in range(4):
         rows = vector.step(np.ones((1, 2), np.int32))
-        assert rows.obs.shape == (1, 2)
+        assert rows.obs.shape == (1, 2, 9)
+        assert np.argmax(rows.obs[0], -1).tolist() == [turn, turn], "the state of turn - 2"
+        assert rows.obs.sum() == 2
+        pond.add(jax.tree.map(lambda leaf: leaf[0], rows))
+    for _ in range(8):
+        rows = vector.step(np.ones((1, 2), np.int32))
         pond.add(jax.tree.map(lambda leaf: leaf[0], rows))
 
 
@@ -632,12 +637,21 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     minatar_module._game.cache_clear()
     minatar_module._shapes.cache_clear()
-    with pytest.raises(BadConfig, match=r"minatar needs pgx: pip install 'millpond\[minatar\]'"):
+    with pytest.raises(BadConfig, match=r"minatar needs pgx, .*pip install 'millpond\[minatar\]'"):
         MinAtar("seaquest").num_actions
-    with pytest.raises(BadConfig, match=r"atari needs ale-py: pip install 'millpond\[atari\]'"):
+    with pytest.raises(BadConfig, match=r"atari needs ale_py, .*pip install 'millpond\[atari\]'"):
         Atari("pong")
     monkeypatch.undo()
     assert MinAtar("seaquest").num_actions == 6, "a failure is not remembered"
+
+
+@pytest.mark.parametrize("prefix", ["gymnax", "brax", "playground"])
+def test_packages_of_envs_in_jax_that_are_missing_are_named(prefix, monkeypatch):
+    package = "mujoco_playground" if prefix == "playground" else prefix
+    monkeypatch.setitem(sys.modules, package, None)
+    said = rf"{package} cannot be imported .*: pip install 'millpond\[{prefix}\]'"
+    with pytest.raises(BadConfig, match=said):
+        make_env(f"{prefix}:CartPole-v1")
 
 
 def test_facts_are_built_once(monkeypatch):

@@ -135,7 +135,8 @@ def test_metrics_that_no_figure_knows_get_one_each(tmp_path):
     history = History(run.path)
     history.look()
     titles = [one["title"] for one in figures_of(history)]
-    assert titles[-3:] == ["td/&lt;b&gt;error&lt;/b&gt;", "entropy", "late"]
+    assert titles[-3:] == ["td/<b>error</b>", "entropy", "late"]  # which is set as text
+    assert "<b>" not in json.dumps([one["data"] for one in figures_of(history)])
     late = next(one for one in figures_of(history) if one["title"] == "late")
     assert late["data"][0]["x"] == [3, 4]
 

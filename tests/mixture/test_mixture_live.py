@@ -200,7 +200,7 @@ def test_gates_stand_ins_recovery_and_the_best():
     [
         (["atari/pong", "--transfer", "live"], "is stepped on the host"),
         (["treasurehunt"], "needs an env with one agent"),
-        (["minatar/breakout", "--big.network.width", "8"], "nrecognized"),
+        (["minatar/breakout", "--big.network.width", "8"], "no option --big.network.width"),
         (["minatar/breakout", "--frames", "0.5"], "expected a whole number"),
         (["minatar/breakout", "--pond", "100"], "pond 100 must be a multiple of 128"),
     ],

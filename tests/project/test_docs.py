@@ -13,7 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 
 sys.path.insert(0, str(DOCS))
@@ -64,6 +67,65 @@ def test_links_lead_somewhere():
             elif anchor and anchor not in anchors(there):
                 wrong.append(f"{page.name}: {target}: no such heading")
     assert not wrong, "\n".join(wrong)
+
+
+# What keeps coming back and nobody says; CONTRIBUTING.md has what to write instead.
+BANNED = re.compile(
+    r"\b(anew|befell|so many|the wiser|lets it be|comes to \d|told)\b|\bstands? beside\b"
+    r"|\bbeside others\b|\bless is better\b|\bhow (they|it|runs) stands?\b|\bleave \S+ away\b",
+    re.I,
+)
+
+
+def texts_of(path: Path) -> list[str]:
+    """Docstrings, messages and help: the longer strings of a module, none of its names."""
+    found = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    strings = (node.value for node in found if isinstance(node, ast.Constant))
+    return [text for text in strings if isinstance(text, str) and " " in text]
+
+
+def test_words_that_nobody_says():
+    wrong = []
+    for page in PAGES:
+        text = prose(page)
+        if page.name == "CONTRIBUTING.md":  # its table is the list
+            text = re.sub(r"^\|.*\|$", "", text, flags=re.M)
+        text = re.sub(r"`[^`]*`", "", text)
+        wrong += [f"{page.name}: {hit[0]}" for hit in BANNED.finditer(text)]
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for text in texts_of(path):
+            plain = re.sub(r"`[^`]*`", "", text)
+            wrong += [f"{path.relative_to(ROOT)}: {hit[0]}" for hit in BANNED.finditer(plain)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_word_list_finds_what_it_looks_for():
+    for text in (
+        "as it was told",
+        "read anew",
+        "after so many steps",
+        "Less is better",
+        "how it stands",
+    ):
+        assert BANNED.search(text), text
+    assert not BANNED.search("holds, strongly, untold, standing; comes to rest")
+
+
+def test_figures_of_the_readme_are_those_of_the_page_it_links():
+    """Each row of its table is one row of docs/performance.md: no figure has two values."""
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    theirs = [
+        set(re.findall(r"\d[\d,.]*\d|\d", row)) for row in page.splitlines() if row[:1] == "|"
+    ]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("## Compared with other libraries")[2].partition("The other rows")[0]
+    rows = [row.split("|")[2:4] for row in table.splitlines() if re.search(r"\| \**\d", row)]
+    assert len(rows) == 5
+    for ours, best in rows:
+        figures = {re.findall(r"\d[\d,.]*", cell)[0] for cell in (ours, best)}
+        assert any(figures <= row for row in theirs), (
+            f"docs/performance.md has no row with {figures}"
+        )
 
 
 def test_every_page_is_in_the_index():

@@ -19,6 +19,7 @@ FILES = sorted(SRC.rglob("*.py"))
 # What each part may import of millpond. Dependencies point one way.
 BASE = {
     "errors",
+    "extras",
     "spec",
     "rows",
     "window",
@@ -51,6 +52,7 @@ LAYERS = [
     {"compare"},
     {"doctor"},
     {"view"},
+    {"compat"},  # above what it uses, so that nothing but the command line can need it
     {"cli", "__main__"},
 ]
 
@@ -72,7 +74,7 @@ def imports(path: Path) -> set[str]:
             found |= {f"{stem}.{name.name}" for name in node.names}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # A module that is named in a string, as for import_module, is imported too.
-            found |= set(re.findall(r"^millpond(?:\.\w+)+$", node.value))
+            found |= set(re.findall(r"^millpond(?:\.\w+)+(?<!\.json)$", node.value))
     return {name.split(".")[1] for name in found if name.startswith("millpond.")}
 
 
@@ -185,7 +187,33 @@ def test_readme_example_runs():
 
 def test_import_does_not_touch_a_device():
     code = (
-        "import millpond, jax._src.xla_bridge as b; "
+        "from millpond import *; import jax._src.xla_bridge as b; "
         "raise SystemExit(1 if b.backends_are_initialized() else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+def test_names_come_when_they_are_used():
+    """`import millpond` alone imports nothing that takes long; every name is where it should be."""
+    code = (
+        "import sys, millpond; heavy = {'jax', 'numpy', 'zstandard'} & set(sys.modules); "
+        "assert not heavy, heavy; "
+        "assert set(millpond.__all__) <= set(dir(millpond)); "
+        "millpond.lake.verify_lake, millpond.__version__, millpond.run"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
+    with pytest.raises(AttributeError, match="no attribute 'Lakes'"):
+        millpond.Lakes
+    tree = ast.parse((SRC / "__init__.py").read_text())
+    typed = [
+        (node.module, name.name)
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    ]
+    for module, name in typed:  # what a type checker reads is what is imported
+        home = millpond._HOME.get(name, "errors")
+        assert (module, name) == (home, name)
+    assert {name for _, name in typed} == {*millpond.__all__, "run"}

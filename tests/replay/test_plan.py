@@ -143,20 +143,13 @@ def test_atari_by_hand():
     assert plan.starts == 2048 * (500 - 4)
 
 
-def test_shared_does_not_save_2048_times():
+def test_a_ring_per_env_costs_what_one_ring_costs():
+    """Row for row: a capacity of 500 for each of 2,048 envs is 1,024,000 rows either way."""
     plan = make_plan(ATARI, num_envs=2048, capacity=2048 * 500)
-    assert row(plan, "per_env", "device").row_bytes == row(plan, "stream", "device").row_bytes
-    lines = {(line.rings, line.capacity): line for line in plan.counting}
-    own, one = lines["per_env", 500], lines["one_ring", 500_000]
-    assert (own.rows, one.rows) == (1_024_000, 500_000)
-    assert own.row_bytes == one.row_bytes
-    assert all(line.total_bytes == line.rows * line.row_bytes for line in plan.counting)
-    # The printed table's own totals: 450 MB and 220 MB are the same 440 B per row.
-    assert {line.printed_row_bytes for line in plan.counting} == {439.45, 440.0}
-    other = make_plan(ATARI, num_envs=16, capacity=1600)
-    assert other.counting[0].rows == 16 * 500
-    assert other.counting[0].printed_bytes is None
-    assert make_plan(ATARI).counting == ()
+    for placement in ("device", "host"):
+        own, one = (row(plan, layout, placement) for layout in ("per_env", "stream"))
+        assert own.row_bytes == one.row_bytes
+        assert own.total_bytes == one.total_bytes == 1_024_000 * own.row_bytes
 
 
 def test_the_answer_is_printed(capsys, monkeypatch):
@@ -168,9 +161,9 @@ def test_the_answer_is_printed(capsys, monkeypatch):
     assert (code, err) == (0, "")
     assert "use 999,424 or 1,001,472" in words
     assert "Every total is for 999,424 rows, 488 per env" in words
-    assert "2,048 x 500 = 1,024,000 rows" in words
-    assert "2.05x the rows, and per row 439 B against 440 B, 1.0x" in words
-    assert "once and not 8 times (8.0x)" in words
+    assert "2,048 x 488 rows in per_env take 21.2 GB, 999,424 rows in stream 21.2 GB" in words
+    assert "counting error" not in words, "plan does not argue with anybody"
+    assert "observation once, not 8 times (8.0x)" in words
     assert "…" not in out, "a number was cut off"
     assert max(map(len, out.splitlines())) <= 80
 
@@ -243,15 +236,13 @@ def test_json_is_all_there_is_on_stdout():
     done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=True)
     plain = json.loads(done.stdout)
     keys = "spec stack n_step num_envs capacity prioritized rows nearest starts machine layouts"
-    assert list(plain) == [*keys.split(), "counting"]
+    assert list(plain) == keys.split()
     assert (plain["capacity"], plain["rows"], plain["nearest"]) == (1001, 1000, [1000, 1002])
     assert set(plain["machine"]) == {"device", "device_bytes", "ram_bytes", "disk_bytes"}
     keys = (
         "layout placement encoding row_bytes tree_bytes total_bytes saving estimate memory_bytes "
     )
     assert all(" ".join(r) == keys + "fits rows_fit problem note" for r in plain["layouts"])
-    keys = "rings capacity rows row_bytes total_bytes printed_bytes printed_row_bytes"
-    assert all(" ".join(line) == keys for line in plain["counting"])
     spec = Spec.from_json(plain["spec"])
     assert spec.obs == {"image": Field("uint8", (84, 84)), "pose": Field("float32", (7,))}
     plan = make_plan(spec, num_envs=2, capacity=1001, machine=Machine(**plain["machine"]))

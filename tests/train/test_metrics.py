@@ -134,7 +134,7 @@ def test_wandb_gets_env_steps_as_x(recorder, tmp_path):
 )
 def test_a_missing_tracker_says_what_to_install(name, package, extra, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    said = rf"--track {name} needs the package {package}.*pip install 'millpond\[{extra}\]'"
+    said = rf"--track {name} needs {package}, .*pip install 'millpond\[{extra}\]'"
     with pytest.raises(BadConfig, match=said):
         make_sink(name, tmp_path, "run")
 

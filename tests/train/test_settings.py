@@ -27,16 +27,20 @@ ENVS = {
     "minatar/space_invaders": "minatar",
     "atari/gravitar": "atari",
     "gym:CartPole-v1": "gym-CartPole-v1",
+    "gym:MountainCarContinuous-v0": "gym-MountainCarContinuous-v0",
+    "gym:Pendulum-v1": "gym-Pendulum-v1",
     "gym:Acrobot-v1": "gym",
     "pendulum": "pendulum",
     "pettingzoo:zoo_lives:Lives": "pettingzoo",
+    "sorrel:treasurehunt": "sorrel",
     "staghunt": "staghunt",
     "tmaze": "tmaze",
     "treasurehunt": "treasurehunt",
     "treasurehunt-small": "treasurehunt-small",
 }
-PRESETS = ["atari", "gym", "gym-CartPole-v1", "gymnax", "minatar", "pendulum", "pettingzoo"]
-PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
+PRESETS = ["atari", "brax", "gym", "gym-CartPole-v1", "gym-MountainCarContinuous-v0"]
+PRESETS += ["gym-Pendulum-v1", "gymnax", "minatar", "pendulum", "pettingzoo", "playground"]
+PRESETS += ["sorrel", "staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 
 # --- presets -----------------------------------------------------------------------------------
@@ -44,7 +48,8 @@ PRESETS += ["staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 def test_presets_are_listed_and_each_has_an_env_here():
     assert preset_names() == PRESETS
-    assert {*ENVS.values(), "gymnax"} == set(PRESETS)  # gymnax itself: tests_compat
+    with_packages = {"brax", "gymnax", "playground"}  # their presets load in tests_compat
+    assert {*ENVS.values()} | with_packages == set(PRESETS)
 
 
 @pytest.mark.parametrize("env", ENVS)

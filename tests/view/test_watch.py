@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import json
 import os
@@ -18,12 +19,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from many_runs import write_many
 from tiny_runs import settings
-from watch_world import grow, page_over, write_mixture, write_train
+from watch_world import Page, grow, page_over, write_mixture, write_train
 
 from millpond.cli.main import main
 from millpond.engine.events import Events
 from millpond.errors import BadConfig, RunRefused
+from millpond.metrics import Metrics
 from millpond.train import Run, train
 from millpond.view import run_report
 from millpond.view.address import check_door, listen
@@ -31,13 +34,19 @@ from millpond.view.card import pace_of, phase_of
 from millpond.view.checkup import Checkup
 from millpond.view.columns import Columns
 from millpond.view.decimate import thin, thin_band
-from millpond.view.figures import compared, figures_of
+from millpond.view.figures import figures_of
+from millpond.view.greedy import Greedy
+from millpond.view.groups import group_names, group_of
 from millpond.view.guard import Guard, Tokens
 from millpond.view.history import History, differences
+from millpond.view.page_files import index_page, page_file, plotly_path
+from millpond.view.parallel import settings_and_score
 from millpond.view.picture import save_figure
+from millpond.view.places import Places, elapsed
 from millpond.view.processes import processes
 from millpond.view.projector import Projector, newest_checkpoint
 from millpond.view.runs import Runs
+from millpond.view.sketch import Sketch, compared
 from millpond.view.tail import Tail, last_lines
 from millpond.view.water import water
 
@@ -93,6 +102,55 @@ def test_a_tail_notices_a_file_that_was_cut_back(tmp_path, after):
     assert lines[0] == {"a": 7}
 
 
+def test_a_tail_of_some_lines_reads_on_to_the_next_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("millpond.view.tail._CHUNK", 64)
+    path = tmp_path / "lines.jsonl"
+    kinds = ["train"] * 50 + ["eval"] + ["train"] * 50 + ["eval"]
+    path.write_text("".join(f'{{"kind": "{kind}", "a": {i}}}\n' for i, kind in enumerate(kinds)))
+    tail = Tail(path, b'"kind": "eval"')
+    assert [line["a"] for _ in range(3) for line in tail.read().lines] == [50, 101]
+    path.write_text('{"kind": "train", "a": 1}\n')
+    assert tail.read() == ([], True), "cut back, and nothing of it is ours"
+
+
+def test_evaluations_alone_are_read_and_go_on(tmp_path):
+    run = write_train(tmp_path / "a", 12)
+    greedy = Greedy(run.path)
+    assert greedy.curve(False) == {"x": [80, 160], "y": [1.0, 2.0]}
+    grow(run, 13, 15)
+    assert greedy.curve(False)["x"] == [80, 160, 240]
+    assert Greedy(tmp_path / "nowhere").curve(False) == {"x": [], "y": []}
+
+
+def test_time_is_counted_over_all_sittings():
+    steps, seconds = np.array([10.0, 20, 30, 20, 30, 40]), np.array([1.0, 2, 3, 5, 6, np.nan])
+    at, spent = elapsed(steps, seconds)  # killed after 30 steps, resumed from before
+    assert at.tolist() == [10, 20, 30, 30, 30]
+    assert spent.tolist() == [1, 2, 3, 5, 6]
+    steps, seconds = np.array([10.0, 20, 30, 40]), np.array([1.0, 2, 0.5, 1])
+    assert elapsed(steps, seconds)[1].tolist() == [1, 2, 2.5, 3]
+    places = Places(np.array([40.0, 80]), np.array([10.0, 20]), np.array([60.0, 90]))
+    assert places.to_json() == {"x": [40, 80], "at": {"steps": [10, 20], "time": [1, 1.5]}}
+    lost = Places(np.array([1.0, np.nan]), None, np.array([np.nan, 6.0])).to_json()
+    assert lost == {"x": [1, 0], "at": {"time": [None, 0.1]}}
+    assert Places(steps, steps).to_json() == {"x": [10, 20, 30, 40]}, "what is the same goes once"
+
+
+def test_groups_are_runs_that_differ_in_their_seed():
+    first = {"seed": 0, "members": 1, "dqn": {"batch": 32}}
+    assert group_of(first) == group_of({**first, "seed": 3, "members": 5})
+    assert group_of(first) != group_of({**first, "dqn": {"batch": 64}})
+    for names, wanted in (
+        (["a-width-8-0", "a-width-8-1"], "a-width-8"),
+        (["run-10", "run-11"], "run"),
+        (["x/arms/A/seeds-0-0", "x/arms/A/seeds-1-1"], "x/arms/A"),
+        (["a", "a-2"], "a"),
+        (["plain", "sick"], "plain and 1 more"),
+        (["one-5"], "one-5"),
+    ):
+        assert group_names(("g", name) for name in names) == {"g": wanted}
+
+
 def test_last_lines_begin_with_a_whole_one(tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(f'{{"a": {i}}}\n' for i in range(100)) + '{"a"')
@@ -124,8 +182,9 @@ def test_thinning_keeps_spikes_and_both_ends():
     assert few_y.max() == 9
     assert few_y.min() == -9
     assert (np.diff(few_x) > 0).all()
-    at, low, high = thin_band(x, y - 1, y + 1, 100)
+    at, low, high = thin_band(y - 1, y + 1, 100)
     assert len(at) <= 100
+    assert 5 not in at  # it has no height
     assert low.min() == -10
     assert high.max() == 10
     assert [len(one) for one in thin([1], [2])] == [1, 1]
@@ -240,6 +299,30 @@ def test_figures_of_a_mixture_mark_resets(root):
     assert found["shares"]["data"][0]["x"] == [0.7]
 
 
+def test_what_any_agent_writes_has_a_figure(tmp_path):
+    run = write_train(tmp_path / "a", 5)
+    metrics = Metrics(run.metrics)
+    for i in (6, 7):
+        values = {"critic_loss": -1.0 * i, "alpha": [0.1, 0.3], "entropy": None, "name": "x"}
+        metrics.write("train", 16 * i, 32 * i, values | {"loss": -1.0})
+        metrics.write("eval", 16 * i, 32 * i, {"return": 1.0, "success <b>": 0.5})
+        metrics.write("quantiles", 16 * i, 32 * i, {"spread": [[1.0, 3.0]], "why": "text"})
+    metrics.close()
+    found = {figure["name"]: figure for figure in figures_of(history_of(run.path))}
+    critic = found["train-critic_loss"]
+    assert (critic["title"], critic["more"]) == ("Critic loss", True)
+    assert critic["data"][0]["y"] == [-6.0, -7.0]
+    assert critic["layout"]["yaxis"]["title"]["text"] == "critic loss"
+    assert found["train-alpha"]["data"][0]["fill"] == "toself"
+    assert found["train-alpha"]["data"][1]["y"] == [0.2, 0.2]
+    assert found["quantiles-spread"]["data"][0]["y"] == [2.0, 2.0]
+    assert "<b>" not in json.dumps(found["eval-success <b>"]["data"])
+    assert not {"train-entropy", "train-name", "quantiles-why", "train-loss"} & set(found)
+    assert "type" not in found["loss"]["layout"]["yaxis"], "no logarithm of what is negative"
+    sketch = Sketch.of(history_of(run.path))
+    assert {"critic_loss", "alpha", "greedy-success <b>"} <= set(sketch.curves)
+
+
 def test_water_tells_levels_and_what_moves(root, tmp_path):
     flows = water(history_of(root / "mixture"))
     assert [place["name"] for place in flows["places"]] == [
@@ -270,8 +353,13 @@ def test_processes_and_settings_that_differ(root):
     assert rows["learner 0"]["health"] == "ended"
     plain = history_of(root / "plain")
     assert differences([plain.settings, sick.settings]) == [("seed", ["0", "1"])]
-    names = [figure["name"] for figure in compared([("a", plain), ("b", sick)])]
-    assert names[0] == "compare-greedy"
+    found = compared([("a", Sketch.of(plain)), ("b", Sketch.of(sick))])
+    assert [figure["name"] for figure in found][:3] == [
+        "compare-greedy",
+        "compare-return",
+        "compare-loss",
+    ]
+    assert len({trace["group"]["key"] for trace in found[0]["data"]}) == 1, "but for their seed"
 
 
 def test_members_on_a_cluster_are_there_until_they_are_lost(tmp_path):
@@ -433,6 +521,52 @@ def test_everything_of_a_run(page):
     assert len(both["figures"][0]["data"]) == 2
 
 
+def test_any_number_of_runs_is_compared_with_the_figures_asked_for(tmp_path):
+    write_many(tmp_path, 30, 20)
+    with page_over(tmp_path) as page:
+        page.enter()
+        found = json.loads(page.ask("/api/runs")[2])
+        ids = ",".join(found["order"])
+        assert len(found["groups"]) == 6
+        while (both := json.loads(page.ask(f"/api/compare?runs={ids}")[2]))["unread"]:
+            pass
+        assert len(both["names"]) == 30
+        figures = {figure["name"]: figure for figure in both["figures"]}
+        assert {"compare-loss", "compare-entropy", "compare-speed"} <= set(figures)
+        assert len(figures["compare-loss"]["data"]) == 30
+        assert len({trace["group"]["key"] for trace in figures["compare-loss"]["data"]}) == 6
+        assert {"env", "seed", "dqn.batch"} & {name for name, _ in both["differences"]}
+        one = json.loads(page.ask(f"/api/compare?runs={ids}&figures=compare-loss")[2])
+        filled = [figure["name"] for figure in one["figures"] if figure["data"]]
+        assert [name for name in filled if name != "parallel"] == ["compare-loss"]
+        assert len(one["figures"]) == len(both["figures"])
+        greedy = json.loads(page.ask(f"/api/greedy?runs={ids},nonsense")[2])
+        assert (len(greedy["runs"]), greedy["unread"]) == (30, 0)
+        settings = json.loads(page.ask("/api/settings")[2])
+        place = settings["names"].index("dqn.batch")
+        assert {values[place] for values in settings["values"].values()} == {"32", "64"}
+        assert "gym" not in settings["names"]
+
+
+def test_settings_of_a_sweep_lie_side_by_side(tmp_path):
+    base = settings()
+    for i, batch in enumerate((4, 8, 16)):
+        learning = dataclasses.replace(base.learning, batch=batch)
+        run = Run.create(tmp_path / f"{i}", dataclasses.replace(base, learning=learning))
+        metrics = Metrics(run.metrics)
+        metrics.write("eval", 16, 16, {"return": 10.0 - i, "returns": [1.0, 2.0]})
+        metrics.close()
+    pairs = [(f"{i}", Sketch.of(history_of(tmp_path / f"{i}"))) for i in range(3)]
+    (figure,) = settings_and_score(pairs, differences([s.settings for _, s in pairs]))
+    assert figure["data"][0]["x"] == ["dqn.batch", "greedy return"]
+    assert [line["name"] for line in figure["data"]] == ["2", "1", "0"], "the best on top"
+    assert [line["y"] for line in figure["data"]] == [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    assert settings_and_score(pairs[:1], []) == []
+    rows = [("world.size", ["5", "5", "6"]), ("env", ["a", "a", "b"]), ("tau", ["1", "2", "1"])]
+    (figure,) = settings_and_score(pairs, rows)
+    assert figure["data"][0]["x"] == ["env", "tau", "greedy return"], "its size follows from an env"
+
+
 def next_event(line: http.client.HTTPResponse) -> tuple[str, dict]:
     """The id and the data of the next event with data; the socket has a timeout."""
     name = ""
@@ -470,6 +604,43 @@ def test_events_go_on_from_the_last_one_heard(tmp_path):
             assert [card["name"] for card in next_event(stream)[1]["runs"]] == ["a"]
         with events(page, **{"Last-Event-ID": "other-3"}) as stream:
             assert len(next_event(stream)[1]["runs"]) == 2
+
+
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
+)
+def test_a_server_that_ends_says_so_to_its_pages_and_nothing_to_the_terminal(tmp_path, how):
+    run = write_train(tmp_path / "a", 5)
+    command = [sys.executable, "-m", "millpond", "watch", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            server.stdout.readline()
+            port, token = re.search(r":(\d+)/\?token=(\S+)", server.stdout.readline()).groups()
+            door = SimpleNamespace(port=int(port), cookie="")
+            _, headers, _ = Page.ask(door, f"/?token={token}")
+            door.cookie = headers["set-cookie"].partition(";")[0]
+            with events(door) as stream:
+                next_event(stream)
+                grow(run, 6, 6)
+                server.send_signal(how)
+                last = stream.read().decode()
+            assert '"x":96.0' in last, "what was written last is sent"
+            assert last.endswith("event: end\ndata: {}\n\n")
+            assert server.stderr.read() == ""
+            assert server.wait(timeout=20) == (0 if how == signal.SIGINT else -how)
+        finally:
+            server.kill()
+
+
+def test_plotlys_own_sheets_are_kept_out():
+    """It asks for an element of this id before it adds a sheet that our policy refuses."""
+    ids = re.findall(r'<meta id="([0-9a-f]{64})">', index_page())
+    assert ids
+    assert f'getElementById("{ids[0]}")' in plotly_path().read_text("utf-8")
+    assert all(name in index_page() for name in ("/plotly.js", "/charts.js", "/page.js"))
+    assert 'exponentformat = "e"' in page_file("charts.js")
 
 
 # --- the report, and beside a run ----------------------------------------------------------------

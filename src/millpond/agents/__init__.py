@@ -1,4 +1,8 @@
-"""Agents as pure functions over pytrees."""
+"""Agents as pure functions over pytrees. Needs the extra `train`."""
+
+from ..extras import require
+
+require("training", "train", "flax", "optax")
 
 from .action_box import ActionBox
 from .actor_critic import ActorCritic

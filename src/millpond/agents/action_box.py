@@ -28,7 +28,8 @@ class ActionBox:
         )
         # In float64: the width of float32's own bounds is beyond float32.
         low, high = (np.broadcast_to(np.asarray(end, np.float64), action.shape) for end in ends)
-        half = ((high - low) / 2).astype(np.float32)
+        with np.errstate(over="ignore"):  # beyond float32: infinite
+            half = ((high - low) / 2).astype(np.float32)
         open_ends = np.flatnonzero(~np.isfinite(half))
         if open_ends.size:
             first = int(open_ends[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -15,22 +16,15 @@ from ..spec import Spec
 from .action_box import ActionBox
 from .actor_critic_networks import actor_network, critic_network
 from .agent import Act, AgentState, Now
-from .control import polyak
+from .control import correlated, polyak
 from .networks import Network
 from .optimizer import Optimizer
 
 CRITICS = 2
 
 
-class Chance(NamedTuple):
-    """What of an action is left to chance."""
-
-    normal: Array  # float32[envs, n]
-    uniform: Array  # float32[envs, n] in [-1, 1]: the action until something was learned
-
-
 class Params(NamedTuple):
-    """What an actor-critic has learned; the target has the same form, without what it needs not.
+    """What an actor-critic has learned; of a target only what follows is there.
 
     `agent.init(key).params.actor`.
     """
@@ -51,15 +45,16 @@ class Rules(NamedTuple):
 
 
 class ActorCritic:
-    """Pure functions over an `AgentState`; a subclass adds `Settings`, `act`, `best`, `update`.
+    """Pure functions over an `AgentState`; a subclass adds `Settings` and `update`.
 
-    Inside, actions are in [-1, 1]; rows hold them as the env takes them.
+    And it says what it does without noise, by `_middle`, and with it, by `_noisy`. Inside, actions
+    are in [-1, 1]; rows hold them as the env takes them.
     """
 
     continuous: ClassVar[bool] = True
-    # The critics' loss and value; mean gradient norm and change of all that is learned.
     reports: ClassVar[tuple[str, ...]]
     name: ClassVar[str]
+    target_actor: ClassVar[bool] = False  # whether the actor has a target too
 
     def __init__(
         self, settings: Any, network: Network, spec: Spec, stack: int, outputs: int
@@ -73,6 +68,8 @@ class ActorCritic:
         self.box = ActionBox(spec.action, self.name)
         self._actor = actor_network(network, outputs * self.box.size)
         self._critic = critic_network(network)
+        # Of correlated noise, that of the turn before: kept as an agent's memory is.
+        self.memory = self.box.size if settings.correlation else 0
 
     # --- a fresh agent, or another's ---------------------------------------------------------
 
@@ -88,21 +85,22 @@ class ActorCritic:
         params = Params(actor, together, self._first_temperature(), jnp.zeros((), bool))
         rules = self._rules(params, jax.random.key_data(noise))
         zero = jnp.zeros((), np.uint32)
-        return AgentState(params, self._target(params), rules, zero, zero, jnp.zeros((), bool))
+        target = jax.tree.map(jnp.copy, self._followers(params))
+        return AgentState(params, target, rules, zero, zero, jnp.zeros((), bool))
 
     def adopt(self, state: AgentState, params: Params, reset: bool) -> AgentState:
         """The agent with parameters of another, its target too; `reset`: with new optimizers."""
         rules = self._rules(params, state.optimizer.key) if reset else state.optimizer
         bad = jnp.zeros_like(state.bad)
-        target = self._target(params)
+        target = jax.tree.map(jnp.copy, self._followers(params))
         return state._replace(params=params, target=target, optimizer=rules, bad=bad)
 
     def _first_temperature(self) -> Array | None:
         return None
 
-    def _target(self, params: Params) -> Params:
-        """The parameters as a target; copies, because an update gives each its own place."""
-        return jax.tree.map(jnp.copy, params._replace(log_temperature=None, begun=None))
+    def _followers(self, params: Params) -> Params:
+        """Those parameters that a target follows."""
+        return Params(params.actor if self.target_actor else None, params.critics)
 
     def _rules(self, params: Params, key: Array) -> Rules:
         settings = self.settings
@@ -118,18 +116,26 @@ class ActorCritic:
 
     # --- acting ------------------------------------------------------------------------------
 
-    def chance(self, key: jax.Array, envs: int) -> Chance:
-        """Noise, and an action at random, for each env."""
-        noise, anywhere = jax.random.split(key)
-        shape = (envs, self.box.size)
-        uniform = jax.random.uniform(anywhere, shape, np.float32, -1, 1)
-        return Chance(jax.random.normal(noise, shape, np.float32), uniform)
+    def chance(self, key: jax.Array, envs: int) -> Array:
+        """Noise for each env: float32[envs, n]."""
+        return jax.random.normal(key, (envs, self.box.size), np.float32)
 
-    def best(self, params: Params, obs: Array) -> Array:
+    def act(self, params: Params, obs: Array, chance: Array, now: Now, *noise: Array) -> Any:
+        """What the policy does with noise; until something was learned, anything."""
+        if noise:
+            chance = correlated(noise[0], chance, self.settings.correlation)
+        uniform = jax.lax.erf(chance / math.sqrt(2))  # of a normal number, in [-1, 1]
+        action = jnp.where(params.begun, self._noisy(params.actor, obs, chance, now), uniform)
+        worth = self.values(params.critics, obs, action).min(0)
+        act = Act(self.box.outward(action), worth)
+        return (act, chance) if noise else act
+
+    def best(self, params: Params, obs: Array, *noise: Array) -> Any:
         """The actions without noise, as the env takes them: float32[batch, n]."""
-        return self.box.outward(self._middle(params.actor, obs))
+        action = self.box.outward(self._middle(params.actor, obs))
+        return (action, *noise) if noise else action
 
-    def worth(self, params: Params, obs: Array) -> Array:
+    def worth(self, params: Params, obs: Array, *noise: Array) -> Array:
         """The lower of the critics' values of those actions: float32[batch]."""
         return self.values(params.critics, obs, self._middle(params.actor, obs)).min(0)
 
@@ -150,10 +156,9 @@ class ActorCritic:
         """Actions in [-1, 1] without noise: [batch, n]."""
         raise NotImplementedError
 
-    def _acted(self, params: Params, obs: Array, action: Array, chance: Chance) -> Act:
-        """The action in [-1, 1], or one at random until something was learned."""
-        action = jnp.where(params.begun, action, chance.uniform)
-        return Act(self.box.outward(action), self.values(params.critics, obs, action).min(0))
+    def _noisy(self, actor: Any, obs: Array, normal: Array, now: Now) -> Array:
+        """Actions in [-1, 1] to explore with: [batch, n]."""
+        raise NotImplementedError
 
     # --- learning ----------------------------------------------------------------------------
 
@@ -199,7 +204,7 @@ class ActorCritic:
     def _followed(self, target: Params, params: Params, due: Array | bool = True) -> Params:
         """The target after one step towards the parameters, if that is due."""
         tau = jnp.where(due, self.settings.tau, 0.0)
-        return polyak(target, params._replace(log_temperature=None, begun=None), tau)
+        return polyak(target, self._followers(params), tau)
 
 
 def stepped(rule: Optimizer, params: Any, state: Any, gradient: Any, rate: Array) -> Any:

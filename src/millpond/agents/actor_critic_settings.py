@@ -25,7 +25,9 @@ class ActorCriticSettings:
     """How two critics and an actor learn from n-step transitions; a subclass says what it adds.
 
     `optimizer` is that of the critics. Actions are drawn uniformly until `min_fill` rows are
-    stored. Targets go a share `tau` of the way after an update.
+    stored. Targets go a share `tau` of the way after an update. With `correlation` above 0 the
+    noise of a turn goes on from that of the turn before, for envs where what matters takes a push
+    over many turns; each turn by itself is as noisy as without.
     """
 
     tau: float = 0.005
@@ -37,6 +39,7 @@ class ActorCriticSettings:
     updates: int = 1  # per such round
     min_fill: int = 1_000  # rows stored before the first update, per policy
     capacity: int = 1_024_000  # rows, per policy
+    correlation: float = 0.0  # of noise from turn to turn, in [0, 1)
     beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
     optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
     actor_optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
@@ -52,6 +55,8 @@ class ActorCriticSettings:
                 raise BadConfig(f"{self._name}: {name} must be at least 1, got {got}")
         if not 0 < self.tau <= 1:
             raise BadConfig(f"{self._name}: tau must lie in (0, 1], got {self.tau}")
+        if not 0 <= self.correlation < 1:
+            raise BadConfig(f"{self._name}: correlation must lie in [0, 1), got {self.correlation}")
         if self.min_fill > self.capacity:
             raise BadConfig(
                 f"{self._name}: min_fill {self.min_fill} is more than the capacity "

@@ -28,6 +28,16 @@ def squashed(mean: Array, log_std: Array, normal: Array) -> tuple[Array, Array]:
     return jnp.tanh(before), (density - slope).sum(-1)
 
 
+def correlated(before: Array, normal: Array, correlation: float) -> Array:
+    """Noise that goes on from the noise before it: normal at every turn, [..., n] each.
+
+    All 0 before means that there was none, as where an episode begins: it is drawn freshly.
+    """
+    began = (before == 0).all(-1, keepdims=True)
+    onward = correlation * before + math.sqrt(1 - correlation**2) * normal
+    return jnp.where(began, normal, onward)
+
+
 def twin_target(reward: Array, discount: Array, after: Array, bonus: Array | float = 0.0) -> Array:
     """reward + discount * (the lower of the critics' values + bonus): float32[batch].
 
@@ -49,6 +59,14 @@ def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: fl
 def polyak(target: Any, params: Any, tau: Array | float) -> Any:
     """The target a share `tau` of the way towards the parameters, leaf by leaf."""
     return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
+
+
+def spread(action: Array) -> Array:
+    """How far actions [batch, n] differ from each other: their standard deviation, float32[].
+
+    Of actions without noise it is 0 for a policy that ignores what it observes.
+    """
+    return action.std(0).mean()
 
 
 def saturated(action: Array) -> Array:

@@ -26,7 +26,7 @@ class DQNSettings(QSettings):
     """How a DQN learns: from transitions or, with `network.memory`, from sequences (R2D2).
 
     The target network follows by `tau` after every update, or, if `target_every` is given, is
-    copied whole after so many updates: this class alone changes it. Rewards are multiplied by
+    copied whole after that many updates: this class alone changes it. Rewards are multiplied by
     `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: as they are).
     With a memory, a batch is that many sequences of `length` rows, and `burn_in` rows before each
     bring the memory from what it was when they were played to what it would be now.

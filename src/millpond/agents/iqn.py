@@ -25,7 +25,7 @@ from .target_agent import Loss, TargetAgent
 class IQNSettings(QSettings):
     """How an IQN learns: from transitions, `quantiles` of each against `goals` samples of its goal.
 
-    Shares are drawn anew for every update. The value of an action is the mean of `acting` quantiles
+    Shares are redrawn for every update. The value of an action is the mean of `acting` quantiles
     at equal distances, in evaluation and while exploring. A share becomes `cosines` features.
     Errors are squared up to `kappa`. Otherwise as a DQN.
     `IQNSettings(n_step=3, quantiles=16)`.

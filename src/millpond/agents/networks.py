@@ -83,6 +83,7 @@ class QNetwork(nn.Module):
 
     def _torso(self, obs: Array) -> Array:
         """What is seen, flat: obs[batch, stack, *shape] -> [batch, features]"""
+        check_torso(self.torso, obs.shape[2:])
         x = as_float(obs)
         if self.torso == "grid":
             x = self._layer(patches(channels_last(x), 3, 1), 16)
@@ -126,6 +127,21 @@ class QNetwork(nn.Module):
 
     def _after(self, x: Array) -> Array:
         return nn.relu(nn.LayerNorm()(x) if self.norm else x)
+
+
+_SMALLEST = {"grid": 3, "nature": 36}  # pixels a side that a torso needs
+
+
+def check_torso(torso: str, shape: tuple[int, ...]) -> None:
+    """Raise BadConfig unless the torso can look at observations of that shape."""
+    least = _SMALLEST.get(torso)
+    fits = {"grid": (3,), "nature": (2, 3)}.get(torso, ())
+    if least is not None and (len(shape) not in fits or min(shape[:2]) < least):
+        raise BadConfig(
+            f"network.torso {torso}: expected an image of at least {least}x{least} pixels, "
+            f"got observations of shape {shape}; use --network.torso "
+            f"{'grid, or mlp' if len(shape) == 3 and torso == 'nature' else 'mlp'}"
+        )
 
 
 def as_float(obs: Array) -> Array:

@@ -154,7 +154,7 @@ class PQN(QAgent):
             return self.update(state, taken(each[index]), rate)[0]
 
         new, found = jax.lax.scan(epoch, state, orders)
-        # A bad update was not counted, so the count tells which it was. Choosing between old and
+        # A bad update was not counted, so the count shows which it was. Choosing between old and
         # new in every update would copy the optimizer's state each time; so after a bad one, which
         # ends the run, the good ones are done again.
         each = orders.reshape(parts * len(keys), -1)

@@ -18,7 +18,7 @@ class QSettings:
     """How values are learned from replayed transitions with a target network.
 
     The target network follows by `tau` after every update, or, if `target_every` is given, is
-    copied whole after so many updates: the agent alone changes it. Rewards are multiplied by
+    copied whole after that many updates: the agent alone changes it. Rewards are multiplied by
     `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: as they are).
     `class MySettings(QSettings)` adds what is its own.
     """

@@ -14,10 +14,10 @@ from ..errors import BadConfig
 from ..rows import Array, Batch
 from ..schedule import Schedule
 from ..spec import Spec
-from .actor_critic import ActorCritic, Chance, Params, norm, stepped
+from .actor_critic import ActorCritic, Params, norm, stepped
 from .actor_critic_settings import ActorCriticSettings, adam
-from .agent import Act, AgentState, Learned, Now
-from .control import saturated, squashed, temperature_loss, twin_target
+from .agent import AgentState, Learned, Now
+from .control import saturated, spread, squashed, temperature_loss, twin_target
 from .losses import masked_mean
 from .networks import Network
 from .optimizer import Optimizer
@@ -64,7 +64,7 @@ class SAC(ActorCritic):
     name: ClassVar[str] = "sac"
     reports: ClassVar[tuple[str, ...]] = (
         *("loss", "q", "gradient", "change"),
-        *("actor_loss", "temperature", "entropy", "saturated"),
+        *("actor_loss", "temperature", "entropy", "saturated", "spread"),
     )
 
     def __init__(self, settings: SACSettings, network: Network, spec: Spec, stack: int) -> None:
@@ -82,15 +82,8 @@ class SAC(ActorCritic):
     def _middle(self, actor: Any, obs: Array) -> Array:
         return jnp.tanh(self._gaussian(actor, obs)[0])
 
-    def _draw(self, actor: Any, obs: Array, key: jax.Array) -> tuple[Array, Array]:
-        """Actions in [-1, 1] and their log-probabilities."""
-        mean, log_std = self._gaussian(actor, obs)
-        return squashed(mean, log_std, jax.random.normal(key, mean.shape, np.float32))
-
-    def act(self, params: Params, obs: Array, chance: Chance, now: Now) -> Act:
-        """Draw from the policy."""
-        action, _ = squashed(*self._gaussian(params.actor, obs), chance.normal)
-        return self._acted(params, obs, action, chance)
+    def _noisy(self, actor: Any, obs: Array, normal: Array, now: Now) -> Array:
+        return squashed(*self._gaussian(actor, obs), normal)[0]
 
     def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
         """One gradient of the critics, then of the actor, then of the temperature."""
@@ -98,7 +91,9 @@ class SAC(ActorCritic):
         next_key, key = self._keys(state, 2)
         temperature = jnp.exp(old.log_temperature)
 
-        next_action, log_prob = self._draw(old.actor, batch.next_obs, next_key)
+        mean, log_std = self._gaussian(old.actor, batch.next_obs)
+        normal = jax.random.normal(next_key, mean.shape, np.float32)
+        next_action, log_prob = squashed(mean, log_std, normal)
         after = self.values(state.target.critics, batch.next_obs, next_action)
         reward = batch.reward * settings.reward_scale
         goal = twin_target(reward, batch.discount, after, -temperature * log_prob)
@@ -107,13 +102,16 @@ class SAC(ActorCritic):
             settings.optimizer, old.critics, rules.critics, steep, now["rate"]
         )
 
-        def actor_loss(actor: Any) -> tuple[Array, tuple[Array, Array]]:
-            action, log_prob = self._draw(actor, batch.obs, key)
+        def actor_loss(actor: Any) -> tuple[Array, tuple[Array, ...]]:
+            mean, log_std = self._gaussian(actor, batch.obs)
+            action, log_prob = squashed(
+                mean, log_std, jax.random.normal(key, mean.shape, np.float32)
+            )
             value = self.values(critics, batch.obs, action).min(0)
-            return masked_mean(temperature * log_prob - value, batch.mask), (action, log_prob)
+            return masked_mean(temperature * log_prob - value, batch.mask), (mean, action, log_prob)
 
         found, slope = jax.value_and_grad(actor_loss, has_aux=True)(old.actor)
-        cost, (action, log_prob) = found
+        cost, (mean, action, log_prob) = found
         actor, of_actor = stepped(
             settings.actor_optimizer, old.actor, rules.actor, slope, now["actor_rate"]
         )
@@ -145,5 +143,6 @@ class SAC(ActorCritic):
             "temperature": temperature,
             "entropy": -masked_mean(log_prob, batch.mask),
             "saturated": saturated(action),
+            "spread": spread(jnp.tanh(mean)),
         }
         return new, Learned(numbers, jnp.abs(error).mean(0))

@@ -13,10 +13,10 @@ from ..errors import BadConfig
 from ..rows import Array, Batch
 from ..schedule import Schedule, constant
 from ..spec import Spec
-from .actor_critic import ActorCritic, Chance, Params, norm, stepped
+from .actor_critic import ActorCritic, Params, norm, stepped
 from .actor_critic_settings import ActorCriticSettings, adam
-from .agent import Act, AgentState, Learned, Now
-from .control import saturated, smoothed, twin_target
+from .agent import AgentState, Learned, Now
+from .control import saturated, smoothed, spread, twin_target
 from .losses import masked_mean
 from .networks import Network
 from .optimizer import Optimizer
@@ -68,9 +68,10 @@ class TD3(ActorCritic):
 
     Settings: ClassVar[type] = TD3Settings
     name: ClassVar[str] = "td3"
+    target_actor: ClassVar[bool] = True
     reports: ClassVar[tuple[str, ...]] = (
         *("loss", "q", "gradient", "change"),
-        *("actor_loss", "saturated"),
+        *("actor_loss", "saturated", "spread"),
     )
 
     def __init__(self, settings: TD3Settings, network: Network, spec: Spec, stack: int) -> None:
@@ -79,10 +80,8 @@ class TD3(ActorCritic):
     def _middle(self, actor: Any, obs: Array) -> Array:
         return jnp.tanh(self._out(actor, obs))
 
-    def act(self, params: Params, obs: Array, chance: Chance, now: Now) -> Act:
-        """What the actor says, with noise."""
-        action = self._middle(params.actor, obs) + now["noise"] * chance.normal
-        return self._acted(params, obs, jnp.clip(action, -1, 1), chance)
+    def _noisy(self, actor: Any, obs: Array, normal: Array, now: Now) -> Array:
+        return jnp.clip(self._middle(actor, obs) + now["noise"] * normal, -1, 1)
 
     def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
         """One gradient of the critics and, if due, of the actor; then the targets follow."""
@@ -123,5 +122,6 @@ class TD3(ActorCritic):
             "change": relative_change(old[:2], new.params[:2]),
             "actor_loss": cost,
             "saturated": saturated(action),
+            "spread": spread(action),
         }
         return new, Learned(numbers, jnp.abs(error).mean(0))

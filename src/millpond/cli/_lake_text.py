@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 
-from ..exchange import Moved
 from ..lake.repair import Mended, Repaired
 from ..lake.survey import Survey
 from ..lake.verify import Verified
 from ._print import empty_table, many, print_table, sized
 
+if TYPE_CHECKING:  # it needs more than the core
+    from ..exchange import Moved
+
 _LINES = 12  # about one damaged segment, before it becomes a flood
 
 
-def _say(console: Console, text: str) -> None:
-    """One line, however long: what is searched for stays together."""
-    console.print(text, soft_wrap=True)
-
-
-def show_survey(survey: Survey, console: Console) -> None:
+def show_survey(survey: Survey) -> None:
     """`millpond lake info` for people."""
     stats = survey.stats
-    _say(
-        console,
+    print(
         f"{survey.path}: {many(stats.rows, 'row')} ({many(survey.steps, 'step')}) of "
         f"{many(stats.streams, 'stream')} in {many(stats.groups, 'group')}",
     )
@@ -36,19 +31,17 @@ def show_survey(survey: Survey, console: Console) -> None:
         capacity = f"{survey.capacity_rows:,} rows"
     else:
         capacity = sized(survey.capacity_bytes)
-    _say(
-        console,
+    print(
         f"{sized(stats.bytes_on_disk)} on disk, {sized(stats.bytes_raw)} raw "
         f"(ratio {_ratio(stats.bytes_raw, stats.bytes_on_disk)}); "
         f"{survey.use:.1%} of its capacity of {capacity}",
     )
     open_ones = stats.segments - stats.sealed
-    _say(
-        console,
+    print(
         f"{many(stats.segments, 'segment')} of up to {survey.slots:,} rows: "
         f"{stats.sealed:,} sealed, {open_ones:,} open",
     )
-    table = empty_table(("field", "stored", "raw", "on disk", "ratio", "index", "dicts"), text=2)
+    table = empty_table(("field", "stored", "raw", "on disk", "ratio", "index", "dicts"), words=2)
     for part in survey.parts:
         dictionary = f"{part.dictionaries} ({sized(part.dictionary)})"
         table.add_row(
@@ -61,7 +54,7 @@ def show_survey(survey: Survey, console: Console) -> None:
             dictionary if part.dictionaries else "-",
         )
     heads = ("group", "streams", "rows", "sealed", "open", "row ids", "written")
-    groups = empty_table(heads, text=1)
+    groups = empty_table(heads, words=1)
     for group in survey.groups:
         groups.add_row(
             group.name,
@@ -72,32 +65,28 @@ def show_survey(survey: Survey, console: Console) -> None:
             f"{group.oldest:,}-{group.newest:,}" if group.rows else "-",
             _times(group.first_time, group.last_time),
         )
-    print_table(console, table, groups)
-    _show_episodes(survey, console)
+    print_table(table, groups)
+    _show_episodes(survey)
     for group in survey.groups:
         if group.damaged_files:
-            _say(
-                console,
+            print(
                 f"Group {group.name} has {many(group.damaged_files, 'damaged file')} that repair "
                 f"moved aside ({sized(group.damaged_bytes)}); delete *.damaged* when you no longer "
                 "need them",
             )
 
 
-def _show_episodes(survey: Survey, console: Console) -> None:
+def _show_episodes(survey: Survey) -> None:
     found = survey.episodes
-    _say(
-        console,
+    print(
         f"{many(found.finished, 'episode')} finished: {found.terminated:,} terminated, "
         f"{found.truncated:,} truncated",
     )
     if not found.whole:
         return
-    _say(console, f"Of the {found.whole:,} stored whole:")
+    print(f"Of the {found.whole:,} stored whole:")
     for what, one in (("return", found.returns), ("length", found.lengths)):
-        _say(
-            console, f"  {what}  mean {one.mean:,.2f}   min {one.least:,.6g}   max {one.most:,.6g}"
-        )
+        print(f"  {what}  mean {one.mean:,.2f}   min {one.least:,.6g}   max {one.most:,.6g}")
 
 
 def survey_json(survey: Survey) -> dict[str, Any]:
@@ -105,28 +94,28 @@ def survey_json(survey: Survey) -> dict[str, Any]:
     return {**asdict(survey), "path": str(survey.path)}
 
 
-def show_verified(found: Verified, console: Console) -> None:
+def show_verified(found: Verified) -> None:
     """`millpond lake verify` for people: every damage, then the sum of it."""
     for damage in found.damages:
         path = damage.path.relative_to(found.path)
         rows = "an unknown number of rows" if damage.rows is None else many(damage.rows, "row")
-        _say(console, f"{path}: bytes {damage.start}-{damage.stop - 1}: {damage.what} ({rows})")
+        print(f"{path}: bytes {damage.start}-{damage.stop - 1}: {damage.what} ({rows})")
     looked = (
         f"{many(found.rows, 'row')} in {many(found.sealed + found.open, 'segment')} of "
         f"{many(found.groups, 'group')}, {sized(found.bytes_read)}"
     )
     if found.clean:
-        _say(console, f"{found.path}: all is what was written. {looked}")
+        print(f"{found.path}: all is what was written. {looked}")
         return
-    _say(console, f"\n{found.path}: {many(len(found.damages), 'damage')}. {looked}")
+    print(f"\n{found.path}: {many(len(found.damages), 'damage')}. {looked}")
     text = f"{many(found.damaged_rows, 'row')} damaged"
     behind = found.lost_rows - found.damaged_rows
     if behind > 0:
         text += f", {behind:,} more stand behind one of these in their segment"
     if found.unreadable:
         text += f"; {many(found.unreadable, 'segment')} cannot be read at all"
-    _say(console, f"{text}. Nothing was changed.")
-    _say(console, f"millpond lake repair {found.path} --dry-run says what can be kept")
+    print(f"{text}. Nothing was changed.")
+    print(f"millpond lake repair {found.path} --dry-run says what can be kept")
 
 
 def verified_json(found: Verified) -> dict[str, Any]:
@@ -138,28 +127,27 @@ def verified_json(found: Verified) -> dict[str, Any]:
     return {**asdict(found), "path": str(found.path), "clean": found.clean, "damages": damages}
 
 
-def show_repaired(found: Repaired, console: Console) -> None:
+def show_repaired(found: Repaired) -> None:
     """`millpond lake repair` for people: what is kept and lost, by segment and stream."""
     if not found.segments:
-        _say(console, f"{found.path}: nothing to repair; nothing was changed")
+        print(f"{found.path}: nothing to repair; nothing was changed")
         return
     for one in found.segments:
         path = one.path.relative_to(found.path)
         action = one.action if one.aside is None else f"{one.action}, original in {one.aside.name}"
-        _say(console, f"{path}: {'would be ' * found.dry_run}{action}")
+        print(f"{path}: {'would be ' * found.dry_run}{action}")
         lines = list(_streams(one))
         more = [f"... and {len(lines) - _LINES} lines more; --json lists every stream"]
         for line in lines if len(lines) <= _LINES + 1 else lines[:_LINES] + more:
-            _say(console, f"  {line}")
+            print(f"  {line}")
     unknown = sum(not one.known for one in found.segments)
     more = f", and an unknown number in {many(unknown, 'segment')}" if unknown else ""
-    _say(
-        console,
+    print(
         f"\nOf {many(len(found.damaged), 'damaged segment')} {many(found.kept, 'row')} "
         f"{'would be ' * found.dry_run}kept, {found.lost:,} lost{more}",
     )
     if found.dry_run:
-        _say(console, "Nothing was changed: this was a dry run")
+        print("Nothing was changed: this was a dry run")
 
 
 def _streams(one: Mended) -> Iterator[str]:
@@ -210,14 +198,14 @@ def repaired_json(found: Repaired) -> dict[str, Any]:
     }
 
 
-def show_moved(moved: Moved, console: Console) -> None:
+def show_moved(moved: Moved) -> None:
     """`millpond lake import` and `export` for people."""
     what = f"{many(moved.rows, 'row')} of {many(moved.streams, 'stream')}, verified row by row"
-    _say(console, f"{moved.path}: {what}")
+    print(f"{moved.path}: {what}")
     if moved.resumed:
-        _say(console, f"{moved.resumed:,} of them were there from an import that was interrupted")
+        print(f"{moved.resumed:,} of them were there from an import that was interrupted")
     for loss in moved.losses:
-        _say(console, f"not kept: {loss}")
+        print(f"not kept: {loss}")
 
 
 def _ratio(raw: int, disk: int) -> str:

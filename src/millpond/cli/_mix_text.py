@@ -7,11 +7,10 @@ from typing import Any
 from rich.console import Console
 
 from ..engine.checkpoint import about_file
-from ..errors import Diverged, Paused
+from ..errors import Diverged, NotInstalled, Paused
 from ..metrics import read_metrics
 from ..mixture import MixRun, mix
-from ..view import save_curve, terminal_curve
-from ..view.run_report import read_runs, save_run_report
+from ._train_text import draw_curve
 
 
 def mix_and_show(run: MixRun) -> int:
@@ -48,7 +47,7 @@ def frames_saved(run: MixRun) -> int:
 
 
 class Teller:
-    """`told` of a mixture: one line for every event that matters."""
+    """Shows what a mixture reports: one line for every event that matters."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -89,8 +88,12 @@ def show_mixture(run: MixRun) -> None:
     lines = list(read_metrics(run.folder.metrics, "eval"))
     frames, returns = [x["frames"] for x in lines], [x["return"] for x in lines]
     title = f"{run.settings.env}, mixture: mean greedy return of the agents by frames"
-    print(terminal_curve(frames, returns, title))
-    save_curve(run.path / "curve.png", frames, returns, title, "frames", "return")
-    page, *_ = save_run_report(run.path / "report.html", read_runs([run.path]), with_film=True)
-    print(f"report: {page}")
+    draw_curve(frames, returns, title, run.path / "curve.png", "frames")
+    try:
+        from ..view.run_report import read_runs, save_run_report
+
+        page, *_ = save_run_report(run.path / "report.html", read_runs([run.path]), with_film=True)
+        print(f"report: {page}")
+    except NotInstalled as error:
+        print(f"no report: {error}")
     print(f"BigAgent at the end {lines[-1]['big_return']:.2f}, agents {lines[-1]['return']:.2f}")

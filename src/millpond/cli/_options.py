@@ -1,32 +1,49 @@
-"""Options that commands share: whole numbers, settings, a folder for the run."""
+"""The parser that every command uses, and values that several of them take."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import inspect
+import difflib
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NoReturn
 
-import tyro
-
-S = TypeVar("S")
+_WIDEST = 100
 
 
 class Parser(argparse.ArgumentParser):
-    """One command's options: its docstring is its help, and every error says where help is."""
+    """One command's options. The docstring of its file is its help: a first line, then the rest."""
 
     def __init__(self, prog: str, about: str | None, **options: Any) -> None:
-        plain = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog=prog, description=about, formatter_class=plain, **options)
+        title, _, rest = (about or "").partition("\n")
+        rest = re.sub(r"^(?=millpond )", "    ", rest, flags=re.M)  # examples, however formatted
+        title = title.rpartition("`: ")[2]
+        about = f"{title[:1].upper()}{title[1:]}.\n{rest}".strip() if title else None
+        super().__init__(prog=prog, description=about, formatter_class=_Plain, **options)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where to read on; exit code 2."""
         self.print_usage(sys.stderr)
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells more\n")
+        if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+            near = difflib.get_close_matches(found[1], self._option_string_actions, n=1)
+            message = f"there is no option {found[1]}"
+            message += f"; did you mean {near[0]}?" if near else ""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+class _Plain(argparse.RawDescriptionHelpFormatter):
+    """Text as it is written, in lines that can be read."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=width())
+
+
+def width() -> int:
+    """Columns of text: those of the terminal, but no more than can be read."""
+    return min(_WIDEST, shutil.get_terminal_size().columns)
 
 
 def in_digits(text: str) -> str:
@@ -44,35 +61,6 @@ def whole(text: str) -> int:
     if not digits.isdecimal() or int(digits) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
     return int(digits)
-
-
-def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str] = ()) -> S:
-    """Settings with the options of the command line; wrong ones end the program.
-
-    Env, agent and sampler type their own settings: --world.size belongs to a grid world only.
-    """
-    kind: Any = type(base)
-    names: dict[str, str] = getattr(base, "names")  # noqa: B009  of both kinds of settings
-    values = {f.name: getattr(base, f.name) for f in dataclasses.fields(kind)}
-    comments, types = _comments(kind), get_type_hints(kind)
-    fields: list[Any] = []
-    for name, value in values.items():
-        if name in ("env", *hidden):
-            fields.append((name, tyro.conf.Suppress[type(value)]))
-        elif types[name] is Any:
-            shown = tyro.conf.arg(name=names.get(name, name))
-            fields.append((name, Annotated[type(value), shown]))
-        elif name in comments:
-            fields.append((name, Annotated[types[name], tyro.conf.arg(help=comments[name])]))
-    typed: Any = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
-    plain = [in_digits(arg) for arg in args]
-    chosen = tyro.cli(typed, prog=prog, args=plain, default=typed(**values))
-    return kind(**{name: getattr(chosen, name) for name in values})
-
-
-def _comments(kind: type) -> dict[str, str]:
-    """What the source says behind each field; tyro finds it in written classes only."""
-    return dict(re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", inspect.getsource(kind), re.M))
 
 
 def given(option: str, args: Sequence[str]) -> str | None:

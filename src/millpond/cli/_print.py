@@ -1,42 +1,96 @@
-"""What commands print alike: tables, numbers with their noun, sizes."""
+"""What commands print alike: tables, numbers with their noun, sizes, times."""
 
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-_WIDEST = 10_000
+_CODES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 
-def print_table(console: Console, *tables: Table) -> None:
-    """As wide as their values need: a cut-off number would be a wrong one."""
-    width = console.width
+class Coloured(NamedTuple):
+    """A cell of a table with a colour of its own: `Coloured("red", "red")`."""
+
+    text: str
+    colour: str
+
+
+Cell = str | Coloured
+
+
+@dataclass
+class Table:
+    """Columns as wide as their values need; the first `words` hold text, the others numbers.
+
+    `table = empty_table(["run", "steps"], words=1); table.add_row("a", "100"); print_table(table)`
+    """
+
+    heads: Sequence[str]
+    words: int
+    rows: list[tuple[Cell, ...]] = field(default_factory=list)
+
+    def add_row(self, *cells: Cell) -> None:
+        """One more line, with a cell for every head."""
+        if len(cells) != len(self.heads):
+            raise ValueError(f"{len(self.heads)} cells were expected, got {len(cells)}")
+        self.rows.append(cells)
+
+    def lines(self, colours: bool) -> list[str]:
+        """The table as text."""
+        heads = [head.split("\n") for head in self.heads]
+        deep = max(map(len, heads))
+        heads = [[""] * (deep - len(head)) + head for head in heads]
+        columns = [[*head, *(_text(row[i]) for row in self.rows)] for i, head in enumerate(heads)]
+        widths = [max(map(len, column)) for column in columns]
+        found = [self._line([head[k] for head in heads], widths, False) for k in range(deep)]
+        found.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
+        return found + [self._line(row, widths, colours) for row in self.rows]
+
+    def _line(self, cells: Sequence[Cell], widths: Sequence[int], colours: bool) -> str:
+        parts: list[str] = []
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+            text = _text(cell)
+            text = text.ljust(width) if i < self.words else text.rjust(width)
+            if colours and isinstance(cell, Coloured):
+                text = coloured(text, cell.colour)
+            parts.append(text)
+        return "  ".join(parts).rstrip()
+
+
+def empty_table(heads: Sequence[str], words: int) -> Table:
+    """An empty table whose first `words` columns hold words and the others numbers."""
+    return Table(heads, words)
+
+
+def print_table(*tables: Table) -> None:
+    """Never narrower than its values: a number that is cut off would be a wrong one."""
+    colours = wants_colours()
     for table in tables:
-        console.print()
-        console.width = _WIDEST  # an argument to print would only make it narrower
-        console.width = max(width, console.measure(table).maximum)
-        console.print(table, crop=False, no_wrap=True)
-        console.width = width
-    console.print()
+        print("", *table.lines(colours), sep="\n")
+    print()
 
 
-def empty_table(heads: Sequence[str], text: int) -> Table:
-    """An empty table whose first `text` columns hold words and the others numbers."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="left" if number < text else "right", no_wrap=True)
-    return table
+def wants_colours() -> bool:
+    """Whether standard output is a terminal that shows them."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def coloured(text: str, colour: str) -> str:
+    """`text` for a terminal, in a colour of the few that commands use."""
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if colour in _CODES else text
 
 
 def many(count: int, noun: str) -> str:
+    """`3 rows`, `1 row`"""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def sized(count: int | None) -> str:
+    """`1.23 GB`"""
     if count is None:
         return "unknown"
     for scale, unit in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
@@ -44,3 +98,24 @@ def sized(count: int | None) -> str:
             digits = max(0, 2 - int(math.log10(count / scale)))
             return f"{count / scale:,.{digits}f} {unit}"
     return f"{count} B"
+
+
+def short(number: float) -> str:
+    """`1.23M`, `45k`"""
+    for scale, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= scale:
+            return f"{number / scale:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def elapsed(seconds: float) -> str:
+    """`7 s`, `3:05`, `1:02:33`"""
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else f"{rest} s"
+
+
+def _text(cell: Cell) -> str:
+    return cell.text if isinstance(cell, Coloured) else cell

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from ..doctor import CHECKS
 from ..doctor.self_test import Result, chosen, self_test
 from ..errors import BadConfig
-from ._print import empty_table, many, print_table
+from ._print import Coloured, empty_table, many, print_table
 
 MARKS = {"red": ("R", "red"), "yellow": ("y", "yellow"), "green": (".", ""), "unknown": (" ", "")}
 
 
 def self_test_and_show(only: str, as_json: bool) -> int:
     """Run the self-test, or part of it; the exit code."""
-    plants, console = chosen(only), Console(stderr=True)
+    plants = chosen(only)
     if not plants:
         raise BadConfig(
             f"no plant's name or check contains '{only}'; docs/doctor.md lists them, and without "
@@ -31,7 +29,8 @@ def self_test_and_show(only: str, as_json: bool) -> int:
         for result in self_test(Path(folder), plants):
             results.append(result)
             verdict = "; ".join(result.wrong) or "as it should be"
-            console.print(f"{result.seconds:5.1f} s  {result.plant.name}: {verdict}")
+            line = f"{result.seconds:5.1f} s  {result.plant.name}: {verdict}"
+            print(line, file=sys.stderr, flush=True)
     if as_json:
         print(json.dumps([plain(result) for result in results], indent=2))
     else:
@@ -53,14 +52,14 @@ def plain(result: Result) -> dict[str, Any]:
 
 
 def show(results: list[Result]) -> None:
-    """The matrix; a column is a check, and its name stands below."""
+    """The matrix; a column is a check, named below the table."""
     heads = [chr(ord("a") + number) for number in range(len(CHECKS))]
     table = empty_table(["planted", "must fire", *heads, "as declared"], 2)
     for result in results:
-        cells = [Text(*MARKS[result.verdicts[name].state]) for name in CHECKS]
-        right = Text("yes", "green") if not result.wrong else Text("NO", "red")
+        cells = [Coloured(*MARKS[result.verdicts[name].state]) for name in CHECKS]
+        right = Coloured("yes", "green") if not result.wrong else Coloured("NO", "red")
         table.add_row(result.plant.name, result.plant.fires or "nothing", *cells, right)
-    print_table(Console(), table)
+    print_table(table)
     print("R red, y yellow, . green; blank: unknown, as where one process has no channels")
     print("  ".join(f"{head} {name}" for head, name in zip(heads, CHECKS, strict=True)))
     for result in results:

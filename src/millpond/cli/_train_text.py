@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -10,11 +15,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from ..doctor import Verdict, Watch
-from ..errors import Diverged
+from ..errors import Diverged, MillpondError, NotInstalled
 from ..metrics import read_metrics
 from ..train import Run, train
 from ..train.session import curve, resume_point
 from ..view import save_curve, terminal_curve
+from ._print import elapsed, short
 
 
 def train_and_show(run: Run) -> int:
@@ -27,16 +33,19 @@ def train_and_show(run: Run) -> int:
     if run.status()["state"] == "finished" and begin >= settings.steps:
         title = f"{run.path} is finished; nothing to do"
     console.print(title, soft_wrap=True)  # a path broken in two could not be copied
+    if note := getattr(settings.world, "note", ""):
+        console.print(note, soft_wrap=True)
+    began = time.monotonic()
     try:
         with ProgressLine(console, settings.steps, begin) as line:
             watch = Watch(run)
 
-            def told(one: dict[str, Any]) -> None:
+            def show(one: dict[str, Any]) -> None:
                 line(one)
                 for verdict in watch(one):
                     show_verdict(console, verdict, one["steps"])
 
-            digest = train(run, told)
+            digest = train(run, show)
     except KeyboardInterrupt:
         again = f"millpond resume {run.path} goes on from step {resume_point(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
@@ -44,8 +53,18 @@ def train_and_show(run: Run) -> int:
     except Diverged as error:
         console.print(f"diverged: {error}", style="red", soft_wrap=True)
         return 3
+    except MillpondError:
+        raise  # it says what to do by itself
+    except Exception as error:
+        console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
+        why = f"{type(error).__name__}: {error}"
+        again = f"millpond doctor {run.path} says where, millpond resume {run.path} goes on"
+        console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
+        return 1
     show_curve(run)
     show_last(run)
+    if line.speed:
+        print(f"{elapsed(time.monotonic() - began)}, {line.speed}")
     print(f"parameters {digest}")
     print(f"next: millpond eval {run.path}")
     return 0
@@ -58,7 +77,7 @@ def show_verdict(console: Console, verdict: Verdict, steps: int) -> None:
 
 
 class ProgressLine:
-    """`told` of a training session: two live lines in a terminal, plain lines elsewhere."""
+    """Shows what a session reports: two live lines in a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console, steps: int, begin: int) -> None:
         self.console = console
@@ -73,7 +92,7 @@ class ProgressLine:
         self.text = Text("compiling ...")
         lines = Group(self.progress, self.text)
         self.live = Live(lines, console=console, transient=True, refresh_per_second=4)
-        self.greedy = ""
+        self.greedy = self.speed = ""
 
     def __enter__(self) -> ProgressLine:
         if self.console.is_terminal:
@@ -90,10 +109,11 @@ class ProgressLine:
                 self.console.print(f"{line['steps']:>11,} steps   {self.greedy}")
         elif line["kind"] == "train":
             self.progress.update(self.task, completed=line["steps"])
+            self.speed = speed_text(line)
             self.text.plain = self._text(line)
 
     def _text(self, line: dict[str, Any]) -> str:
-        parts = [f"{_short(line['steps'])} steps, {_short(line['steps_per_second'])}/s"]
+        parts = [f"{short(line['steps'])} steps in {elapsed(line['seconds'])}, {self.speed}"]
         if line["return"] is not None:
             parts.append(f"return {line['return']:.2f}")
         if self.greedy:
@@ -101,7 +121,7 @@ class ProgressLine:
         if "epsilon" in line:
             parts.append(f"eps {max(line['epsilon']):.3f}")
         if line["updates_per_second"]:
-            parts.append(f"{_short(line['updates_per_second'])} updates/s")
+            parts.append(f"{short(line['updates_per_second'])} updates/s")
         if "q" in line:
             parts.append(f"Q {line['q']:.2f}")
         if "loss" in line:
@@ -109,11 +129,19 @@ class ProgressLine:
         return "  ".join(parts)
 
 
+def speed_text(line: dict[str, Any]) -> str:
+    """The one definition of speed: env steps of all policies in a second of acting and learning.
+
+    Compiling, evaluating and saving take time of their own, which is in the time beside it.
+    """
+    return f"{short(line['steps_per_second'])} env steps/s"
+
+
 def greedy_text(line: dict[str, Any]) -> str:
-    """One evaluation: the mean, the least of several policies, and what the env counts."""
+    """One evaluation: the mean, the worst of several agents, and what the env counts."""
     text = f"greedy {line['return']:.2f}"
     if len(line["returns"]) > 1:
-        text += f" (least {line['least']:.2f})"
+        text += f" (worst agent {line['least']:.2f})"
     for name, members in line.get("counts", {}).items():
         text += f"  {name} {sum(members) / len(members):.2f}"
     return text
@@ -128,15 +156,27 @@ def show_last(run: Run) -> None:
 def show_curve(run: Run) -> None:
     """Greedy returns by env steps, in the terminal and as a picture in the run's folder."""
     steps, returns = curve(run)
-    if not steps:
+    draw_curve(
+        steps,
+        returns,
+        f"{run.settings.env}, {run.settings.agent}: greedy return by env steps",
+        run.path / "curve.png",
+        "env steps",
+    )
+
+
+def draw_curve(
+    x: Sequence[float], y: Sequence[float], title: str, path: Path, x_label: str
+) -> None:
+    """As wide as the terminal, and as a picture if the extra for it is there.
+
+    One point is no curve: the line that follows says what it is.
+    """
+    if len(x) < 2:
         return
-    title = f"{run.settings.env}, {run.settings.agent}: greedy return by env steps"
-    print(terminal_curve(steps, returns, title))
-    save_curve(run.path / "curve.png", steps, returns, title, "env steps", "return")
-
-
-def _short(number: float) -> str:
-    for scale, unit in ((1e6, "M"), (1e3, "k")):
-        if abs(number) >= scale:
-            return f"{number / scale:.3g}{unit}"
-    return f"{number:.3g}"
+    columns = shutil.get_terminal_size().columns
+    print(terminal_curve(x, y, title, columns))
+    try:
+        save_curve(path, x, y, title, x_label, "return")
+    except NotInstalled as error:
+        print(f"no {path.name}: {error}")

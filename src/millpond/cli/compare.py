@@ -4,10 +4,13 @@
     millpond compare --arms sequential,processes --env treasurehunt-small --seeds 10
     millpond compare --env minatar/breakout --frames 1e7 --seeds 5 \\
         --arm "none=mixture" --arm "fifth=mixture big.own_fraction=0.2" --set lake.envs=32
+    millpond compare --env treasurehunt-small --seeds 5 \\
+        --grid dqn.batch=32,64 --grid dqn.gamma=0.9,0.99
 
 An arm is a name and settings: NAME=KIND KEY=VALUE ... with KIND single, mixture, apart, alone, an
-agent (dqn, pqn) or a mode of training. What is finished is not run again: call it as before to go
-on. Writes results.json, report.html and report.png into the folder.
+agent (dqn, pqn) or a mode of training. --grid makes an arm of every combination of its values, for
+each arm named or for the env's usual agent. What is finished is not run again: call it as before to
+go on. Writes results.json, report.html and report.png into the folder.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ from typing import Any
 
 from rich.console import Console
 
-from ..compare import PRESETS, Arm, Study, make_arms
+from ..compare import PRESETS, Arm, Grid, Study, make_arms
 from ..compare.arms import pair
-from ..errors import BadConfig, Paused
+from ..errors import BadConfig, NotInstalled, Paused
 from ..train.presets import settings_for
 from ..train.session import Told
-from ..view.report import arms_table, pairs_table, save_picture, save_report
+from ..view.report import arms_table, grid_table, pairs_table, save_picture, save_report
 from ._mix_text import Teller
 from ._options import Parser, whole
 from ._print import empty_table, print_table
@@ -44,6 +47,9 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--only", help="names of the preset's arms to run, such as A,B")
     parser.add_argument("--arms", help="kinds, separated by commas: dqn,pqn")
     parser.add_argument("--arm", action="append", default=[], help="NAME=KIND KEY=VALUE ...")
+    parser.add_argument(
+        "--grid", action="append", default=[], metavar="KEY=VALUE,...", help="a sweep; repeatable"
+    )
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, for every arm")
     parser.add_argument(
         "--frames", type=whole, help="of each seed, such as 1e7; default: the env's preset"
@@ -61,7 +67,8 @@ def main(args: Sequence[str]) -> int:
         preset = settings_for(options.env)
         options.frames = preset.steps * preset.world.frames_per_step
     common = dict(pair(text) for text in options.set)
-    arms = make_arms(chosen(options), options.env, options.frames, common, options.agents)
+    grid = Grid.of(options.grid) if options.grid else None
+    arms = make_arms(chosen(options), options.env, options.frames, common, options.agents, grid)
     name = options.env.replace("/", "-").replace(":", "-")
     out = options.out or Path("runs") / f"compare-{name}-{options.frames}"
     study = Study.open(
@@ -89,14 +96,15 @@ def main(args: Sequence[str]) -> int:
 def chosen(options: Any) -> list[str]:
     """The arms asked for, as text."""
     ways = [bool(options.preset), bool(options.arms), bool(options.arm)]
+    if options.grid and not any(ways) and not options.only:
+        return [settings_for(options.env).agent]
     if sum(ways) != 1:
         raise BadConfig(
-            "name the arms by one of --preset, --arms or --arm (repeated), such as --arms dqn,pqn"
+            "name the arms by one of --preset, --arms or --arm (repeated), such as --arms dqn,pqn, "
+            "or settings to sweep by --grid"
         )
     if options.only and not options.preset:
-        raise BadConfig(
-            "--only chooses among the arms of a --preset; add one, or leave --only away"
-        )
+        raise BadConfig("--only chooses among the arms of a --preset; add one, or omit --only")
     if options.arm:
         return options.arm
     if options.arms:
@@ -125,19 +133,24 @@ def _announce(console: Console, arm: Arm, first: int, last: int) -> Told:
 
 def show(results: dict[str, Any]) -> None:
     """The arms, and where there are several the pairs of them."""
-    tables = [arms_table(results), *([pairs_table(results)] if results["pairs"] else [])]
-    for heads, rows in tables:
-        table = empty_table(heads, 2)
+    swept = grid_table(results)
+    tables = [(swept, 0)] if swept else [(arms_table(results), 2)]
+    tables += [(pairs_table(results), 2)] if results["pairs"] else []
+    for (heads, rows), text in tables:
+        table = empty_table(heads, text)
         for row in rows:
             table.add_row(*row)
-        print_table(Console(), table)
+        print_table(table)
+    normalised = all("worst_agent" in arm for arm in results["arms"])
+    scale = "normalised scores: random play is 0, the env's scripted player 1"
+    print(f"mean and IQM over seeds are {scale if normalised else 'returns, not normalised'}")
 
 
 def _write_report(path: Path, results: dict[str, Any]) -> None:
     """The page, and where it is; what was computed is not lost for want of a package."""
     try:
         save_report(path, results)
-    except ImportError as error:
-        print(f"no {path.name}: {error}; install plotly and give the same command again")
+    except NotInstalled as error:
+        print(f"no {path.name}: {error}, and give the same command again")
     else:
         print(f"report: {path}")

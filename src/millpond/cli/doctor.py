@@ -1,4 +1,4 @@
-"""`millpond doctor`: say what is wrong with a run, or prove that it would be said
+"""`millpond doctor`: diagnose a run, or self-test the checks
 
     millpond doctor runs/treasure
     millpond doctor runs/treasure --json
@@ -14,9 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import Console
-from rich.text import Text
 
 from ..doctor import (
     Evidence,
@@ -34,7 +31,7 @@ from ..mixture import MixRun, is_mixture
 from ..run_folder import is_logged
 from ..train import Run
 from ._options import Parser
-from ._print import empty_table, print_table
+from ._print import Coloured, empty_table, print_table
 
 COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 
@@ -42,7 +39,7 @@ COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond doctor", __doc__)
-    parser.add_argument("run", nargs="?", type=Path, help="the run's folder")
+    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="the run's folder")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--self-test", action="store_true", help="plant every known bug")
     parser.add_argument("--only", metavar="NAME", help="of --self-test, plants whose name has this")
@@ -54,7 +51,7 @@ def main(args: Sequence[str]) -> int:
 
         return self_test_and_show(options.only or "", options.json)
     if options.only:
-        raise BadConfig("--only belongs to --self-test; add it, or leave --only away")
+        raise BadConfig("--only belongs to --self-test; add it, or omit --only")
     verdicts = of_any(options.run)
     if options.json:
         print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
@@ -79,6 +76,8 @@ def of_run(path: Path) -> list[Verdict]:
     """
     run = Run.open(path)
     evidence = Evidence.of(run)
+    if evidence.status["state"] == "failed":
+        return folded(examine(evidence))  # what it failed of may be what would be played here
     if evidence.eval:
         evidence.chance = chance(run)
     evidence.noise = noise_scale(run)
@@ -89,20 +88,23 @@ def show(verdicts: list[Verdict]) -> None:
     """A table, and below it the numbers and what to do about what fired."""
     table = empty_table(["check", "state", "what was found"], 3)
     for verdict in verdicts:
-        state = Text(verdict.state, style=COLOURS[verdict.state])
+        state = Coloured(verdict.state, COLOURS[verdict.state])
         checks = verdict.evidence.get("checks")  # several in one: too long for a table
-        told = f"{len(checks)} checks: why and which is told below" if checks else verdict.message
-        table.add_row(verdict.name, state, told)
-    print_table(Console(), table)
+        found = f"{len(checks)} checks: listed below" if checks else verdict.message
+        table.add_row(verdict.name, state, found)
+    print_table(table)
     for verdict in verdicts:
         if checks := verdict.evidence.get("checks"):
             print(f"{verdict.name}: {verdict.message} ({', '.join(checks)})")
         if verdict.fired:
-            numbers = ", ".join(f"{name} {value}" for name, value in verdict.evidence.items())
+            found = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
+            numbers = ", ".join(f"{name} {value}" for name, value in found.items())
             print(f"{verdict.name}: {verdict.remedy}" + (f" ({numbers})" if numbers else ""))
+        if traceback := verdict.evidence.get("traceback"):
+            print(traceback.rstrip())
         if scales := verdict.evidence.get("noise_scale"):
-            told = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
+            found = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
             batch = verdict.evidence["batch"]
             print(
-                f"gradient noise scale of each policy: {told}, in transitions; a batch has {batch}"
+                f"gradient noise scale of each policy: {found}, in transitions; a batch has {batch}"
             )

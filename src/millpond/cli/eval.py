@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from ..errors import BadConfig
 from ..mixture.params import load_params, open_everyone
@@ -25,7 +24,7 @@ from ._print import empty_table, print_table
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond eval", __doc__)
-    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
     parser.add_argument("--episodes", type=int, default=100, help="of each player")
     parser.add_argument(
         "--checkpoint", type=int, help="env steps, or frames of a mixture; default the newest"
@@ -106,7 +105,8 @@ def show(result: dict[str, Any]) -> None:
     scripts = result["references"]
     heads = ["policy", "greedy", "±", "random", *scripts]
     normalised = bool(scripts)
-    table = empty_table([*heads, "normalised"] if normalised else heads, 1)
+    scale = f"normalised\n(random 0, {scripts[0]} 1)" if normalised else ""
+    table = empty_table([*heads, scale] if normalised else heads, 1)
     for row in result["policies"]:
         numbers = [row["greedy"], row["error"], row["random"], *(row[name] for name in scripts)]
         cells = [f"{number:.2f}" for number in numbers]
@@ -118,16 +118,16 @@ def show(result: dict[str, Any]) -> None:
         f"{result['env']}, {result['agent']} after {result['steps']:,} steps: "
         f"{result['episodes']:,} greedy episodes, mean return"
     )
-    print_table(Console(), table)
+    print_table(table)
     team = result["team"]
     text = f"mean of all policies {team['greedy']:.2f}"
     if "normalised" in team:
         first = scripts[0]
         text += f"; normalised (random 0, {first} 1): mean {team['normalised']:.3f}, "
-        text += f"least {team['least']:.3f}"
+        text += f"worst agent {team['least']:.3f}"
     print(text)
     for name, players in result["events"].items():
         means = (f"{player} {np.mean(members):.2f}" for player, members in players.items())
-        print(f"{name} per episode: {', '.join(means)}; least member {min(players['greedy']):.2f}")
+        print(f"{name} per episode: {', '.join(means)}; worst member {min(players['greedy']):.2f}")
     if result["unfinished"]:
         print(f"{result['unfinished']} episodes were cut off at the longest length allowed")

@@ -8,16 +8,47 @@ that begin with an underscore are no commands.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from ..errors import BadConfig, MillpondError
+from ..extras import require
 
 _HERE = Path(__file__)
+_CORE = ("lake", "plan")  # commands that work without any extra
+
+
+def run() -> None:
+    """The console script: `main`, then the end of the process."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of a job in the background
+        signal.signal(signal.SIGINT, _end_at_once)  # until a command runs nothing is to be saved
+    try:
+        try:
+            code = main()
+        except SystemExit as end:  # of a parser
+            code = end.code if isinstance(end.code, int) else 1
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output has enough, as in `millpond runs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    if code == 130:
+        # At once: a compiler's threads, still at work, crash if the interpreter is taken down.
+        sys.stderr.flush()
+        os._exit(code)
+    raise SystemExit(code)
+
+
+def _end_at_once(number: int, frame: Any) -> None:
+    """Ctrl-C outside a command: one line. An exception would be a traceback out of some import."""
+    os.write(2, b"millpond: stopped\n")
+    os._exit(130)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = next((arg for arg in rest if arg in commands), "COMMAND")
         where = f"{command} ENV" if command in ("train", "mix") else command
         behind = "the env" if where.endswith("ENV") else "the command"
-        told = f"options go behind {behind}: millpond {where} {name} ..."
-        print(f"millpond: {told}; see millpond --help", file=sys.stderr)
+        remedy = f"options go behind {behind}: millpond {where} {name} ..."
+        print(f"millpond: {remedy}; see millpond --help", file=sys.stderr)
         return 2
     if name not in commands:
         near = difflib.get_close_matches(name, commands, n=1)
@@ -51,7 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"millpond: there is no command '{name}'; {remedy}", file=sys.stderr)
         return 2
     try:
-        return import_module(f"{__package__}.{name.replace('-', '_')}").main(rest)
+        if name not in _CORE:
+            require("this command", "train", "flax", "gymnasium", "optax", "rich")
+        command = import_module(f"{__package__}.{name.replace('-', '_')}")
+        with _usual_interrupts():
+            return command.main(rest)
     except MillpondError as error:
         said = str(error).removeprefix(f"{name}: ")  # some errors name the command themselves
         print(f"millpond {name}: {said}", file=sys.stderr)
@@ -59,6 +94,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # commands that have something to save do so first
         print(f"millpond {name}: stopped", file=sys.stderr)
         return 130
+
+
+@contextlib.contextmanager
+def _usual_interrupts() -> Generator[None]:
+    """Ctrl-C raises KeyboardInterrupt: a command that runs may have something to save."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not _end_at_once:  # called from a program, whose signals are its own
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def find_commands() -> dict[str, str]:
@@ -93,7 +142,7 @@ def _help(commands: dict[str, str]) -> str:
         [
             "usage: millpond COMMAND [options]",
             "",
-            "Experience replay that flows from device memory to disk, and can prove it.",
+            "Experience replay and off-policy training in JAX.",
             *lines,
             "",
             "millpond COMMAND --help explains a command's options; --version prints the version.",
@@ -102,6 +151,8 @@ def _help(commands: dict[str, str]) -> str:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("millpond")
     except PackageNotFoundError:

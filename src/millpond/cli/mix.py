@@ -17,11 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..cluster.ray import import_ray
+from ..engine.make_agent import check_agent
 from ..envs import spec_of
 from ..metrics import import_tracker
 from ..mixture import MixRun, MixSettings, mix_for, tiny_mix, with_frames
 from ._mix_text import mix_and_show
-from ._options import Parser, free_folder, given, parse_settings, whole
+from ._options import Parser, free_folder, given, whole
+from ._settings import parse_settings
 from ._watching import watching
 
 
@@ -30,11 +32,13 @@ def main(args: Sequence[str]) -> int:
     parser = Parser(
         "millpond mix",
         __doc__,
-        epilog="millpond mix ENV --help lists every setting.",
+        epilog="millpond mix ENV --help shows the settings, --help-all explains each.",
         add_help=False,
         allow_abbrev=False,
     )
-    parser.add_argument("env", nargs="?", help="an env that runs in JAX and has one agent")
+    parser.add_argument(
+        "env", metavar="ENV", nargs="?", help="an env that runs in JAX and has one agent"
+    )
     parser.add_argument("--run", type=Path, help="a new folder for the run")
     parser.add_argument("--preset", type=Path, help="a TOML file, or a preset's name")
     parser.add_argument("--frames", type=whole, help="such as 2e6; of each member, all its agents")
@@ -56,7 +60,10 @@ def main(args: Sequence[str]) -> int:
 
 def begin(settings: MixSettings, folder: Path, watch: bool) -> int:
     """A new mixture in a folder, to its end; the exit code."""
-    spec_of(settings.world)  # what is not installed is said before there is a folder
+    # What is not installed or does not fit is refused before there is a folder.
+    spec_of(settings.world)
+    check_agent(settings.playing)
+    check_agent(settings.big_playing)
     if settings.mode == "ray":
         import_ray()
     if settings.track:

@@ -1,6 +1,6 @@
 """`millpond plan`: bytes per transition in every layout and placement, and what fits here
 
-Parses and prints; the arithmetic is `millpond.replay.plan`.
+millpond plan --obs 3x84x84:uint8 --stack 4 --envs 2048 --capacity 1e6
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Annotated
-
-import tyro
-from rich.console import Console
-from rich.table import Table
 
 from ..errors import BadConfig
 from ..replay.plan import NO_ACCELERATOR, Machine, Plan, PlanRow, make_plan
 from ..spec import Field, Spec
-from ._print import empty_table, many, print_table, sized
+from ._options import Parser, width
+from ._print import Table, empty_table, many, print_table, sized
 
 _COUNT = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,3})?)([kKmMgG]?)")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
@@ -34,40 +30,9 @@ _DTYPES = [
 _PLACES = {"any": "any", "device": "device Pond", "host": "HostPond", "lake": "Lake"}
 
 
-@dataclass(frozen=True)
-class Args:
-    """Bytes per transition in every layout and placement, and what fits on this machine.
-
-    millpond plan --obs 3x84x84:uint8 --stack 4 --envs 2048 --capacity 1e6
-    """
-
-    capacity: Annotated[str, tyro.conf.arg(metavar="ROWS")]
-    """Rows to keep in all, over all envs: 1000000, 1_000_000, 1e6, 500k, 1M."""
-    obs: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="[NAME=]SHAPE:DTYPE"), tyro.conf.UseAppendAction
-    ] = ()
-    """One observation as the env gives it, without stacking: 3x84x84:uint8, 17:float32. bool is
-    stored as bits. For dict observations repeat it: --obs image=84x84:uint8 --obs pose=7:float32.
-    Required."""
-    stack: Annotated[str, tyro.conf.arg(metavar="N")] = "1"
-    """Observations that a state stacks. Stored once, stacked when sampled."""
-    n_step: Annotated[str, tyro.conf.arg(metavar="N")] = "1"
-    """Steps that a return sums. Costs no bytes; the newest N rows of an env are no starts yet."""
-    envs: Annotated[str, tyro.conf.arg(metavar="N")] = "1"
-    """Envs that step side by side. The capacity must divide among them."""
-    action: Annotated[str, tyro.conf.arg(metavar="[SHAPE:]DTYPE")] = "int32"
-    """One action: int32 for discrete ones, 8:float32 for eight continuous numbers."""
-    prioritized: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Count the priority tree too: 4.3 bytes per row on a device, 8.5 on the host."""
-    json: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print one JSON object and nothing else. Its keys: spec, stack, n_step, num_envs, capacity,
-    prioritized, rows (as planned), nearest, starts, machine, layouts, counting; see
-    Plan.to_json."""
-
-
 def main(args: Sequence[str]) -> int:
-    """Plan what the flags describe and print it."""
-    asked = tyro.cli(Args, prog="millpond plan", args=list(args))
+    """Plan what the options describe and print it."""
+    asked = _parser().parse_args(args)
     spec = Spec(parse_obs(asked.obs), parse_field(asked.action, "--action"))
     stack, n_step, envs, capacity = (
         parse_count(value, flag)
@@ -85,8 +50,47 @@ def main(args: Sequence[str]) -> int:
     if asked.json:
         print(json.dumps(plan.to_json(), indent=2))
     else:
-        show(plan, Console(highlight=False, markup=False, emoji=False))
+        show(plan)
     return 0
+
+
+def _parser() -> Parser:
+    parser = Parser("millpond plan", __doc__, allow_abbrev=False)
+    parser.add_argument(
+        "--capacity", required=True, metavar="ROWS", help="rows to keep, over all envs: 1e6, 500k"
+    )
+    parser.add_argument(
+        "--obs",
+        action="append",
+        default=[],
+        metavar="SHAPE:DTYPE",
+        help="one observation as the env gives it, without stacking: 3x84x84:uint8, 17:float32, "
+        "10x10x4:bool (stored as bits); for a dict: --obs image=84x84:uint8 --obs pose=7:float32",
+    )
+    parser.add_argument(
+        "--stack", default="1", metavar="N", help="observations in a state; stored once (default 1)"
+    )
+    parser.add_argument(
+        "--n-step", default="1", metavar="N", help="steps in a return; costs no bytes (default 1)"
+    )
+    parser.add_argument(
+        "--envs", default="1", metavar="N", help="envs stepped side by side (default 1)"
+    )
+    parser.add_argument(
+        "--action",
+        default="int32",
+        metavar="DTYPE",
+        help="int32 for discrete actions (default), 8:float32 for eight continuous numbers",
+    )
+    parser.add_argument(
+        "--prioritized",
+        action="store_true",
+        help="count priorities too: 4.3 bytes per row on a device, 8.5 on the host",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="JSON instead of text; its keys: see Plan.to_json"
+    )
+    return parser
 
 
 def parse_count(text: str, flag: str) -> int:
@@ -144,44 +148,46 @@ def _is_shape(text: str) -> bool:
     return re.fullmatch(r"\d{1,15}(x\d{1,15})*", text) is not None
 
 
-def show(plan: Plan, console: Console) -> None:
+def show(plan: Plan) -> None:
     """The plan as tables and sentences, at most 80 columns wide where the values allow."""
     fields = [(p, f) for p, f in plan.spec.columns.items() if p.startswith(("obs", "action"))]
-    console.print(
+    _say(
         f"{', '.join(f'{path} {field.describe()}' for path, field in fields)}; "
         f"stack {plan.stack}, n-step {plan.n_step}, {many(plan.num_envs, 'env')}"
     )
     if len(plan.nearest) > 1:
-        console.print(
+        _say(
             f"Capacity {plan.capacity:,} does not divide among {plan.num_envs:,} envs and is never "
             f"rounded: use {plan.nearest[0]:,} or {plan.nearest[1]:,}. Only layout shared takes "
             "any capacity."
         )
     planned = f"{plan.rows:,} rows, {plan.rows // plan.num_envs:,} per env"
-    console.print(f"Every total is for {planned}.")
+    _say(f"Every total is for {planned}.")
     here = plan.machine
     device = f"{here.device} with {sized(here.device_bytes)} for JAX"
     if here.device == NO_ACCELERATOR:
-        device = f"{NO_ACCELERATOR} (a Pond lies in RAM)"
-    console.print(
+        device = f"{NO_ACCELERATOR} (a Pond is in RAM)"
+    _say(
         f"This machine: {device}, {sized(here.ram_bytes)} RAM, {sized(here.disk_bytes)} free disk."
     )
     footnotes: list[str] = []
-    print_table(console, _layout_table(plan.layouts, footnotes))
+    print_table(_layout_table(plan.layouts, footnotes))
     for number, text in enumerate(footnotes, 1):
-        console.print(f"{number}) {text}.")
-    console.print(
+        _say(f"{number}) {text}.")
+    _say(
         "A row is one transition, or the border row that ends an episode. Once full, a stream or "
         f"per_env ring can start {plan.starts:,} samples: "
         f"{many(plan.stack + plan.n_step - 1, 'row')} per env can only complete others. "
         f"Totals are the ring{' and its priorities' if plan.prioritized else ' alone'}: leave room "
         "for networks and batches."
     )
-    if plan.counting:
-        console.print("\nPer env or shared?")
-        for sentence in _answer(plan):
-            console.print(sentence)
-        print_table(console, _counting_table(plan))
+    if plan.num_envs > 1:
+        _say(_one_ring_or_many(plan))
+    _say(_what_saves(plan))
+
+
+def _say(text: str) -> None:
+    print(textwrap.fill(text, width(), break_long_words=False, break_on_hyphens=False))
 
 
 def _layout_table(rows: Sequence[PlanRow], footnotes: list[str]) -> Table:
@@ -195,7 +201,7 @@ def _layout_table(rows: Sequence[PlanRow], footnotes: list[str]) -> Table:
         "fits",
         "rows that\nwould fit",
     )
-    table = empty_table(heads, text=2)
+    table = empty_table(heads, words=2)
     for row in rows:
         marks: list[str] = []
         for text in filter(None, (row.problem, row.note)):
@@ -220,53 +226,29 @@ def _layout_table(rows: Sequence[PlanRow], footnotes: list[str]) -> Table:
     return table
 
 
-def _answer(plan: Plan) -> Iterator[str]:
-    """Whether rings per env or one shared ring cost less, by the plan's own figures."""
-    envs = plan.num_envs
+def _one_ring_or_many(plan: Plan) -> str:
+    """Whether a ring per env or one over all costs less, by the plan's own figures."""
     second = "the next observation too" if plan.stack == 1 else "two stacks per transition"
     host = {row.layout: row.row_bytes or 0 for row in plan.layouts if row.placement == "host"}
-    yield (
-        f"Equal rows cost the same: per_env, {envs:,} x {plan.rows // envs:,} rows, takes "
-        f"{sized(host['per_env'] * plan.rows)}; stream, one ring of {plan.rows:,} rows, takes "
+    return (
+        f"A ring per env costs what one ring over all envs costs, row for row: {plan.num_envs:,} x "
+        f"{plan.rows // plan.num_envs:,} rows in per_env take "
+        f"{sized(host['per_env'] * plan.rows)}, {plan.rows:,} rows in stream "
         f"{sized(host['stream'] * plan.rows)}. Layout shared takes "
         f"{host['shared'] / host['stream']:.1f}x that: it stores {second}."
     )
-    own = next(line for line in plan.counting if line.rings == "per_env")
-    shared = next(line for line in plan.counting if line.rings == "one_ring")
-    text = (
-        f'"Shared saves {envs:,}x" is a counting error: a capacity of {own.capacity:,} per env is '
-        f"{envs:,} x {own.capacity:,} = {own.rows:,} rows."
-    )
-    if own.printed_row_bytes and shared.printed_row_bytes:
-        text += (
-            f" That was compared, {sized(own.printed_bytes)}, with {shared.rows:,} rows, "
-            f"{sized(shared.printed_bytes)}: {own.rows / shared.rows:.2f}x the rows, and per row "
-            f"{own.printed_row_bytes:.0f} B against {shared.printed_row_bytes:.0f} B, "
-            f"{own.printed_row_bytes / shared.printed_row_bytes:.1f}x."
-        )
-    yield text
+
+
+def _what_saves(plan: Plan) -> str:
     once = next(row for row in plan.layouts if row.placement == "lake")
     least = [row.saving for row in plan.layouts if row.estimate and row is not once and row.saving]
     bits = " and bools as bits" if any(f.binary for f in plan.spec.columns.values()) else ""
     text = (
-        f"What saves is to store every observation once and not {2 * plan.stack} times{bits} "
+        f"Memory is saved by storing every observation once, not {2 * plan.stack} times{bits} "
         f"({once.saving:.1f}x)"
     )
     if least:
-        text += f", and to compress frames on disk (estimated {least[0]:.0f}x to {least[-1]:.0f}x)"
-    yield text + "."
-
-
-def _counting_table(plan: Plan) -> Table:
-    printed = plan.counting[0].printed_bytes is not None
-    heads = ["the same row, counted", "rows", "B/row", "total"]
-    table = empty_table([*heads, "as printed", "so per row"] if printed else heads, text=1)
-    for line in plan.counting:
-        shape = f"one ring ({line.capacity:,})"
-        if line.rings == "per_env":
-            shape = f"per env ({plan.num_envs:,}, {line.capacity:,})"
-        cells = [f"{line.rows:,}", f"{line.row_bytes:,}", sized(line.total_bytes)]
-        if printed:
-            cells += [sized(line.printed_bytes), f"{line.printed_row_bytes:.0f} B"]
-        table.add_row(shape, *cells)
-    return table
+        text += (
+            f", and by compressing frames on disk (estimated {least[0]:.0f}x to {least[-1]:.0f}x)"
+        )
+    return text + "."

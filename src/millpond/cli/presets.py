@@ -20,7 +20,7 @@ from ._options import Parser
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond presets", __doc__)
-    parser.add_argument("name", nargs="?", help="the preset to show")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the preset to show")
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     options = parser.parse_args(args)
     if options.json:

@@ -1,4 +1,4 @@
-"""`millpond runs`: list the runs in a folder and how they stand
+"""`millpond runs`: list the runs in a folder and their status
 
 millpond runs
 millpond runs elsewhere --json
@@ -6,25 +6,26 @@ millpond runs elsewhere --json
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from ..logged import LoggedRun, find_logged
 from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
 from ..train import Run, find_runs
 from ._options import Parser
-from ._print import empty_table, print_table
+from ._print import elapsed, empty_table, print_table, short
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond runs", __doc__)
-    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="default runs")
+    parser.add_argument(
+        "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default runs"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     options = parser.parse_args(args)
     found = [about(run) for run in find_runs(options.root)]
@@ -37,27 +38,41 @@ def main(args: Sequence[str]) -> int:
     if not found:
         print(f"no runs in {options.root}; millpond train ENV makes one")
         return 0
-    table = empty_table(["run", "env", "agent", "state", "steps", "of", "greedy", "best"], 4)
+    heads = ["run", "env", "agent", "state", "steps", "of", "time", "steps/s", "greedy", "best"]
+    table = empty_table(heads, 4)
     for one in found:
         of = f"{one['of']:,}" if one["of"] else "-"  # a loop of one's own need not say
-        numbers = [f"{one['steps']:,}", of, _real(one["greedy"]), _real(one["best"])]
+        numbers = [f"{one['steps']:,}", of]
+        numbers += [elapsed(one["seconds"]) if one["seconds"] else "-"]
+        numbers += [short(one["speed"]) if one["speed"] else "-"]
+        numbers += [_real(one["greedy"]), _real(one["best"])]
         env, agent = one["env"] or "-", one["agent"] or "-"
         table.add_row(one["run"], env, agent, one["state"], *numbers)
-    print_table(Console(), table)
+    print_table(table)
+    print("greedy, best: mean return of greedy episodes, last and highest, not normalised")
+    print("steps/s: env steps of all policies per second of acting and learning (last measured)")
+    for one in found:
+        if one["why"]:
+            first = one["why"].partition("\n")[0]
+            print(f"{one['run']} {one['state']}: {first}; millpond doctor {one['run']} says where")
     return 0
 
 
 def about(run: Run) -> dict[str, Any]:
-    """How a run stands."""
+    """A run in a few values."""
     returns, status, settings = greedy(run.metrics), run.status(), run.settings
+    pace = list(read_metrics(run.speed))
     return {
         "run": str(run.path),
         "env": settings.env,
         "agent": settings.agent,
         "seed": settings.seed,
         "state": status["state"],
+        "why": status.get("why", ""),
         "steps": status["steps"],
         "of": settings.steps,
+        "seconds": _seconds(pace),
+        "speed": pace[-1].get("steps_per_second") if pace else None,
         "greedy": returns[-1] if returns else None,
         "best": max(returns) if returns else None,
         "checkpoints": [checkpoint.steps for checkpoint in run.checkpoints()],
@@ -65,13 +80,20 @@ def about(run: Run) -> dict[str, Any]:
 
 
 def about_mixture(run: MixRun) -> dict[str, Any]:
-    """How a mixture stands; its steps are frames."""
+    """The same of a mixture; its steps are frames."""
     one = about(run.everyone)
     return one | {"agent": "mixture", "seed": run.settings.seed, "of": run.settings.frames}
 
 
+def _seconds(pace: list[dict[str, Any]]) -> float:
+    """Time that a run has taken; its clock begins at 0 again whenever it is resumed."""
+    clock = [float(line.get("seconds") or 0.0) for line in pace]
+    pairs = itertools.zip_longest(clock, clock[1:], fillvalue=0.0)
+    return sum(now for now, after in pairs if after < now)
+
+
 def about_logged(run: LoggedRun) -> dict[str, Any]:
-    """How a run of somebody's own loop stands; it has no checkpoints that we know of."""
+    """A run of somebody's own loop; it has no checkpoints that we know of."""
     returns, status, settings = greedy(run.metrics), run.status(), run.settings
     return {
         "run": str(run.path),
@@ -81,6 +103,8 @@ def about_logged(run: LoggedRun) -> dict[str, Any]:
         "state": status["state"],
         "steps": status["steps"],
         "of": int(settings.get("steps") or 0),
+        "seconds": None,
+        "speed": None,
         "greedy": returns[-1] if returns else None,
         "best": max(returns) if returns else None,
         "checkpoints": [],

@@ -17,6 +17,7 @@ from pathlib import Path
 from ..cluster.ray import import_ray
 from ..engine.host_replay import open_source
 from ..engine.lake_share import LakeShare
+from ..engine.make_agent import check_agent
 from ..engine.settings import tiny
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
@@ -25,7 +26,8 @@ from ..mixture import SEED_003, MixSettings, alone, mix_for, tiny_mix, with_fram
 from ..train import Run, Settings
 from ..train.check_lockstep import Comparison, compare_with_twin
 from ..train.presets import settings_for
-from ._options import Parser, free_folder, given, parse_settings, whole
+from ._options import Parser, free_folder, given, whole
+from ._settings import parse_settings
 from ._train_text import train_and_show
 from ._watching import watching
 from .mix import begin
@@ -36,11 +38,11 @@ def main(args: Sequence[str]) -> int:
     parser = Parser(
         "millpond train",
         __doc__,
-        epilog="millpond train ENV --help lists every setting of that env.",
+        epilog="millpond train ENV --help shows the settings, --help-all explains each.",
         add_help=False,
         allow_abbrev=False,
     )
-    parser.add_argument("env", nargs="?", help=f"one of {', '.join(env_names())}")
+    parser.add_argument("env", metavar="ENV", nargs="?", help=f"one of {', '.join(env_names())}")
     parser.add_argument("--run", type=Path, help="a new folder for the run")
     parser.add_argument(
         "--preset", type=Path, help="a TOML file, or a preset's name, instead of the env's own"
@@ -80,8 +82,10 @@ def main(args: Sequence[str]) -> int:
         on_ray = settings.mode == "ray"
         crew = dataclasses.replace(settings.crew, trace=True, lockstep=on_ray)
         settings = dataclasses.replace(settings, crew=crew)
-    # What is not installed or cannot be learned from is told before there is a folder.
+    # What is not installed, does not fit or cannot be learned from is refused before there is a
+    # folder.
     spec_of(settings.world)
+    check_agent(settings)
     if settings.mode == "ray":
         import_ray()
     if settings.from_lake:

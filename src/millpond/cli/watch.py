@@ -31,7 +31,9 @@ from ._options import Parser
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond watch", __doc__)
-    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="default: runs")
+    parser.add_argument(
+        "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default: runs"
+    )
     parser.add_argument("--port", type=int, help="default 8787, or a free one if that is taken")
     parser.add_argument("--host", default="127.0.0.1", help="to listen to other machines: 0.0.0.0")
     parser.add_argument("--token", default="", help="a token of your own, needed with --host")

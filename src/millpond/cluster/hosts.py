@@ -53,7 +53,7 @@ class ShardHost:
         return judgement
 
     async def collect(self, learner: int, first: int, most: int, wait_s: float) -> Collected:
-        """At most so many cycles from `first` on, of which there is none if none came in time."""
+        """At most that many cycles from `first` on, of which there is none if none came in time."""
         await self.took(learner, first)
         with contextlib.suppress(asyncio.TimeoutError):
             async with self._changed, asyncio.timeout(wait_s):

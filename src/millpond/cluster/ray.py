@@ -18,6 +18,7 @@ from typing import Any
 
 from ..engine.stopping import SIGNALS
 from ..errors import BadConfig, RunFailed
+from ..extras import import_extra
 from ..process.signals import held_back
 
 _ENVIRONMENT = ("XLA_", "JAX_", "OMP_", "OPENBLAS_", "MKL_", "NPROC")
@@ -28,16 +29,11 @@ class Lost(Exception):
 
 
 def import_ray() -> Any:
-    """The package `ray`, told to be quiet and careful; BadConfig if it is not installed."""
+    """The package `ray`, set to be quiet and careful; BadConfig if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise BadConfig(
-            "mode ray: Ray is not installed; pip install 'millpond[ray]', or use --mode processes"
-        ) from error
+    return import_extra("mode ray", "ray", "ray", otherwise="use --mode processes")
 
 
 def result_of(ray: Any, reference: Any, timeout: float) -> Any:
@@ -73,7 +69,7 @@ def connected(
 ) -> Generator[Any]:
     """Ray: what this process is connected to already, the cluster at an address, or a local one.
 
-    `who` needs so many CPUs and GPUs; a cluster with fewer is refused.
+    `who` needs that many CPUs and GPUs; a cluster with fewer is refused.
     """
     if not address and "ray" not in sys.modules:
         # Ray's own switch for listening on the loopback address alone, on every system.

@@ -22,7 +22,7 @@ from .ray import beside_us, connected, import_ray, passed_on, why_of
 
 
 class RayTeam:
-    """Starts and ends Ray actors, calls them, and tells how they ended: a `Team`."""
+    """Starts and ends Ray actors, calls them, and says how they ended: a `Team`."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._ray = import_ray()

@@ -23,6 +23,7 @@ from ..errors import BadConfig
 from ..mixture import SEED_003, MixSettings, alone, mix_for, with_frames
 from ..train import Settings
 from ..train.presets import settings_for
+from .grid import Grid
 
 _KINDS = {
     "single": "one PQN agent with all frames",
@@ -49,13 +50,14 @@ class Arm:
     about: str
     settings: Settings | MixSettings
     per_seed: int
+    values: tuple[tuple[str, Any], ...] = ()  # of a grid: its settings that differ from others
 
     def to_json(self) -> dict[str, Any]:
         """What decides the arm's runs, as plain values."""
         return {"name": self.name, "about": self.about, "settings": self.settings.to_json()}
 
     def runs_of(self, seed: int, seeds: int) -> Settings | MixSettings:
-        """The settings of one run of so many seeds."""
+        """The settings of one run of that many seeds."""
         settings = self.settings
         members = seeds
         if isinstance(settings, Settings):
@@ -69,29 +71,51 @@ class Arm:
         return isinstance(settings, MixSettings) or settings.way == "fused"
 
 
-def make_arm(text: str, env: str, frames: int, common: Mapping[str, str], agents: int = 4) -> Arm:
-    """An arm from `NAME=KIND KEY=VALUE ...` or `KIND`; `common` holds for all that know the key."""
+def make_arm(
+    text: str,
+    env: str,
+    frames: int,
+    common: Mapping[str, str],
+    agents: int = 4,
+    point: Mapping[str, str] | None = None,
+) -> Arm:
+    """An arm from `NAME=KIND KEY=VALUE ...` or `KIND`; `common` holds for all that know the key.
+
+    `point` are more settings of it, one of each key of a grid.
+    """
     words = text.split()
     name, _, kind = words[0].rpartition("=")
     settings, about, per_seed = _settings(kind, env, frames, agents)
-    own = dict(pair(word) for word in words[1:])
+    own = dict(pair(word) for word in words[1:]) | dict(point or {})
     known = {key: value for key, value in common.items() if _has(settings, key)}
     settings = changed(settings, known)
     if kind == "alone":  # its resets come at the same frames as the mixture's
         settings = alone(settings)
     settings = changed(settings, own)
-    more = f", {' '.join(words[1:])}" if own else ""
-    return Arm(name or kind, about + more, settings, per_seed)
+    more = "".join(f", {' '.join(part)}" for part in (words[1:], _shown(point)) if part)
+    values = tuple((key, value_of(value)) for key, value in (point or {}).items())
+    return Arm(name or kind, about + more, settings, per_seed, values)
+
+
+def _shown(point: Mapping[str, str] | None) -> list[str]:
+    return [f"{key}={value}" for key, value in (point or {}).items()]
 
 
 def make_arms(
-    texts: list[str], env: str, frames: int, common: Mapping[str, str], agents: int = 4
+    texts: list[str],
+    env: str,
+    frames: int,
+    common: Mapping[str, str],
+    agents: int = 4,
+    grid: Grid | None = None,
 ) -> list[Arm]:
     """All arms; their names must differ, and every common setting must be known to one of them.
 
+    With a `grid` there is an arm for each text and each of the grid's points.
     `make_arms(["dqn", "tuned=dqn dqn.tau=0.01"], "staghunt", 500_000, {})`.
     """
-    arms = [make_arm(text, env, frames, common, agents) for text in texts]
+    pairs = grid.arms(texts) if grid else [(text, {}) for text in texts]
+    arms = [make_arm(text, env, frames, common, agents, point) for text, point in pairs]
     names = [arm.name for arm in arms]
     if len(arms) < 2 or len(set(names)) < len(names):
         raise BadConfig(f"compare: needs two arms or more of different names, got {names}")
@@ -136,7 +160,7 @@ def changed(settings: Any, changes: Mapping[str, str]) -> Any:
         place = plain
         for part in path:
             place = place.setdefault(part, {})
-        place[last] = _value(text)
+        place[last] = value_of(text)
     fields = {shown: name for name, shown in settings.names.items()}
     plain = {fields.get(name, name): value for name, value in plain.items()}
     try:
@@ -148,7 +172,7 @@ def changed(settings: Any, changes: Mapping[str, str]) -> Any:
         raise BadConfig(text) from error
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """A number, a flag or a list as TOML writes it, else the text itself."""
     try:
         return tomllib.loads(f"x = {text}")["x"]

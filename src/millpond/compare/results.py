@@ -1,4 +1,4 @@
-"""What the runs of an arm came to: scores by seed, curves, resets. From their metrics alone."""
+"""The results of an arm's runs: scores by seed, curves, resets. From their metrics alone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from .norm import Norm
 Plain = dict[str, Any]
 
 
+_MANY = 12  # arms; the pairs of more are too many to read
 _LAST = 3  # evaluations that a normalised score is the mean of
 
 
 def of_run(path: Path, arm: Arm, seeds: int, norm: Norm | None = None) -> Plain:
-    """One finished run of so many seeds; lists have one entry per seed.
+    """One finished run of that many seeds; lists have one entry per seed.
 
     With a `norm` the scores of a trained arm are normalised team means over the last evaluations,
-    and `worst` is the least agent's.
+    and `worst` is the worst agent's.
     """
     lines = list(read_metrics(path / "metrics.jsonl"))
     if isinstance(arm.settings, MixSettings):
@@ -142,6 +143,8 @@ def summary(arm: Arm, found: Plain) -> Plain:
         "iqm": stats.iqm(scores),
         "interval": stats.interval(scores),
     }
+    if arm.values:
+        numbers["values"] = dict(arm.values)
     if "worst" in found:
         numbers["worst_agent"] = min(found["worst"])
     if "big" in found:
@@ -152,8 +155,15 @@ def summary(arm: Arm, found: Plain) -> Plain:
 
 
 def pairs(arms: list[Plain]) -> list[Plain]:
-    """Every arm against every one before it."""
+    """Every arm against every one before it; of many arms each against the one that did best."""
     found: list[Plain] = []
+    if len(arms) > _MANY:
+        best = max(arms, key=lambda arm: arm["mean"])
+        for arm in arms:
+            if arm is not best:
+                against = stats.versus(arm["scores"], best["scores"])
+                found.append({"of": arm["name"], "over": best["name"], **against._asdict()})
+        return found
     for later, second in enumerate(arms):
         for first in arms[:later]:
             against = stats.versus(second["scores"], first["scores"])

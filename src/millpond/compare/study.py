@@ -22,7 +22,7 @@ from . import results
 from .arms import Arm
 from .norm import Norm
 
-# begun(arm, first seed, last seed) -> told of that run
+# begun(arm, first seed, last seed) -> what that run reports to
 Begun = Callable[[Arm, int, int], Told]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ..agents import find_agent
 from .actor_checks import epsilon_applied, policy_lag
+from .continuous_checks import CONTINUOUS_CHECKS
 from .evidence import Evidence
 from .learner_checks import learning, target_cadence, update_norm
 from .process_checks import process_health
@@ -36,12 +38,14 @@ def examine(evidence: Evidence) -> list[Verdict]:
 
     `examine(Evidence.of(Run.open(path)))[0].state`.
     """
-    found = [check(evidence) for check in CHECKS.values()]
+    real = find_agent(evidence.settings.agent).continuous
+    checks = {**CHECKS, **CONTINUOUS_CHECKS} if real else CHECKS
+    found = [check(evidence) for check in checks.values()]
     return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
 
 
 def folded(verdicts: list[Verdict]) -> list[Verdict]:
-    """The same with each reason for `unknown` that several checks share told once, at the end.
+    """The same with each reason for `unknown` that several checks share given once, at the end.
 
     `folded(examine(evidence))[-1].evidence["checks"]` names these checks.
     """

@@ -15,7 +15,7 @@ from .verdict import ORDER, Verdict, green, red, unknown, yellow
 
 _AS_GOOD = 0.9  # of the agents' return, at which a clone loses next to nothing
 _ALIKE = 0.05  # share of states in which two agents act differently
-_HIGH, _FAR = 2.0, 0.5  # values so many times the realised return, and so much above it
+_HIGH, _FAR = 2.0, 0.5  # values this many times the realised return, and this much above it
 _SLEEPING = 0.5  # share of dormant units
 _UNMEASURED = "nothing was measured before a reset yet"
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..agents import Replayed
+from ..agents import Replayed, find_agent
 from ..agents.optimizer import Optimizer
 from ..engine.learner import Learner
 from ..engine.make_agent import make_agent
@@ -43,6 +43,8 @@ def noise_scale(run: Run) -> list[float | None] | None:
     learns, rule = settings.learns, getattr(settings.learning, "optimizer", None)
     if not isinstance(learns, Replayed) or not isinstance(rule, Optimizer):
         return None
+    if find_agent(settings.agent).continuous:
+        return None  # several losses, each with an optimizer of its own, have no one gradient
     if settings.way == "fused" or settings.replay != "pond" or settings.shards or settings.lake:
         return None
     if not path.exists() or path.stat().st_size > _LARGEST:
@@ -52,7 +54,7 @@ def noise_scale(run: Run) -> list[float | None] | None:
         with contextlib.ExitStack() as stack:
             return [measure(*one) for one in _saved(run, stack)]
     except (OSError, SafetensorError, KeyError, BadState):
-        return None  # a file that cannot be read is told by `millpond resume`
+        return None  # `millpond resume` reports a file that cannot be read
 
 
 def _saved(run: Run, stack: contextlib.ExitStack) -> Iterator[tuple[Pond, Any, Any]]:

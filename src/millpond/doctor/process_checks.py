@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 
 from .evidence import Evidence
 from .verdict import Verdict, green, red, yellow
@@ -16,10 +18,17 @@ def process_health(evidence: Evidence) -> Verdict:
     status, losses = evidence.status, evidence.losses
     lost = Counter(f"{event['process']} {event['index']}" for event in losses)
     numbers = dict(lost=len(losses), **{f"lost {who}": times for who, times in lost.items()})
-    again = "millpond resume goes on from the last saved state; events.jsonl has the tracebacks"
     if status["state"] == "failed":
-        return red(name, f"the run gave up: {_first(status.get('why', ''))}", again, **numbers)
+        traceback = status.get("traceback", "")
+        where = f", in {_where(traceback)}" if traceback else ""
+        message = f"the run failed: {_first(status.get('why', ''))}{where}"
+        again = "correct what the traceback names; millpond resume then goes on from the last state"
+        more = {"traceback": traceback} if traceback else {}
+        return red(name, message, again, **numbers, **more)
     if status["state"] == "killed":
+        again = "millpond resume goes on from the last saved state; the kernel's log may say more"
+        if evidence.events:
+            again += "; events.jsonl has what happened to its processes"
         return red(name, "the run's process is gone and said nothing", again, **numbers)
     if not losses:
         return green(name, "no process was lost", lost=0)
@@ -33,6 +42,14 @@ def process_health(evidence: Evidence) -> Verdict:
     return yellow(
         name, message, "read events.jsonl if it comes back; memory may be short", **numbers
     )
+
+
+def _where(traceback: str) -> str:
+    """The newest line of a traceback that is not of millpond or of a package: `envs.py:12`."""
+    found = re.findall(r'File "([^"]+)", line (\d+)', traceback)
+    own = [one for one in found if "site-packages" not in one[0] and "/millpond/" not in one[0]]
+    file, line = (own or found or [("unknown", "0")])[-1]
+    return f"{Path(file).name}:{line}"
 
 
 def _first(why: str) -> str:

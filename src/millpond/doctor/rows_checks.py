@@ -58,7 +58,7 @@ def nstep_oracle(evidence: Evidence) -> Verdict:
     if not evidence.health:
         return no_health(name, evidence)
     if evidence.settings.replay == "lake":
-        return unknown(name, "a Lake outlives the run, so its rows cannot be told apart here")
+        return unknown(name, "a Lake outlives the run, so its rows cannot be distinguished here")
     checked, wrong = evidence.total("returns_checked"), evidence.total("returns_wrong")
     numbers = dict(checked=checked, wrong=wrong)
     if wrong:

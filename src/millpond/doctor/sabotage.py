@@ -203,7 +203,7 @@ def hang(part: Part) -> None:
 
 
 def flip_a_bit(part: ActorWorker) -> None:
-    """Change one bit of a push before anyone is told of it."""
+    """Change one bit of a push before it is announced."""
 
     def damage(slots: SlotMemory, slot: slice, _: bytes) -> None:
         slots._raw[slot.start + slots.layout.sections["record"].offset] ^= 1

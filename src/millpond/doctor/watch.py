@@ -15,7 +15,7 @@ _LINES = 50  # of each kind that are kept: what was found before has been said
 
 
 class Watch:
-    """`for verdict in watch(line): ...` with every line that a training session tells."""
+    """`for verdict in watch(line): ...` with every line that a training session reports."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.evidence = run, Evidence.of(run)

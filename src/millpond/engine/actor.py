@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Now, Rollouts
-from ..envs import Env, EnvState, HostEnv, spec_of
+from ..envs import Env, EnvState, HostEnv, check_rows, spec_of
+from ..intake import Intake
 from ..rows import Array, Rows
 from ..window import Stacker
 from .checkpoint import named_leaves
@@ -154,7 +155,9 @@ class DeviceActor:
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         versions = np.asarray(versions, np.uint32)
         self.state, rows = self._program.cycle(self.state, params, versions, self._keys)
-        return jax.device_get(rows)
+        rows = jax.device_get(rows)
+        self._program.check(rows)
+        return rows
 
     def after(self, params: Params) -> np.ndarray | None:
         if not self._program.bootstraps:
@@ -189,11 +192,19 @@ class _Program(Acting):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.stage = Stage(settings.world, self.player)
+        self._intake = Intake(spec_of(settings.world))
         self.init = jax.jit(self._init)
         self.cycle = jax.jit(self._cycle, donate_argnums=0)
         self.worth = jax.jit(
             lambda params, envs, history: self.stage.worth(all_policies(params), envs, history)
         )
+
+    def check(self, rows: Rows) -> None:
+        """Inside jit nothing can raise: what the env gave is looked at here."""
+        declared = {name: rows.extras[name] for name in self.settings.world.extras}
+        lead = np.shape(rows.reward)
+        plain = rows._replace(extras=declared)
+        check_rows(self.settings.world, self._intake, plain, lead, "time, policies, envs")
 
     def _init(self, key: jax.Array, turn: Array) -> ActorState:
         policies = self.population.policies

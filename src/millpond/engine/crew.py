@@ -42,7 +42,7 @@ class Crew(Protocol):
     """Actors and learners that can be driven together."""
 
     def run(self, cycle: int) -> None:
-        """Run until every learner has taken so many cycles, or a policy goes bad."""
+        """Run until every learner has taken that many cycles, or a policy goes bad."""
         ...
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:
@@ -117,6 +117,9 @@ class CrewLoop:
 
     def bad(self, state: CrewState) -> np.ndarray:
         return state.agent.bad
+
+    def check(self, state: CrewState) -> None:
+        """Actors look at what their envs give, row by row."""
 
     def health(self) -> dict[str, Any]:
         """Evidence of the last round, for the doctor."""

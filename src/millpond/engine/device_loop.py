@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import AgentState, Learned, Replayed, Rollout
-from ..envs import EnvState
+from ..envs import EnvState, check_seen
+from ..errors import FaultsFound
 from ..replay import Pond
 from ..rows import Array, Rows
 from ..window import Stacker
@@ -81,6 +82,21 @@ class DeviceLoop:
         """Which policies met a gradient that was not finite: bool[policies]."""
         return np.asarray(state.agent.bad)
 
+    def check(self, state: LoopState) -> None:
+        """Raise if the env gave what it does not declare; inside jit that was only counted."""
+        if self.pond is None:
+            return
+        try:
+            self.pond.check(state.replay)
+        except FaultsFound as error:
+            world, lead = self.settings.world, np.shape(state.envs.obs)[:2]
+            # What it shows now is likely to be wrong in the same way, and can be named.
+            check_seen(world, np.asarray(state.envs.obs), lead, "agents, envs")
+            raise FaultsFound(
+                f"env {world.name} contradicts what it declares: {error}; mode sequential names "
+                "the value"
+            ) from error
+
     def health(self) -> dict[str, Any]:
         """Nothing more than the lines say: rows do not travel here."""
         return {}
@@ -102,7 +118,7 @@ class DeviceLoop:
         return jax.tree.map(jnp.asarray, tree)
 
     def round(self, state: LoopState, cycles: int) -> tuple[LoopState, Sums]:
-        """Run so many cycles; `state` is used up."""
+        """Run that many cycles; `state` is used up."""
         turn = int(state.turn)
         sums = no_sums(self.population.policies, len(self.agent.reports))
         idle = min(cycles, max(0, self.warm_up - turn // self.turns_per_cycle))

@@ -53,7 +53,7 @@ def count(
     """Take rows [time, policies, envs]. Border rows count as nothing.
 
     Up to the last end among these rows every reward belongs to an episode that has ended, behind it
-    to one that goes on: so many turns are counted at once, without walking through them.
+    to one that goes on: that many turns are counted at once, without walking through them.
     """
     step, ended = steps_of(rows.flags), rows.terminated | rows.truncated
     over = xp.cumsum(ended[::-1], 0)[::-1] > 0

@@ -1,4 +1,4 @@
-"""`events.jsonl`: what befell the actors and learners of a run. No resume winds it back."""
+"""`events.jsonl`: what happened to the actors and learners of a run. No resume winds it back."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from .updates import Cycle, Updates
 
 
 class Progress(NamedTuple):
-    """What a learner tells of a policy: sums since the last report, and where it stands."""
+    """What a learner reports of a policy: sums since the last report, and where it stands."""
 
     updates: int  # since the run began, as the next one
     synced: int

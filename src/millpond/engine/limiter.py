@@ -35,7 +35,7 @@ class Limiter:
         return Limiter(rows, learns.updates, 0, rows // learns.parts)
 
     def due(self, cycle: int) -> int:
-        """Updates after so many cycles: none until `min_fill` rows are stored."""
+        """Updates after that many cycles: none until `min_fill` rows are stored."""
         return self.updates if cycle * self.rows_per_cycle >= self.min_fill else 0
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from ..agents import agent_names, find_agent
 from ..envs import spec_of
 from ..errors import BadConfig
@@ -21,6 +23,15 @@ def make_agent(settings: Settings) -> Any:
             f"{_kind(real)}; agents that fit are {', '.join(fit) or 'none of ours'}"
         )
     return kind(settings.learning, settings.network, spec, settings.stack)
+
+
+def check_agent(settings: Settings) -> None:
+    """Raise BadConfig unless the agent fits its env and its network the observations.
+
+    Shapes alone are computed: no device is touched, and nothing is made.
+    """
+    agent = make_agent(settings)
+    jax.eval_shape(lambda: agent.init(jax.random.key(0)))
 
 
 def _kind(real: bool) -> str:

@@ -65,7 +65,7 @@ class RowAudit:
         self._reward_sum = np.zeros(policies)
 
     def took(self, rows: Rows, updates: np.ndarray) -> None:
-        """Rows [time, policies, env] as they were popped, after so many updates[policies]."""
+        """Rows [time, policies, env] as they were popped, after that many updates[policies]."""
         byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
         step = (byte & BORDER) == 0
         count = self._count

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..agents import Network, Replayed, Rollouts, agent_names, find_agent
 from ..config import from_plain, to_plain
-from ..envs import Env, make_env
+from ..envs import Env, action_of, is_real, make_env
 from ..envs.registry import FAMILIES
-from ..errors import BadConfig
+from ..errors import BadConfig, NotInstalled
 from ..plugins import origin, short_name
 from ..rows import Array
 from ..samplers import Prioritized, make_sampler
@@ -398,7 +398,9 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
 
     Tables of agents that are not used are checked and left out: a preset serves several.
     """
-    plain = {"agent": "dqn", "sampler": "uniform", **plain}
+    plain = {"sampler": "uniform", **plain}
+    if "agent" not in plain:  # asked only then: some envs are built to say what they take
+        plain["agent"] = usual_agent(env)
     name, sampler = plain["agent"], plain["sampler"]
     agent = find_agent(name) if isinstance(name, str) else None
     if agent is None or not isinstance(sampler, str):
@@ -412,9 +414,21 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
     parts["sampling"] = make_sampler(sampler)
     try:
         return from_plain(Settings, plain, parts=parts)
+    except NotInstalled:
+        raise
     except BadConfig as error:
         shown = str(error).replace("'learning", f"'{short_name(name)}")
         raise BadConfig(shown) from error
+
+
+def usual_agent(env: str) -> str:
+    """Who learns in an env if nobody was named: `usual_agent("pendulum") == "sac"`."""
+    return "sac" if takes_real(make_env(env)) else "dqn"
+
+
+def takes_real(world: Any) -> bool:
+    """Whether an env takes real vectors; one that counts its actions is not built to be asked."""
+    return hasattr(world, "action") and is_real(action_of(world))
 
 
 def tiny(settings: Settings) -> Settings:

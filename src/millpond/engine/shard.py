@@ -119,7 +119,7 @@ class Shard:
         return min(ends) - first
 
     def collect(self, first: int, most: int, policies: range) -> Collected:
-        """At most so many cycles from `first` on."""
+        """At most that many cycles from `first` on."""
         number = min(most, self.available(first))
         masses = self.store.masses()[self._local(policies)]
         if number <= 0:

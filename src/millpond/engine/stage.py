@@ -30,7 +30,7 @@ class Stage:
         self.envs = VectorEnv(env, player.population.all_envs)
 
     def fate(self, first: Array, turns: int, act: KeyOf, step: KeyOf) -> Fate:
-        """Chance and the envs' keys of so many turns, drawn at once: few, large kernels.
+        """Chance and the envs' keys of that many turns, drawn at once: few, large kernels.
 
         For the same reason schedules are those of the first of them for all.
         """

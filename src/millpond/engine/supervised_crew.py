@@ -58,6 +58,7 @@ class SupervisedCrew:
         self._patience = crew.start_s + crew.hang_s
         self._call_s = max(CALL_S, self._patience)
         self._long_s = 2 * crew.start_s + CALL_S
+        self._before: tuple[str, str] = "", ""  # what an actor failed of, and its traceback
         self._starting = True  # nothing has been done yet that could be saved
 
     def __enter__(self) -> SupervisedCrew:
@@ -85,8 +86,7 @@ class SupervisedCrew:
             try:
                 self.result(call)
             except Failed as error:
-                why = f"{server.name} failed: {error}\n{error.traceback}"
-                raise RunFailed(why) from error
+                raise _failed(f"{server.name} failed: {error}", error.traceback) from error
             except Gone as error:
                 raise RunFailed(f"{server.name} does not start: {error}") from error
 
@@ -322,25 +322,43 @@ class SupervisedCrew:
         crew = self.settings.crew
         self.restarts += 1
         if self.restarts > crew.restarts:
-            raise RunFailed(f"{member.name}: {why}; {crew.restarts} restarts are used up")
+            used = f"{member.name}: {why}; {crew.restarts} restarts are used up"
+            raise _failed(used, traceback) from error
         if member.role == "learner" and not failed:
             raise LearnerLost(f"{member.name}: {why}") from error
         # One that cannot start for a reason of its own will not start the next time either. One
         # that was killed meanwhile may, and so may the successor of one that had started.
         in_vain = failed and self._starting and not member.incarnation
         if member.role == "learner" or in_vain:
-            raise RunFailed(f"{member.name} failed: {why}\n{traceback}") from error
+            raise self._after_all(f"{member.name} failed: {why}", traceback) from error
+        if failed:
+            self._before = f"{member.name} failed: {why}", traceback
         self.team.kill(member.handle)
         index, begun = member.index, self.team.stood(member, self)
         got_on = sum(begun.cycles) > sum(member.begun.cycles)
         self._failures[index] = 0 if got_on else self._failures[index] + 1
         if self._failures[index] >= crew.failures:
-            raise RunFailed(
+            raise _failed(
                 f"{member.name}: {why}; it failed {self._failures[index]} times without a step in "
-                f"between, so another try would not help\n{traceback}"
+                "between, so another try would not help",
+                traceback,
             ) from error
         incarnation = member.incarnation + 1
         handle = self.team.start_actor(index, incarnation, begun)
         new = self._join("actor", index, incarnation, begun, handle)
         if self.goal:
             self._run(new)
+
+    def _after_all(self, why: str, traceback: str) -> RunFailed:
+        """The end of a run, with what an actor failed of before: it may be the reason."""
+        before, its = self._before
+        if not before:
+            return _failed(why, traceback)
+        return _failed(f"{before}; then {why}", its + traceback)
+
+
+def _failed(why: str, traceback: str) -> RunFailed:
+    """The error that ends a run because of a member, with the member's own traceback."""
+    error = RunFailed(f"{why}\n{traceback}" if traceback else why)
+    error.traceback = traceback
+    return error

@@ -1,10 +1,14 @@
 """Environments: each is a frozen dataclass of its settings that speaks the one row format."""
 
+from ..extras import require
+
+require("millpond.envs", "train", "gymnasium")
+
 from .actions import action_of, any_action, bounds, is_real
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
 from .brax import Brax
-from .checked import checked_vector
+from .checked import check_rows, check_seen, checked_vector
 from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
 from .gym import GymEnv
 from .gym_rows import GymRows
@@ -15,6 +19,7 @@ from .pendulum import Pendulum
 from .pettingzoo import PettingZooEnv
 from .playground import Playground
 from .registry import env_names, make_env
+from .sorrel import SorrelEnv
 from .staghunt import Staghunt
 from .tmaze import TMaze
 from .treasurehunt import Treasurehunt
@@ -42,6 +47,7 @@ __all__ = [
     "PettingZooEnv",
     "Playground",
     "Policy",
+    "SorrelEnv",
     "Staghunt",
     "TMaze",
     "Treasurehunt",
@@ -49,6 +55,8 @@ __all__ = [
     "action_of",
     "any_action",
     "bounds",
+    "check_rows",
+    "check_seen",
     "checked_vector",
     "env_names",
     "is_real",

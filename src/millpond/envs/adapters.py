@@ -18,6 +18,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 
 from ..errors import BadConfig, SpecMismatch
+from ..extras import import_extra
 from ..rows import Array
 from ..spec import Field
 from .actions import action_of, any_action, bounds, is_real
@@ -195,13 +196,7 @@ class GridPettingZoo:
 @cache
 def _with_pettingzoo(cls: type) -> type:
     """The class with `ParallelEnv` as a second base."""
-    try:
-        from pettingzoo import ParallelEnv
-    except ImportError as missing:
-        raise BadConfig(
-            f"{cls.__name__} needs pettingzoo, which is not installed; "
-            "run: pip install 'millpond[pettingzoo]'"
-        ) from missing
+    ParallelEnv = import_extra(cls.__name__, "pettingzoo", "pettingzoo").ParallelEnv  # noqa: N806
     return type(cls.__name__, (cls, ParallelEnv), {"__doc__": cls.__doc__})
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from ..errors import BadConfig, BadState
+from ..extras import import_extra
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field
 from .env import HostVector, PlainFacts
@@ -165,7 +166,7 @@ def _make(env: Atari, num_envs: int) -> Any:
         reward_clipping=False,
         episodic_life=False,
         # True would set `terminated` at a life lost, though the game goes on with no reset, and
-        # leave no sure way to tell that from a game over. The lives are told either way.
+        # leave no sure way to tell that from a game over. Lives are reported either way.
         life_loss_info=False,
     )
 
@@ -177,11 +178,7 @@ def _first_frames(frames: np.ndarray) -> np.ndarray:
 
 def _games() -> list[str]:
     """Every game that ale-py holds."""
-    try:
-        from ale_py import roms
-    except ImportError as error:
-        raise BadConfig("atari needs ale-py: pip install 'millpond[atari]'") from error
-    return roms.get_all_rom_ids()
+    return import_extra("atari", "atari", "ale_py.roms").get_all_rom_ids()
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..config import nearest
 from ..errors import BadConfig
+from ..extras import import_extra
 from ..rows import Array
 from .physics import Physics
 
@@ -74,12 +75,6 @@ def _game(name: str, backend: str) -> Any:
 
 
 def _brax() -> Any:
-    try:
-        with jax.ensure_compile_time_eval(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from brax import envs  # pyright: ignore
-    except ImportError as error:
-        raise BadConfig(
-            f"brax cannot be imported ({error}): pip install 'millpond[brax]'"
-        ) from error
-    return envs
+    with jax.ensure_compile_time_eval(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_extra("env brax:NAME", "brax", "brax.envs")

@@ -23,6 +23,20 @@ def checked_vector(env: HostEnv, num_envs: int, seed: int) -> HostVector:
     return checked
 
 
+def check_seen(env: Facts, obs: Tree, lead: tuple[int, ...], whose: str) -> None:
+    """Raise SpecMismatch where observations on the host are not what the env declares."""
+    spec = spec_of(env)
+
+    def full(field: Field) -> np.ndarray:
+        return np.broadcast_to(field.lowest(), lead + field.shape)
+
+    extras = {name: full(field) for name, field in spec.extras.items()}
+    zero = np.zeros(lead, np.float32)
+    no = zero > 0
+    rows = Rows(obs, full(spec.action), zero, no, no, zero.astype(np.uint8), extras)
+    check_rows(env, Intake(spec), rows, lead, whose)
+
+
 class _Checked:
     """Sees every observation before anybody acts on it."""
 
@@ -30,11 +44,10 @@ class _Checked:
 
     def __init__(self, env: HostEnv, vector: HostVector) -> None:
         self.num_envs, self._env, self._vector = vector.num_envs, env, vector
-        self._spec = spec_of(env)
-        self._intake = Intake(self._spec)
+        self._intake = Intake(spec_of(env))
         self._lead = (env.num_agents, vector.num_envs)
         try:
-            self._check(self._blank())
+            check_seen(env, vector.obs, self._lead, "agents, envs")
         except BaseException:
             vector.close()
             raise
@@ -54,24 +67,8 @@ class _Checked:
 
     def _check(self, rows: Rows) -> None:
         """What the env gave last, and what is seen now."""
-        try:
-            rows = rows._replace(flags=np.broadcast_to(rows.flags, self._lead))
-            values = self._intake.arrange(rows, self._lead, "agents, envs")
-            self._intake.check_values(values)
-        except SpecMismatch as error:
-            raise contradiction(self._env, str(error)) from error
-
-    def _blank(self) -> Rows:
-        """Rows of nothing but what is seen before the first step."""
-
-        def full(field: Field) -> np.ndarray:
-            return np.broadcast_to(field.lowest(), self._lead + field.shape)
-
-        extras = {name: full(field) for name, field in self._spec.extras.items()}
-        zero = np.zeros(self._lead, np.float32)
-        flags = zero.astype(np.uint8)
-        action = full(self._spec.action)
-        return Rows(self._vector.obs, action, zero, zero > 0, zero > 0, flags, extras)
+        rows = rows._replace(flags=np.broadcast_to(rows.flags, self._lead))
+        check_rows(self._env, self._intake, rows, self._lead, "agents, envs")
 
     def render(self) -> np.ndarray:
         return self._vector.render()
@@ -84,6 +81,14 @@ class _Checked:
 
     def close(self) -> None:
         self._vector.close()
+
+
+def check_rows(env: Facts, intake: Intake, rows: Rows, lead: tuple[int, ...], whose: str) -> None:
+    """Raise SpecMismatch where rows on the host are not what the env declares."""
+    try:
+        intake.check_values(intake.arrange(rows, lead, whose))
+    except SpecMismatch as error:
+        raise contradiction(env, str(error)) from error
 
 
 def contradiction(env: Facts, what: str) -> SpecMismatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,11 +14,15 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
+from ..config import nearest
 from ..errors import BadConfig, BadState, SpecMismatch
+from ..plugins import find_part, look_here
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
 from .actions import is_real
 from .env import HostVector, PlainFacts
+
+_STATES = 65_536  # of a Discrete observation, at most
 
 
 @dataclass(frozen=True)
@@ -26,13 +31,18 @@ class GymEnv(PlainFacts):
 
     Its actions are a Discrete space, or a Box of floats, which is flattened.
     `async` gives each copy a process of its own. `max_episode_steps` 0 keeps the env's own limit.
-    `film` builds it so that it can be rendered. `GymEnv("CartPole-v1")`.
+    `film` builds it so that it can be rendered. `options` go to its constructor, `wrappers` around
+    it: names of `gymnasium.wrappers` or `module:Name`, the innermost first. Observations of a
+    Discrete space become one-hot.
+    `GymEnv("FrozenLake-v1", options=("is_slippery=false", "map_name=8x8"))`.
     """
 
     id: str
     vectorization: Literal["sync", "async"] = "sync"
     max_episode_steps: int = 0
     film: bool = False
+    options: tuple[str, ...] = ()  # KEY=VALUE each, for the env's own constructor
+    wrappers: tuple[str, ...] = ()  # names of gymnasium.wrappers, or module:Name
 
     def __post_init__(self) -> None:
         if self.vectorization not in ("sync", "async"):
@@ -44,6 +54,11 @@ class GymEnv(PlainFacts):
                 f"{self.name}: max_episode_steps must be 0 (the env's own limit) or more, "
                 f"got {self.max_episode_steps}"
             )
+        for text in self.options:
+            if not text.partition("=")[0].isidentifier() or "=" not in text:
+                raise BadConfig(
+                    f"{self.name}: an option is KEY=VALUE, such as is_slippery=false, got {text!r}"
+                )
         # `module:Name-v0` is registered when the module is imported, which is left to Gymnasium.
         if ":" not in self.id and self.id not in gymnasium.registry:
             near = difflib.get_close_matches(self.id, gymnasium.registry, 1, 0.0)
@@ -83,6 +98,15 @@ class GymEnv(PlainFacts):
         """The env's observation space as a field."""
         return _facts(self).observation
 
+    @property
+    def note(self) -> str:
+        """What users should know of how it is seen; "" if nothing."""
+        facts = _facts(self)
+        if facts.states is None:
+            return ""
+        size = facts.observation.shape[0]
+        return f"observations are one of {size} states: seen one-hot, as bool[{size}]"
+
     def vector(self, num_envs: int, seed: int) -> HostVector:
         """`num_envs` freshly reset envs."""
         return _GymVector(self, num_envs, seed)
@@ -98,6 +122,7 @@ class _GymVector:
     def __init__(self, env: GymEnv, num_envs: int, seed: int) -> None:
         facts = _facts(env)
         self.num_envs, self._env = num_envs, env
+        self._states = facts.states
         self._dtype, self._space = facts.observation.dtype, facts.space
         self._dummy = facts.action.lowest()  # what a row holds that has no action
         self._vector: Any = _make(env, num_envs)
@@ -166,7 +191,22 @@ class _GymVector:
 
     def _own(self, seen: np.ndarray) -> np.ndarray:
         """[env, *shape] -> [1, env, *shape], of the field's dtype; a copy nobody else holds."""
+        if self._states is not None:
+            return self._one_hot(np.asarray(seen))[None]
         return np.array(seen, self._dtype)[None]
+
+    def _one_hot(self, seen: np.ndarray) -> np.ndarray:
+        """[env] -> bool[env, states]; a state that the space does not have raises SpecMismatch."""
+        assert self._states is not None
+        states = np.arange(self._states.n) + self._states.start
+        found = seen[:, None] == states
+        if not found.any(-1).all():
+            raise SpecMismatch(
+                f"{self._env.name}: the env gave the observation "
+                f"{seen[~found.any(-1)][0]}, but its space is {self._states}; mend the env, or "
+                "the space that it declares"
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -176,14 +216,18 @@ class _Facts:
     observation: Field
     action: Field
     space: Discrete | Box  # of actions as Gymnasium has them
+    states: Discrete | None  # of observations that are seen one-hot
 
 
 @lru_cache(maxsize=64)
 def _facts(env: GymEnv) -> _Facts:
     """Builds one env to ask it for its spaces, and closes it."""
-    built = _build(env, lambda options: gymnasium.make(env.id, **options))
+    built = _build(env, lambda options, wrappers: _wrapped(env, options, wrappers))
     try:
         action = _action_of(env, built.action_space)
+        seen = built.observation_space
+        if isinstance(seen, Discrete):
+            return _Facts(_one_hot(env, seen), action, built.action_space, seen)
         observation = Spec.from_env(built).obs
         if not isinstance(observation, Field):
             raise BadConfig(
@@ -191,7 +235,7 @@ def _facts(env: GymEnv) -> _Facts:
                 "flatten it by a wrapper, or feed rows from a loop of your own, where a Spec "
                 "may hold a dict"
             )
-        return _Facts(observation, action, built.action_space)
+        return _Facts(observation, action, built.action_space, None)
     finally:
         built.close()
 
@@ -216,9 +260,10 @@ def _make(env: GymEnv, num_envs: int) -> Any:
         settings["context"] = "spawn"  # JAX runs threads, which a fork would leave in any state
     return _build(
         env,
-        lambda options: gymnasium.make_vec(
+        lambda options, wrappers: gymnasium.make_vec(
             env.id,
             num_envs,
+            wrappers=wrappers,
             vectorization_mode=env.vectorization,
             vector_kwargs=settings,
             **options,
@@ -226,12 +271,63 @@ def _make(env: GymEnv, num_envs: int) -> Any:
     )
 
 
+def _wrapped(env: GymEnv, options: dict[str, Any], wrappers: list[Any]) -> Any:
+    built: Any = gymnasium.make(env.id, **options)
+    for wrapper in wrappers:
+        built = wrapper(built)
+    return built
+
+
+def _one_hot(env: GymEnv, space: Any) -> Field:
+    """A Discrete observation as a field: one bit for every state."""
+    if space.n > _STATES:
+        raise BadConfig(
+            f"{env.name}: it observes one of {space.n:,} states, too many to be seen one-hot (at "
+            f"most {_STATES:,}); describe a state by an array, with a wrapper"
+        )
+    return Field("bool", (int(space.n),))
+
+
 def _build(env: GymEnv, make: Any) -> Any:
-    """`make(options)`, with Gymnasium's refusals told as ours."""
+    """`make(options, wrappers)`; Gymnasium's refusals become ours."""
     options: dict[str, Any] = {"render_mode": "rgb_array"} if env.film else {}
     if env.max_episode_steps:
         options["max_episode_steps"] = env.max_episode_steps
+    own = dict(text.split("=", 1) for text in env.options)
+    look_here()  # the env, or a wrapper, may be a module of the current folder
+    wrappers = [_wrapper(env, name) for name in env.wrappers]
     try:
-        return make(options)
+        return make(options | {key: _value(text) for key, text in own.items()}, wrappers)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise BadConfig(f"{env.name}: Gymnasium could not build it: {error}") from error
+    except TypeError as error:
+        if not env.options and not env.wrappers:
+            raise
+        asked = ", ".join([*env.options, *env.wrappers])
+        raise BadConfig(
+            f"{env.name}: it could not be built with {asked}: {error}; look at what the env's "
+            "constructor takes, and give wrappers that need no more than the env"
+        ) from error
+
+
+def _wrapper(env: GymEnv, name: str) -> Any:
+    """A wrapper of Gymnasium's, which are imported one by one, or `module:Name`."""
+    if ":" in name:
+        return find_part("wrapper", name, {})
+    if name not in gymnasium.wrappers.__all__:
+        raise BadConfig(
+            f"{env.name}: there is no wrapper '{name}'; "
+            f"{nearest(name, gymnasium.wrappers.__all__)}, or write module:Name for one of your own"
+        )
+    try:
+        return getattr(gymnasium.wrappers, name)
+    except ImportError as error:
+        raise BadConfig(f"{env.name}: wrapper {name} cannot be imported: {error}") from error
+
+
+def _value(text: str) -> Any:
+    """`8`, `0.5`, `true`, `[1, 2]` as in JSON; anything else is text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

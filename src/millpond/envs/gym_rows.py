@@ -21,6 +21,7 @@ class GymRows:
         pond.add(rows, final_obs=final_obs)     # act on loop.obs next
 
     The vector's metadata says how it resets itself; where it does not, say it: `same_step=True`.
+    EnvPool's do not, and reset on the step after an end: `GymRows(envs, same_step=False)`.
     """
 
     def __init__(self, envs: Any, same_step: bool | None = None) -> None:
@@ -33,6 +34,11 @@ class GymRows:
                 f"GymRows: the env's metadata {said} (autoreset_mode); make it with "
                 "vector_kwargs={'autoreset_mode': AutoresetMode.NEXT_STEP}, or pass same_step="
             )
+        if getattr(envs, "is_async", False) is True:
+            raise BadConfig(
+                "GymRows: an asynchronous EnvPool answers for some envs at a time, in any order; "
+                "make it without batch_size, or add(row, env=...) by the env_id of its info"
+            )
         found = mode == AutoresetMode.SAME_STEP if mode else bool(same_step)
         if same_step is not None and found != same_step:
             raise BadConfig(
@@ -40,12 +46,13 @@ class GymRows:
             )
         self.envs, self.same_step = envs, found
         self.obs: Tree = None
-        self._flags = np.full(envs.num_envs, FIRST, np.uint8)
+        self._flags = np.zeros(0, np.uint8)
 
     def reset(self, seed: int | None = None) -> Tree:
         """All envs at the first row of an episode; returns the observations [env, ...]."""
-        self.obs, _ = self.envs.reset(seed=seed)
-        self._flags = np.full(self.envs.num_envs, FIRST, np.uint8)
+        # EnvPool takes its seed when it is made, and no argument here.
+        self.obs, _ = self.envs.reset(seed=seed) if seed is not None else self.envs.reset()
+        self._flags = np.full(len(jax.tree.leaves(self.obs)[0]), FIRST, np.uint8)
         return self.obs
 
     def step(self, action: np.ndarray) -> tuple[Rows, Tree | None]:

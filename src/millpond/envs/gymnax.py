@@ -12,6 +12,7 @@ import numpy as np
 
 from ..config import nearest
 from ..errors import BadConfig
+from ..extras import import_extra
 from ..rows import Array
 from ..spec import Field
 from .actions import is_real
@@ -147,15 +148,9 @@ def _facts(env: Gymnax) -> tuple[Field, Field]:
 
 
 def _gymnax() -> Any:
-    try:
-        # It makes arrays when it is imported, which inside jit would be tracers.
-        with jax.ensure_compile_time_eval():
-            import gymnax  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise BadConfig(
-            f"gymnax cannot be imported ({error}): pip install 'millpond[gymnax]'"
-        ) from error
-    package: Any = gymnax
+    # It makes arrays when it is imported, which inside jit would be tracers.
+    with jax.ensure_compile_time_eval():
+        package = gymnax = import_extra("env gymnax:NAME", "gymnax", "gymnax")
     if not hasattr(package.environments.environment.Environment, "is_truncated"):
         raise BadConfig(
             "gymnax: this version does not tell a time limit from an end, 1.0 or newer does: "

@@ -90,7 +90,7 @@ class HostedVector:
         return _words(self._seed), _words(turn)
 
     def _show(self, state: EnvState) -> None:
-        """Keep `state`; what it shows comes to the host once, for acting and for the row."""
+        """Keep `state`; what it shows is copied to the host once, for acting and for the row."""
         self._state = state
         self.obs, self.flags = jax.device_get((state.obs, state.flags))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 
 from ..errors import BadConfig
+from ..extras import import_extra
 from ..rows import Array
 from ..spec import Field
 from .env import Outcome, PlainFacts
@@ -119,10 +119,7 @@ def _game(env: MinAtar) -> Any:
     # pgx makes arrays when imported and when built. Were the first use inside jit, they would be
     # tracers of that one program, kept for ever.
     with jax.ensure_compile_time_eval():
-        try:
-            module = importlib.import_module(f"pgx.minatar.{env.game}")
-        except ImportError as error:
-            raise BadConfig("minatar needs pgx: pip install 'millpond[minatar]'") from error
+        module = import_extra("minatar", "minatar", f"pgx.minatar.{env.game}")
         return getattr(module, GAMES[env.game])(
             use_minimal_action_set=env.minimal_actions, sticky_action_prob=env.sticky
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..config import nearest
 from ..errors import BadConfig
+from ..extras import import_extra
 from ..rows import Array
 from .physics import Physics
 
@@ -77,12 +78,6 @@ def _game(name: str, impl: str) -> Any:
 
 
 def _playground() -> Any:
-    try:
-        with jax.ensure_compile_time_eval(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import mujoco_playground  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise BadConfig(
-            f"mujoco_playground cannot be imported ({error}): pip install 'millpond[playground]'"
-        ) from error
-    return mujoco_playground
+    with jax.ensure_compile_time_eval(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_extra("env playground:NAME", "playground", "mujoco_playground")

@@ -18,6 +18,7 @@ from .minatar import GAMES, MinAtar
 from .pendulum import Pendulum
 from .pettingzoo import PettingZooEnv
 from .playground import Playground
+from .sorrel import SorrelEnv
 from .staghunt import Staghunt
 from .tmaze import TMaze
 from .treasurehunt import Treasurehunt
@@ -40,6 +41,7 @@ FAMILIES: dict[str, Callable[[str], AnyEnv]] = {
     "brax:": Brax,
     "playground:": Playground,
     "pettingzoo:": PettingZooEnv,
+    "sorrel:": SorrelEnv,
 }
 
 
@@ -83,5 +85,6 @@ def env_names() -> list[str]:
         "brax:NAME",
         "playground:NAME",
         "pettingzoo:MODULE",
+        "sorrel:treasurehunt",
     )
     return [*part_names("env", _OURS), *many]

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..rows import BORDER, FIRST, Array, Rows, next_flags
+from ..spec import Field
 from .actions import action_of
+from .checked import check_traced
 from .env import Env, Outcome
 
 
@@ -50,6 +52,7 @@ class VectorEnv:
         each = border.reshape(-1, *(1,) * self._dummy.ndim)
         action = jnp.where(each, self._dummy, action).astype(self._dummy.dtype)
         inner, outcome = jax.vmap(self.env.step, in_axes=(0, 1, 0))(state.inner, action, keys)
+        self._check_outcome(outcome)
 
         def begin(inner: Any) -> Any:
             fresh = jax.vmap(self.env.reset)(jax.random.split(resetting, self.num_envs))
@@ -68,7 +71,18 @@ class VectorEnv:
         return EnvState(inner, self._observe(inner), flags), rows
 
     def _observe(self, inner: Any) -> Array:
-        return jnp.moveaxis(jax.vmap(self.env.observe)(inner), 0, 1)
+        seen = jax.vmap(self.env.observe)(inner)
+        lead = (self.num_envs, self.env.num_agents)
+        check_traced(self.env, "obs", self.env.observation, lead, seen)
+        return jnp.moveaxis(seen, 0, 1)
+
+    def _check_outcome(self, outcome: Outcome) -> None:
+        """While tracing: a shape that is not what `Outcome` says would be broadcast."""
+        lead = (self.num_envs,)
+        reward = Field("float32", (self.env.num_agents,))
+        check_traced(self.env, "reward", reward, lead, outcome.reward)
+        for name in ("terminated", "truncated"):
+            check_traced(self.env, name, Field("bool"), lead, getattr(outcome, name))
 
     def _rows(self, state: EnvState, action: Array, outcome: Outcome) -> Rows:
         def every_agent(flag: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Rows as columns by path and back, and how two rows are told apart: by their bytes."""
+"""Rows as columns by path and back, and how two rows differ: in their bytes."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ class Fitted:
             if there is None:
                 raise BadConfig(
                     f"env {env} has rows with '{path}', which the data has not; choose the env it "
-                    f"was recorded in, or leave --env away (the data has {', '.join(theirs)})"
+                    f"was recorded in, or omit --env (the data has {', '.join(theirs)})"
                 )
             if there.shape != field.shape or not field.accepts(there.dtype):
                 raise BadConfig(
                     f"env {env}: field '{path}' is {field.describe()}, the data has "
-                    f"{there.describe()}; choose the env it was recorded in, or leave --env away"
+                    f"{there.describe()}; choose the env it was recorded in, or omit --env"
                 )
             if path in dict(walk(spec.obs, "obs")) and rounds(there, field):
                 self.losses.append(f"'{path}' is {there.dtype} there and {field.dtype} in the Lake")

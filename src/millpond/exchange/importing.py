@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..envs import make_env, spec_of
 from ..errors import BadConfig, BadState, LakeFailed
 from ..lake import Lake
 from ..rows import Rows
@@ -65,6 +64,8 @@ def import_lake(
         raise BadConfig(f"{target} is there already; choose another folder for the Lake")
     found = open_source(form, path)
     if env:
+        from ..envs import make_env, spec_of  # the core goes without envs
+
         found = Fitted(found, spec_of(make_env(env)), env)
     total = sum(stream.rows for stream in found.streams)
     if not total:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import xxhash
 
 from ..errors import BadConfig, BadState
+from ..extras import not_installed
 from ..rows import Rows
 from ..spec import Spec
 
@@ -72,4 +73,4 @@ def package(name: str, extra: str) -> Any:
 
 def missing_package(extra: str, error: ImportError) -> BadConfig:
     """What the format needs is not installed."""
-    return BadConfig(f"this format needs more packages: pip install 'millpond[{extra}]' ({error})")
+    return not_installed("this format", extra, error.name or str(error))

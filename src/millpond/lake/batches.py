@@ -115,7 +115,7 @@ class Batches:
             if not len(valid):
                 raise self._too_little(number)
             (pick,) = random.integers((len(bad),), len(valid))
-            piece, at = self._piece_of(valid[pick])
+            piece, at = self.piece_of(valid[pick])
             draw.stream[bad], draw.row[bad] = index.stream[piece], index.first[piece] + at
             found.replace(bad, JudgedStarts(self, piece, at))
         return found
@@ -128,11 +128,11 @@ class Batches:
 
     def found(self, rows: np.ndarray) -> JudgedStarts:
         """Starts by number."""
-        return JudgedStarts(self, *self._piece_of(rows))
+        return JudgedStarts(self, *self.piece_of(rows))
 
     def batch_of(self, rows: np.ndarray) -> Any:
         """The transitions that start at these rows; invalid ones are masked."""
-        piece, at = self._piece_of(rows)
+        piece, at = self.piece_of(rows)
         return self.take(piece, at)
 
     def take(self, piece: np.ndarray, at: np.ndarray) -> Any:
@@ -158,7 +158,8 @@ class Batches:
         """Stored bytes uint8[n, width] of an observation field."""
         return self._observations.fetch(path, slots)
 
-    def _piece_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def piece_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pieces and places in them of rows by number."""
         index = self.reader.index
         piece = np.searchsorted(index.begin, rows, side="right") - 1
         return piece, rows - index.begin[piece]

@@ -135,7 +135,7 @@ class Codec:
     def decode_some(self, blob: np.ndarray, where: Stretches, out: np.ndarray) -> None:
         """Frames in stretches of `blob` into uint8[some, width], which lies side by side.
 
-        By one native call: a zstd frame tells its own end, the next is decoded behind it. So the
+        By one native call: a zstd frame marks its own end, the next is decoded behind it. So the
         frames, which are small, are brought together first. Many threads may do this at once, as
         each needs the interpreter for a few microseconds only.
         """
@@ -213,7 +213,7 @@ def _context() -> Any:
 
 
 def _scratch(size: int) -> tuple[memoryview, int]:
-    """At least so many bytes to work in, the same for a thread every time, and their address."""
+    """At least that many bytes to work in, the same for a thread every time, and their address."""
     if not hasattr(_mine, "scratch") or len(_mine.scratch[0]) < size:
         room = np.empty(size + size // 4, np.uint8)
         _mine.scratch = as_bytes(room), room.ctypes.data
@@ -287,7 +287,7 @@ def trained(frames: np.ndarray, judged: np.ndarray) -> Codec:
 
 
 def train(samples: list[bytes], piece: int) -> bytes:
-    """A dictionary for frames like these, in pieces of so many bytes; empty where none is made."""
+    """A dictionary for frames like these, in pieces of that many bytes; empty where none."""
     try:
         return zstandard.train_dictionary(DICTIONARY, samples, k=piece, d=8).as_bytes()
     except zstandard.ZstdError:

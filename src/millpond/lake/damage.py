@@ -27,7 +27,7 @@ class Damage:
     start: int
     stop: int
     what: str
-    rows: int | None  # committed rows that depend on them; None: it cannot be told
+    rows: int | None  # committed rows that depend on them; None: unknown
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Examined:
     kind: str  # open or sealed, by its name
     size: int  # bytes on disk
     meta: Meta | None  # None: it cannot be read
-    count: np.ndarray  # int64[streams]: committed rows; zeros where that cannot be told
+    count: np.ndarray  # int64[streams]: committed rows; zeros where that is unknown
     keep: np.ndarray  # int64[streams]: how many of these, from the oldest, are proven
     damages: list[Damage] = field(default_factory=list[Damage])
     damaged_rows: int = 0

@@ -181,7 +181,7 @@ class Gather:
 
 
 def _jobs(kind: np.ndarray, row: np.ndarray, rows: np.ndarray, raw: int, packed: int) -> Jobs:
-    """Stretches in jobs of one kind[stretch] each, of about so many rows: those side by side."""
+    """Stretches in jobs of one kind[stretch] each, of about that many rows: those side by side."""
     new = np.append(True, (np.diff(kind) != 0) | (np.diff(row) != rows[:-1]))
     edges = [*np.flatnonzero(new).tolist(), len(kind)]
     before = np.append(0, np.cumsum(rows))
@@ -228,7 +228,7 @@ def _without_gaps(
 def _shorter(
     row: np.ndarray, slot: np.ndarray, rows: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same stretches, cut into some of at most so many rows."""
+    """The same stretches, cut into some of at most that many rows."""
     if rows.max() <= most:
         return row, slot, rows
     number = -(-rows // most)

@@ -360,6 +360,19 @@ class Lake:
             raw = {path: batches.fetch(path, slots[:-1]) for path in self.reader.columns.obs}
             return self.reader.columns.rows(records, raw)
 
+    def starts(self, window: AnyWindow | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Every valid start: its stream int32[n] and row id int64[n], as `take` wants them.
+
+        `stream, row = lake.starts(Window(n_step=3)); lake.take(stream[:256], row[:256])`.
+        """
+        with self._using, self._whole():
+            batches, index = self._of(window or Window(), 1), self.reader.index
+            rows = np.concatenate([np.zeros(0, np.int64), *batches.valid_rows()])
+            if not len(rows):
+                return rows.astype(np.int32), rows
+            piece, at = batches.piece_of(rows)
+            return index.stream[piece].astype(np.int32), index.first[piece] + at
+
     @overload
     def take(self, stream: Any, row: Any, window: Window | None = None) -> Batch: ...
 

@@ -84,7 +84,7 @@ def take_lock(path: Path, what: str, patience: float = 0.0) -> Lock:
 
 
 def _where(holder: str, patience: float) -> str:
-    """Who has a lock, as far as its file tells, and what to do."""
+    """Who has a lock, as far as its file says, and what to do."""
     waited = f" (for more than {patience:g} s)" if patience else ""
     if holder == str(os.getpid()):
         return (

@@ -37,7 +37,7 @@ _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a Lake may hold: so many rows, or so many bytes on disk; the other is None."""
+    """What a Lake may hold: that many rows, or that many bytes on disk; the other is None."""
 
     rows: int | None
     size: int | None

@@ -297,7 +297,7 @@ class _Mender:
         """Where ids end, if what remains would not say it: they are never given twice."""
         used = np.zeros(self.group.streams, np.int64)  # behind all ids that ever were rows' here
         left = used.copy()  # the same, by what remains
-        unknown = 0  # unreadable segments since the last that told where ids begin
+        unknown = 0  # unreadable segments since the last that said where ids begin
         for one in self.found:
             plan = plans.get(one.number)
             if plan is not None and plan.action == RAW:

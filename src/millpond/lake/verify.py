@@ -45,7 +45,7 @@ class Verified:
     groups: int
     sealed: int  # segments
     open: int
-    rows: int  # committed rows, as far as it can be told
+    rows: int  # committed rows, as far as is known
     damaged_rows: int  # of these
     lost_rows: int  # rows that repair could not keep: also those behind a damaged one
     unreadable: int  # segments of which not even the number of rows is known

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..curve import save_curve
-from ..errors import BadConfig, RunFailed, RunRefused
+from ..errors import BadConfig, NotInstalled, RunFailed, RunRefused
 from ..metrics import Metrics, make_sink, read_metrics
 from ..replay import HostPond, Pond, PondState
 from ..run_folder import OWN_LOOP, lock_folder, write_status
@@ -86,7 +86,7 @@ class Logger:
         self._speed = Metrics(logged.speed)
 
     def log(self, step: int, values: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
-        """Numbers after so many env steps: `run.log(step, loss=0.3, episode_return=21.0)`.
+        """Numbers after that many env steps: `run.log(step, loss=0.3, episode_return=21.0)`.
 
         A dict may come first, for names that Python does not allow: `run.log(step, {"td/q": q})`.
         Steps may repeat but never go back.
@@ -98,7 +98,7 @@ class Logger:
             self._tell_others()
 
     def evaluated(self, step: int, returns: Any) -> None:
-        """The returns of some greedy episodes after so many env steps: a point of the curve."""
+        """The returns of some greedy episodes after that many env steps: a point of the curve."""
         found = plain_number("returns", returns)
         several = found if isinstance(found, list) else [found]
         if not several or not all(isinstance(value, (int, float)) for value in several):
@@ -223,6 +223,8 @@ class Logger:
                 target = self.path / "curve.png"
                 try:
                     save_curve(target, steps, returns, title, "env steps", "return")
+                except NotInstalled:  # the core draws no pictures; nothing else is missing
+                    return
                 except OSError as error:
                     raise RunFailed(
                         f"could not draw {target}: {error.strerror}; the metrics are whole"

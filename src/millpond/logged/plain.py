@@ -74,7 +74,7 @@ def plain_config(config: Any) -> dict[str, Any]:
     if not isinstance(config, Mapping):
         raise BadConfig(
             f"run: config must be a dict, a dataclass or argparse's options, got "
-            f"{type(config).__name__}; give vars(it), or leave it away"
+            f"{type(config).__name__}; give vars(it), or omit it"
         )
     return {str(name): _plain(value) for name, value in config.items()}
 

@@ -93,7 +93,7 @@ class MixActing:
         return state._replace(origin=state.tally.steps, restarts=state.restarts + 1)
 
     def fates(self, state: ActingState, turns: int) -> Fate:
-        """What so many turns leave to chance."""
+        """What that many turns leave to chance."""
         return self.stage.fate(
             state.turn,
             turns,

@@ -61,7 +61,7 @@ class Agents:
         return AgentsState(self.acting.init(), jax.vmap(self.agent.init)(keys), filled)
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
-        """So many updates of every agent, their rows drained; `state` is used up."""
+        """That many updates of every agent, their rows drained; `state` is used up."""
         state, sums = self._round(state, self.no_sums(), updates)
         return state, jax.device_get(sums)
 

@@ -57,7 +57,7 @@ class HostAgents(Agents):
         self._vector = None
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
-        """So many updates of every agent, their rows drained; `state` is used up."""
+        """That many updates of every agent, their rows drained; `state` is used up."""
         sums = self.no_sums()
         for _ in range(updates):
             state, sums = self._update(state, sums)

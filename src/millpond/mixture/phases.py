@@ -54,6 +54,9 @@ def mix(
             session = _Session(run, told, asked, programs or Programs(run.settings), files)
             with contextlib.closing(session):
                 return session.go()
+    except (Exception, SystemExit) as error:
+        run.folder.gave_up(error)
+        raise
     finally:
         os.close(lock)
 

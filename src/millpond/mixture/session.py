@@ -137,7 +137,7 @@ class Session:
             pair = {"policy": int(policy), "copy_of": int(who[policy])}
             self.write("recloned", {"cycle": self.at.cycle, **pair})
 
-    # --- what is told and kept ------------------------------------------------------------------
+    # --- what is shown and kept ------------------------------------------------------------------
 
     def tell(self, kind: str, values: Mapping[str, Any]) -> None:
         """To whoever watches."""

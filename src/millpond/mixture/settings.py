@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..agents import Network, Replayed, Rollouts, find_agent
 from ..config import from_plain, to_plain, with_known
-from ..engine.settings import Settings
+from ..engine.settings import Settings, takes_real
 from ..envs import Env, make_env
 from ..errors import BadConfig
 from ..flow import Choice
@@ -119,6 +119,11 @@ class MixSettings:
             raise BadConfig(
                 f"mixture: needs an env with one agent, such as minatar/breakout; {self.env} has "
                 f"{self.world.num_agents}"
+            )
+        if takes_real(self.world):
+            raise BadConfig(
+                f"mixture: its agents choose one of several actions, and {self.env} takes real "
+                "vectors; use millpond train with --agent sac or td3"
             )
         if self.network.memory:
             raise BadConfig(

@@ -83,7 +83,7 @@ class SpreadAgents(Agents):
         self._open.close()
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
-        """So many updates of every agent, each by its worker."""
+        """That many updates of every agent, each by its worker."""
         parts = [self._states.of(jax.device_get(state), i) for i in range(self.policies)]
         calls = [
             self._at.round(worker, leaves, updates)

@@ -174,4 +174,4 @@ class Source(NamedTuple):
 
     incarnation: int
     reader: ChannelReader
-    damaged: bool = False  # and the parent was told
+    damaged: bool = False  # and the parent knows

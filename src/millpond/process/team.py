@@ -1,7 +1,7 @@
 """`ProcessTeam`: the actors and learners of a run as processes; modes `processes` and `lockstep`.
 
 Rows go from every actor to every learner by a channel, parameters back by Weights, and a board of
-heartbeats tells how each gets on: all in shared memory. Everything else is asked by messages.
+heartbeats shows how each gets on: all in shared memory. Everything else is asked by messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STOP_S = 10.0  # how long a process may take to stop before it is killed
 
 
 class ProcessTeam:
-    """Starts and ends processes, calls them, and tells how they ended: a `Team`.
+    """Starts and ends processes, calls them, and says how they ended: a `Team`.
 
     `hook` names functions that are called in processes before they run: {"actor 0": "module:name"}.
     """

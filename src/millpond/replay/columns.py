@@ -72,7 +72,7 @@ class Column:
 
 
 def _row_shape(words: int) -> tuple[int, ...]:
-    """How a row of so many words is shaped in the ring.
+    """How a row of that many words is shaped in the ring.
 
     XLA on CPU gathers flat rows of 24 to 48 words one word at a time (1.6 ns each) and rows of
     4 x up to 8 or 8 x up to 8 as vectors (0.3 ns); wider ones it copies well. A GPU does not mind.

@@ -179,7 +179,7 @@ class DeviceRing:
         return write(flags, joined[-kept - 1 :], before)
 
     def _advance(self, state: PondState, head: Array, added: Any) -> Array:
-        """The cursor after so many rows, `head` not yet brought back into the ring."""
+        """The cursor after that many rows, `head` not yet brought back into the ring."""
         wrapped = (head >= self.length).astype(np.uint32) * np.uint32(self.length)
         base = plus(state.base, wrapped)
         if isinstance(added, int) and added >= self.length:

@@ -27,12 +27,6 @@ _IMAGE = 1024  # bytes; a uint8 field of two or more axes and at least this wide
 # Measured: bytes of one 84 x 84 uint8 frame under zstd with a trained dictionary.
 _FRAME = 84 * 84
 _FRAMES = {"Ms. Pacman": 327, "Gravitar": 158}
-# A printed comparison that concluded "shared saves 2048x": capacities and the bytes it states.
-_CLAIM_ENVS = 2048
-_CLAIM = {
-    "per_env": {500: 450e6, 5_000: 4.5e9, 50_000: 45e9},
-    "one_ring": {500_000: 220e6, 1_000_000: 440e6, 5_000_000: 2.2e9},
-}
 NO_ACCELERATOR = "no accelerator"
 
 
@@ -53,7 +47,7 @@ class Machine:
         name, free = NO_ACCELERATOR, None
         try:
             device = jax.local_devices()[0]
-        except RuntimeError:  # the platform that JAX was told to use is not there
+        except RuntimeError:  # the platform that JAX should use is not there
             device = None
         if device is not None and device.platform != "cpu":
             stats = device.memory_stats() or {}
@@ -93,22 +87,6 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
-class CountRow:
-    """One line of a table "per env or shared?", corrected: the same row in both, counted.
-
-    `printed_bytes` is what a known table states for the same line, None for other `num_envs`.
-    """
-
-    rings: str  # per_env: one per env; one_ring: one over all envs
-    capacity: int  # as written in such a table: per env for per_env, in all for one_ring
-    rows: int
-    row_bytes: int
-    total_bytes: int
-    printed_bytes: int | None
-    printed_row_bytes: float | None
-
-
-@dataclass(frozen=True)
 class Plan:
     """What `capacity` rows over `num_envs` streams cost. Every `PlanRow` is for `rows` rows.
 
@@ -126,16 +104,15 @@ class Plan:
     starts: int  # rows of a full stream ring that may be sampled, if no episode ended in it
     machine: Machine
     layouts: tuple[PlanRow, ...]  # the reference first
-    counting: tuple[CountRow, ...]  # empty for one env, where there is nothing to share
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values: the fields of this class by name, and theirs; bytes are exact.
 
         Keys: spec, stack, n_step, num_envs, capacity, prioritized, rows, nearest, starts, machine
-        (a `Machine`), layouts (a list of `PlanRow`), counting (a list of `CountRow`).
+        (a `Machine`), layouts (a list of `PlanRow`).
         """
         plain = asdict(self) | {"spec": self.spec.to_json()}
-        return plain | {name: list(plain[name]) for name in ("nearest", "layouts", "counting")}
+        return plain | {name: list(plain[name]) for name in ("nearest", "layouts")}
 
 
 def make_plan(
@@ -177,7 +154,6 @@ def make_plan(
         starts=int(window.eligible(np.int64(length), length)[1]) * num_envs,
         machine=machine,
         layouts=tuple(_layouts(spec, window, num_envs, rows, machine, prioritized)),
-        counting=tuple(_counting(spec.row_bytes, num_envs)),
     )
 
 
@@ -296,27 +272,11 @@ def _lake(spec: Spec) -> Iterator[tuple[str, int, str]]:
         yield f"zstd {_FRAME / frame:.0f}x", spec.row_bytes - images + compressed, note
 
 
-def _counting(row_bytes: int, num_envs: int) -> Iterator[CountRow]:
-    lines = [(name, *line) for name, stated in _CLAIM.items() for line in stated.items()]
-    for rings, capacity, printed in lines if num_envs > 1 else ():
-        rows = capacity * (num_envs if rings == "per_env" else 1)
-        known = num_envs == _CLAIM_ENVS
-        yield CountRow(
-            rings=rings,
-            capacity=capacity,
-            rows=rows,
-            row_bytes=row_bytes,
-            total_bytes=rows * row_bytes,
-            printed_bytes=int(printed) if known else None,
-            printed_row_bytes=round(printed / rows, 2) if known else None,
-        )
-
-
 def _ram() -> int | None:
     """Bytes of RAM, or of this container's share of it."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system tells
+    except (AttributeError, OSError, ValueError):  # not every system says
         return None
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:

@@ -2,7 +2,7 @@
 
 Every node is the sum of its children, computed again from them, in the order a draw adds them up:
 nothing is ever incremented, so nothing drifts, and a leaf of 0 can never be drawn. Each level of a
-draw uses fresh random numbers, so ten million leaves are told apart as finely as ten.
+draw uses fresh random numbers, so ten million leaves are distinguished as finely as ten.
 """
 
 from __future__ import annotations

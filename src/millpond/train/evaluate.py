@@ -67,7 +67,7 @@ class Referee:
     """Plays `episodes` whole episodes with every policy; the agents of one env play together.
 
     `referee.play(params)` is greedy; `referee.watch(name)` plays a scripted reference or `random`.
-    Whoever chooses by the returns does so by episodes of another `seed` than those that are told.
+    Whoever chooses by the returns does so by episodes of another `seed` than those reported.
     """
 
     def __init__(self, settings: Settings, episodes: int, seed: int = EVALUATION_SEED) -> None:

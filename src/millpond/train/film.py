@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from PIL import Image
 
 from ..engine.make_agent import make_agent
 from ..engine.player import Player
@@ -20,6 +19,7 @@ from ..engine.settings import Settings
 from ..envs import Env, HostVector, spec_of
 from ..envs.hosted import HostedVector
 from ..errors import BadConfig, RunFailed
+from ..extras import not_installed, require
 from ..window import Stacker
 from .evaluate import EVALUATION_SEED
 
@@ -30,6 +30,8 @@ def film(settings: Settings, params: Any, path: Path, turns: int = 1000, fps: in
     if kind not in (".gif", ".mp4"):
         raise BadConfig(f"a film is a .gif or an .mp4, not '{path.name}'; name it so")
     encoder = find_ffmpeg() if kind == ".mp4" else ""
+    if kind == ".gif":
+        require("a film", "view", "PIL")
     pictures = play(settings, params, turns)
     if kind == ".gif":
         write_gif(path, pictures, fps)
@@ -76,6 +78,8 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
 
 def write_gif(path: Path, pictures: Sequence[np.ndarray], fps: int) -> None:
     """An endless GIF."""
+    from PIL import Image
+
     images = [Image.fromarray(picture) for picture in pictures]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,8 +109,6 @@ def find_ffmpeg() -> str:
     try:
         import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise BadConfig(
-            "an .mp4 needs ffmpeg, which is not installed; install it, or "
-            "pip install 'millpond[film]', or write a .gif"
-        ) from error
+        other = "install ffmpeg itself, or write a .gif"
+        raise not_installed("an .mp4", "film", "ffmpeg", otherwise=other) from error
     return imageio_ffmpeg.get_ffmpeg_exe()

@@ -31,7 +31,7 @@ class Loop(Protocol):
         ...
 
     def round(self, state: Any, cycles: int) -> tuple[Any, Sums]:
-        """Run so many cycles; `state` is used up."""
+        """Run that many cycles; `state` is used up."""
         ...
 
     def steps(self, state: Any) -> np.ndarray:
@@ -40,6 +40,10 @@ class Loop(Protocol):
 
     def bad(self, state: Any) -> np.ndarray:
         """Which policies met a gradient that was not finite."""
+        ...
+
+    def check(self, state: Any) -> None:
+        """Raise if an env gave what it does not declare."""
         ...
 
     def health(self) -> dict[str, Any]:

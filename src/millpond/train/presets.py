@@ -9,8 +9,8 @@ from typing import Any
 
 from ..agents import find_agent
 from ..config import nearest
-from ..engine.settings import Settings, settings_from
-from ..errors import BadConfig
+from ..engine.settings import Settings, settings_from, usual_agent
+from ..errors import BadConfig, NotInstalled
 from ..samplers import make_sampler
 
 _FOLDER = files("millpond") / "presets"
@@ -30,9 +30,12 @@ def preset_text(name: str) -> str:
 
 def preset_for(env: str) -> str | None:
     """The preset of an env: its own, or that of its family (`minatar` for `minatar/breakout`)."""
-    own = env.replace("/", "-").replace(":", "-")
     family = env.replace(":", "/").partition("/")[0]
-    return next((name for name in (own, family) if name in preset_names()), None)
+    return next((name for name in (_own(env), family) if name in preset_names()), None)
+
+
+def _own(env: str) -> str:
+    return env.replace("/", "-").replace(":", "-")
 
 
 def settings_for(
@@ -64,9 +67,16 @@ def settings_for(
         raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{where} is not TOML: {error}") from error
+    if agent is None and file is None and name == preset_for(env) != _own(env):
+        # A family's preset names the agent of most of its envs, which need not fit this one.
+        usual = usual_agent(env)
+        if find_agent(usual).continuous != find_agent(plain.get("agent", usual)).continuous:
+            chosen["agent"] = usual
     if (other := plain.pop("env", env)) != env:
         raise BadConfig(f"{where} is for env {other}, not {env}; name that env instead")
     try:
         return settings_from(plain | chosen, env)
+    except NotInstalled:  # no fault of a preset
+        raise
     except BadConfig as error:
         raise BadConfig(f"{where}: {error}") from error

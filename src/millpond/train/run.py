@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..engine.settings import Settings
-from ..errors import BadConfig, Diverged, MillpondError, RunRefused
+from ..errors import BadConfig, Diverged, MillpondError, Paused, RunRefused
 from ..run_folder import is_logged, lock_folder, read_status, refuse_used, write_status
 from ..whole_file import write_whole
 from .old_runs import from_version_1, with_auto_mode
@@ -113,7 +114,7 @@ class Run:
         return self.path / "resume.safetensors"
 
     def checkpoint_path(self, steps: int) -> Path:
-        """Where the checkpoint after so many env steps lies."""
+        """Where the checkpoint after that many env steps lies."""
         return self.path / "checkpoints" / f"{steps:012d}.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -122,7 +123,7 @@ class Run:
         return [Checkpoint(file, int(file.stem)) for file in files if file.stem.isdigit()]
 
     def checkpoint(self, steps: int | None = None) -> Checkpoint:
-        """The newest checkpoint, or the one after so many env steps."""
+        """The newest checkpoint, or the one after that many env steps."""
         there = self.checkpoints()
         if not there:
             raise RunRefused(f"{self.path} has no checkpoint yet; let it train for longer")
@@ -138,15 +139,19 @@ class Run:
         """What the run said last of itself."""
         return read_status(self.path)
 
-    def say(self, state: str, steps: int, why: str = "") -> None:
+    def say(self, state: str, steps: int, why: str = "", traceback: str = "") -> None:
         """Tell others how the run stands; `why` it stopped, if it had to."""
-        write_status(self.path, state, steps, why)
+        write_status(self.path, state, steps, why, traceback)
 
-    def gave_up(self, error: MillpondError) -> None:
-        """Tell others what ended the run, unless that was told already."""
-        if not isinstance(error, Diverged):
-            with contextlib.suppress(MillpondError):  # a full disk is told by the error itself
-                self.say("failed", self.status()["steps"], f"{type(error).__name__}: {error}")
+    def gave_up(self, error: BaseException) -> None:
+        """Record what ended the run, with its traceback, unless that was recorded already."""
+        if isinstance(error, (Diverged, Paused)):
+            return
+        where = getattr(error, "traceback", "")  # of another process, where it happened
+        text = where or "".join(traceback.format_exception(error))
+        why = f"{type(error).__name__}: {error}".replace(text, "").strip()
+        with contextlib.suppress(MillpondError):  # the error itself says that the disk is full
+            self.say("failed", self.status()["steps"], why, text)
 
     def lock(self) -> int:
         """Keep other processes out until the descriptor is closed or this process ends."""

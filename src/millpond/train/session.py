@@ -17,7 +17,7 @@ from ..engine.checkpoint import about_file, hash_of, load_tree, save_tree
 from ..engine.episode_stats import Sums
 from ..engine.settings import Settings
 from ..engine.stopping import stop_asked, stop_if_asked
-from ..errors import Diverged, LearnerLost, MillpondError, RunFailed
+from ..errors import Diverged, LearnerLost, RunFailed
 from ..metrics import Metrics, make_sink, read_metrics
 from ..rows import Array
 from .evaluate import Referee
@@ -33,7 +33,8 @@ def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) 
     """Train from the start or from the resume state to the end; the hash of the parameters.
 
     A run that loses a learner process goes on from its resume state. Stopped by Ctrl-C, SIGTERM
-    or SIGHUP it saves its state first and raises KeyboardInterrupt.
+    or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, be it of a
+    user's env or agent, is written to the run with its traceback and raised.
     `train(Run.create(Path("runs/mine"), settings), told=print)`.
     """
     run.check_parts()
@@ -41,7 +42,7 @@ def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) 
     try:
         with stop_asked() as asked:
             return _Sittings(run, told, opener, asked).go()
-    except MillpondError as error:
+    except (Exception, SystemExit) as error:
         run.gave_up(error)
         raise
     finally:
@@ -179,6 +180,7 @@ class _Session:
         began = time.perf_counter()
         self.state, sums = self.loop.round(self.state, cycles)
         self.reached = self.steps
+        self.loop.check(self.state)
         self._guard(before)
         took = time.perf_counter() - began
         self._log(sums, took)

@@ -75,7 +75,7 @@ class ChannelWriter:
         used = self._slots.put(number, values, flags)
         mine[_ROWS] += flags.size
         mine[_BYTES] += used
-        fence()  # the payload is there before anyone is told of it
+        fence()  # the payload is there before it is announced
         self._pushes = mine[_PUSHES] = number + 1
         fence()
         if header.reader_waiting[0]:

@@ -3,7 +3,7 @@
 A slot holds one push: a head of six words, one packed record per row (flags, reward, action and
 extras), and one section per observation field. Binary fields take one bit per element. The hash in
 the head covers the rest of the head and every used byte, so a slot that was half written, changed
-or belongs to another lap is told from a good one.
+or belongs to another lap is distinguished from a good one.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
         "seed": settings.get("seed"),
         "state": status["state"],
         "why": status.get("why", ""),
+        "traceback": status.get("traceback", ""),
         "phase": phase_of(last, mixture) if running and mode != OWN_LOOP else "",
         "progress": progress,
         "x": frames,
@@ -61,7 +62,7 @@ def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
 
 
 def pace_of(speed: list[Line], at: str) -> float | None:
-    """Steps, or frames of a mixture, per second of late; None if it cannot be told yet.
+    """Steps, or frames of a mixture, per second of late; None if it is not known yet.
 
     A mixture's frames stand still in some phases, so there it is the mean of this sitting.
     """

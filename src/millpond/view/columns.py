@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 _NAN = float("nan")
+_MOST = 400  # columns; a run that writes new names all the time shall not fill the memory
 
 
 class Columns:
-    """`Columns(names)` keeps these of every line; what a line does not say is NaN.
+    """`Columns()` keeps every number of every line, `Columns(names)` those; what is missing is NaN.
 
     A list of numbers becomes three columns: `returns.mean`, `returns.low` and `returns.high`.
     """
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
+    def __init__(self, names: tuple[str, ...] = ()) -> None:
+        self._wanted = names
         self._columns: dict[str, array[float]] = {}
         self._length = 0
 
@@ -29,13 +30,18 @@ class Columns:
     def __contains__(self, name: str) -> bool:
         return name in self._columns
 
+    @property
+    def names(self) -> list[str]:
+        """Of all columns, in the order in which lines brought them."""
+        return list(self._columns)
+
     def add(self, line: dict[str, Any]) -> None:
         """Take one line."""
         self.extend([line])
 
     def extend(self, lines: list[dict[str, Any]]) -> None:
         """Take many lines: name by name, which is much faster than line by line."""
-        for name in self.names:
+        for name in self._wanted or _names(lines):
             values = [line.get(name) for line in lines]
             kinds = set(map(type, values))
             if list in kinds:
@@ -52,6 +58,8 @@ class Columns:
 
     def _put(self, name: str, values: Iterable[Any]) -> None:
         column = self._columns.get(name)
+        if column is None and len(self._columns) >= _MOST:
+            return
         if column is None:
             column = self._columns[name] = array("d", [_NAN]) * self._length
         column.extend(values)
@@ -67,6 +75,11 @@ class Columns:
             if value == value:
                 return value
         return None
+
+
+def _names(lines: list[dict[str, Any]]) -> Iterable[str]:
+    """Of everything that these lines say; most of them say the same, so that is asked only once."""
+    return dict.fromkeys(chain.from_iterable(dict.fromkeys(map(tuple, lines))))
 
 
 def _number(value: Any) -> float:

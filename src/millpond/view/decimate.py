@@ -9,13 +9,13 @@ import numpy as np
 POINTS = 800  # of one curve, about as many as a screen has columns for it
 
 
-def thin(x: Any, y: Any, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """At most `points` of the points (x, y), spikes and both ends among them; no NaN is kept."""
-    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    there = np.isfinite(y)
-    x, y = x[there], y[there]
+def kept_of(y: Any, points: int = POINTS) -> np.ndarray:
+    """Which of the values are kept: at most `points`, spikes and both ends among them, no NaN."""
+    y = np.asarray(y, np.float64)
+    there = np.flatnonzero(np.isfinite(y))
+    y = y[there]
     if len(y) <= max(points, 4):
-        return x, y
+        return there
     buckets = (points - 2) // 2
     width = -(-len(y) // buckets)
     padded = np.full(buckets * width, np.nan)
@@ -25,18 +25,23 @@ def thin(x: Any, y: Any, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
     low = start + np.where(np.isnan(rows), np.inf, rows).argmin(1)
     high = start + np.where(np.isnan(rows), -np.inf, rows).argmax(1)
     kept = np.unique(np.concatenate([[0], low, high, [len(y) - 1]]))
-    kept = kept[kept < len(y)]  # buckets behind the end hold nothing
-    return x[kept], y[kept]
+    return there[kept[kept < len(y)]]  # buckets behind the end hold nothing
+
+
+def thin(x: Any, y: Any, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """The points (x, y) that are kept."""
+    kept = kept_of(y, points)
+    return np.asarray(x, np.float64)[kept], np.asarray(y, np.float64)[kept]
 
 
 def thin_band(
-    x: Any, low: Any, high: Any, points: int = POINTS
+    low: Any, high: Any, points: int = POINTS
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same for a band: the lowest of the lower and the highest of the upper border."""
-    x, low, high = (np.asarray(one, np.float64) for one in (x, low, high))
-    there = np.isfinite(low) & np.isfinite(high)
-    x, low, high = x[there], low[there], high[there]
-    if len(x) <= points:
-        return x, low, high
-    edges = np.unique(np.linspace(0, len(x), points + 1).astype(np.int64))[:-1]
-    return x[edges], np.minimum.reduceat(low, edges), np.maximum.reduceat(high, edges)
+    """The same for a band: where its points lie, the lowest and the highest of each bucket."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    there = np.flatnonzero(np.isfinite(low) & np.isfinite(high))
+    low, high = low[there], high[there]
+    if len(there) <= points:
+        return there, low, high
+    edges = np.unique(np.linspace(0, len(there), points + 1).astype(np.int64))[:-1]
+    return there[edges], np.minimum.reduceat(low, edges), np.maximum.reduceat(high, edges)

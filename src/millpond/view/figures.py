@@ -1,18 +1,19 @@
-"""Figures: what a run told, as Plotly figures in plain dicts. Page, report and pictures share them.
+"""Figures: what a run said, as Plotly figures in plain dicts. Page, report and pictures share them.
 
 Every figure is `{"name", "title", "note", "data", "layout"}`; who shows it adds fonts and grounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .columns import Columns
-from .decimate import POINTS
 from .history import History
+from .other_figures import other_figures
+from .pace import pace
+from .places import Places
 from .replay_figures import age, fill, lag, reuse, turnover
 from .traces import (
     BLUE,
@@ -39,24 +40,7 @@ from .traces import (
 def figures_of(history: History) -> list[Figure]:
     """All that can be shown of a run, in the order in which it is looked at."""
     found = [make(history) for make in FIGURES]
-    return [figure for figure in found if figure is not None] + own(history)
-
-
-def own(history: History) -> list[Figure]:
-    """Of a run that somebody's own loop logs, every metric that the others do not show."""
-    columns, found = history.own, list[Figure]()
-    for number, name in enumerate(columns.names[2:]):  # the first two are steps and frames
-        several = f"{name}.mean" in columns
-        y = columns.of(f"{name}.mean" if several else name)
-        data = line_of(history.x(columns), y, words(name), COLOURS[number % len(COLOURS)])
-        if several:
-            ends = columns.of(f"{name}.low"), columns.of(f"{name}.high")
-            data = band_of(history.x(columns), *ends, COLOURS[number % len(COLOURS)]) + data
-        if data:
-            note = "Band: lowest to highest." if several else ""
-            figure = make_figure(f"own-{number}", words(name), data, axes_of(history, ""), note)
-            found.append(figure)
-    return found
+    return [figure for figure in found if figure is not None] + other_figures(history)
 
 
 # --- how well ------------------------------------------------------------------------------------
@@ -68,7 +52,7 @@ def returns(history: History) -> Figure | None:
     if not len(train) and not len(judged):
         return None
     data: list[Any] = []
-    x = history.x(judged)
+    x = history.places(judged)
     note = ""
     if "interval" in judged:
         middle, half = judged.of("return"), judged.of("interval")
@@ -80,7 +64,7 @@ def returns(history: History) -> Figure | None:
         data += band_of(x, judged.of("returns.low"), judged.of("returns.high"), BLUE)
         note = "Band: lowest to highest agent."
     if len(train):
-        data += line_of(history.x(train), train.of("return"), "while training", GREY, width=1)
+        data += line_of(history.places(train), train.of("return"), "while training", GREY, width=1)
     data += line_of(x, judged.of("return"), "greedy", BLUE, marks=True)
     if "big_return" in judged:
         data += line_of(x, judged.of("big_return"), "BigAgent, greedy", ORANGE, True, dash="dot")
@@ -94,7 +78,11 @@ def recovery(history: History) -> Figure | None:
     resets = history.rare.get("reset", [])
     if not resets:
         return None
-    x, y, after = history.x(history.eval), history.eval.of("return"), history.eval.of("after")
+    x, y, after = (
+        history.places(history.eval).x,
+        history.eval.of("return"),
+        history.eval.of("after"),
+    )
     data: list[Any] = []
     for number, reset in enumerate(resets, 1):
         chosen = after == number
@@ -102,14 +90,15 @@ def recovery(history: History) -> Figure | None:
         if target is None or not chosen.any():
             continue
         since, colour = x[chosen] - history.at(reset), COLOURS[(number - 1) % len(COLOURS)]
-        data += line_of(since, y[chosen] - target, f"reset {reset.get('cycle')}", colour, True)
+        name = f"reset {reset.get('cycle')}"
+        data += line_of(Places(since), y[chosen] - target, name, colour, True)
     layout = axes_of(history, "return less that before")
     layout["xaxis"]["title"]["text"] = f"{history.unit} since the reset"
     layout["shapes"] = [level_at(0)]
     told = [mean_of(line.get("frames_to_recovery")) for line in history.rare.get("recovery", [])]
     note = ", ".join(f"{took:,.0f}" if took is not None else "not reached" for took in told)
     note = f"Frames until the return was back: {note}." if told else ""
-    return make_figure("recovery", "Resets and recovery", data, layout, note)
+    return make_figure("recovery", "Resets and recovery", data, layout, note) | {"apart": True}
 
 
 # --- how it learns -------------------------------------------------------------------------------
@@ -120,7 +109,7 @@ def epsilon(history: History) -> Figure | None:
     train = history.train
     if "epsilon.mean" not in train:
         return None
-    x = history.x(train)
+    x = history.places(train)
     low, high = train.of("epsilon.low"), train.of("epsilon.high")
     spread = not np.array_equal(low, high, equal_nan=True)
     data = band_of(x, low, high, VIOLET) if spread else []
@@ -133,12 +122,36 @@ def epsilon(history: History) -> Figure | None:
     return make_figure("epsilon", "Epsilon applied", data, layout, note.strip())
 
 
+def actions(history: History) -> Figure | None:
+    """Of real actions: how many are at a bound, how far they differ between observations."""
+    train = history.train
+    if "saturated" not in train:
+        return None
+    x = history.places(train)
+    data = line_of(x, train.of("saturated"), "share at a bound", ORANGE)
+    if "spread" in train:
+        data += line_of(x, train.of("spread"), "spread over observations", BLUE)
+    return make_figure("actions", "Actions, in [-1, 1]", data, axes_of(history, "", low=0), "")
+
+
+def temperature(history: History) -> Figure | None:
+    """What SAC pays for entropy, and the entropy that it gets."""
+    train = history.train
+    if "temperature" not in train:
+        return None
+    x = history.places(train)
+    data = line_of(x, train.of("temperature"), "temperature", VIOLET)
+    data += line_of(x, train.of("entropy"), "entropy", GREEN)
+    layout = axes_of(history, "temperature, entropy")
+    return make_figure("temperature", "Temperature and entropy", data, layout, "")
+
+
 def q_values(history: History) -> Figure | None:
     """Mean Q of what was learned from, and beside it what was really earned."""
     train = history.train
-    data = line_of(history.x(train), train.of("q"), "mean Q", BLUE)
+    data = line_of(history.places(train), train.of("q"), "mean Q", BLUE)
     if "big_q.mean" in train:
-        data += line_of(history.x(train), train.of("big_q.mean"), "BigAgent", ORANGE)
+        data += line_of(history.places(train), train.of("big_q.mean"), "BigAgent", ORANGE)
     for name, kind, key, colour in (
         ("BigAgent", "big", "q", ORANGE),
         ("max Q, before a reset", "measure", "max_q", GREEN),
@@ -152,21 +165,27 @@ def q_values(history: History) -> Figure | None:
 
 
 def loss(history: History) -> Figure | None:
-    """Loss, norm of the gradient and relative change of the parameters, on a logarithmic axis."""
-    train, x = history.train, history.x(history.train)
+    """Loss, norm of the gradient and relative change of the parameters.
+
+    The axis is logarithmic unless one of them is ever negative.
+    """
+    train, x = history.train, history.places(history.train)
     data: list[Any] = []
-    for name, text, colour in (
+    parts = (
         ("loss", "loss", BLUE),
         ("gradient", "gradient norm", GREEN),
         ("change", "relative change", GOLD),
         ("big_loss.mean", "BigAgent's loss", ORANGE),
-    ):
+    )
+    signed = any((train.of(name) < 0).any() for name, *_ in parts)
+    for name, text, colour in parts:
         y = train.of(name)
-        data += line_of(x, np.where(y > 0, y, np.nan), text, colour)
+        data += line_of(x, y if signed else np.where(y > 0, y, np.nan), text, colour)
     if not data:
         return None
-    layout = axes_of(history, "")
-    layout["yaxis"] |= {"type": "log", "exponentformat": "power"}
+    layout = axes_of(history, "loss, norm, change")
+    if not signed:
+        layout["yaxis"] |= {"type": "log"}
     return make_figure("loss", "Loss and gradient", data, layout)
 
 
@@ -191,21 +210,11 @@ def measures(history: History) -> Figure | None:
 
 def speed(history: History) -> Figure | None:
     """Env steps per second; of a mixture frames per second between its lines."""
-    found = history.speed
-    if "steps_per_second" in found:
-        data = line_of(history.x(found), found.of("steps_per_second"), "env steps/s", GREEN)
-        text = "env steps per second"
-    else:
-        x, seconds = history.x(found), found.of("seconds")
-        took = np.diff(seconds)
-        moved = np.diff(x)
-        rate = np.divide(
-            moved, took, out=np.full(len(took), np.nan), where=(took > 0) & (moved > 0)
-        )
-        data, text = line_of(x[1:], rate, "frames/s", GREEN), "frames per second"
+    name, places, rate = pace(history)
+    data = line_of(places, rate, f"{name}/s", GREEN)
     if not data:
         return None
-    return make_figure("speed", "Speed", data, axes_of(history, text, low=0))
+    return make_figure("speed", "Speed", data, axes_of(history, f"{name} per second", low=0))
 
 
 def shares(history: History) -> Figure | None:
@@ -232,43 +241,12 @@ def shares(history: History) -> Figure | None:
     return make_figure("shares", "Where the time goes", data, layout)
 
 
-# --- several runs --------------------------------------------------------------------------------
-
-
-def compared(runs: Sequence[tuple[str, History]]) -> list[Figure]:
-    """Greedy returns, returns while training and speed of several runs, each in its colour."""
-    points = max(60, min(POINTS, 8000 // max(1, len(runs))))
-    found: list[Figure] = []
-    wanted: tuple[tuple[str, str, str, str], ...] = (
-        ("compare-greedy", "Greedy return", "eval", "return"),
-        ("compare-return", "Return while training", "train", "return"),
-        ("compare-q", "Mean Q", "train", "q"),
-        ("compare-speed", "Env steps per second", "speed", "steps_per_second"),
-    )
-    for name, title, kind, key in wanted:
-        data: list[Any] = []
-        for number, (run, history) in enumerate(runs):
-            columns: Columns = getattr(history, kind)
-            colour, dash = colour_of(number)
-            x, y, marks = history.x(columns), columns.of(key), kind == "eval"
-            data += line_of(x, y, words(run), colour, marks, dash=dash, points=points)
-        if data:
-            low = 0 if kind == "speed" else None
-            unit = runs[0][1]
-            found.append(make_figure(name, title, data, axes_of(unit, "", low=low)))
-    return found
-
-
-def colour_of(number: int) -> tuple[str, str]:
-    """Colour and dash of the n-th of several runs: no two of the first 28 look the same."""
-    dashes = ("solid", "dash", "dot", "dashdot")
-    return COLOURS[number % len(COLOURS)], dashes[number // len(COLOURS) % len(dashes)]
-
-
 FIGURES: tuple[Callable[[History], Figure | None], ...] = (
     returns,
     recovery,
     epsilon,
+    actions,
+    temperature,
     q_values,
     loss,
     fill,
@@ -285,10 +263,13 @@ FIGURES: tuple[Callable[[History], Figure | None], ...] = (
 def _resets(history: History) -> tuple[list[Any], list[Any]]:
     shapes: list[Any] = []
     texts: list[Any] = []
-    for reset in history.rare.get("reset", []):
-        x = history.at(reset)
+    resets = history.rare.get("reset", [])
+    places = history.places_of(resets)
+    for number, reset in enumerate(resets):
+        where = places.take([number]).to_json()
+        (x,), at = where["x"], {name: one for name, (one,) in where.get("at", {}).items()}
         look = dict(color=GREY, width=1, dash="dot")
-        shapes.append(dict(type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line=look))
-        place = dict(x=x, y=1, yref="paper", yanchor="top", xanchor="left", showarrow=False)
+        shapes.append(dict(type="line", x0=x, x1=x, at=at, y0=0, y1=1, yref="paper", line=look))
+        place = dict(x=x, at=at, y=1, yref="paper", yanchor="top", xanchor="left", showarrow=False)
         texts.append(dict(text=f"reset {reset.get('cycle')}", font=dict(size=10), **place))
     return shapes, texts

@@ -6,6 +6,7 @@ machine), must only read, and must bring the cookie that an address with a token
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import secrets
 import socket
@@ -72,7 +73,7 @@ class Tokens:
 class Guard:
     """ASGI middleware: `Guard(app, tokens, port, hosts, traded)`.
 
-    `traded()` is called when a token was spent, so that the next address can be told.
+    `traded()` is called when a token was spent, so that the next address can be shown.
     """
 
     def __init__(
@@ -98,7 +99,25 @@ class Guard:
             if refusal is not None:
                 await _answer(send, *refusal)
             else:
-                await self.app(scope, receive, _with_headers(send))
+                await self._answered(scope, receive, _with_headers(send))
+
+    async def _answered(self, scope: Any, receive: Any, send: Any) -> None:
+        """By the app; one that is being made when the server ends is given up without a traceback.
+
+        Only the server's own end cancels an answer.
+        """
+        begun = False
+
+        async def noted(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        except asyncio.CancelledError:
+            if not begun:
+                await _answer(send, 503, "watch: the server has ended\n", {})
 
     def _refuse(self, scope: Any) -> tuple[int, str, dict[str, str]] | None:
         """Status, text and headers of a refusal or a redirection; None: go on."""

@@ -1,4 +1,4 @@
-"""`History`: all that a run has told so far, as columns by frames, kept up to date by `look`."""
+"""`History`: all that a run has said so far, as columns by frames, kept up to date by `look`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,14 @@ import numpy as np
 from ..errors import RunRefused
 from ..run_folder import LOGGED, OWN_LOOP, read_status
 from .columns import Columns
+from .places import Places, elapsed
 from .tail import Line, Tail
 
 # Of config.json: is it a mixture?
 _MARKS = {"millpond_run": False, LOGGED: False, "millpond_mixture": True}
 _HEALTH = ("rows", "overwritten", "overwritten_unsampled", "sampled", "stored")
 _PLACE = ("steps", "frames")
-_FILLS = ("pond_fill", "lake_fill", "big_pond_fill")
-_LEARNED = ("q", "loss", "gradient", "change", "updates", "big_q", "big_loss")
-# What figures are made of; other numbers of a line are not kept.
-_TRAIN = (*_PLACE, "return", "epsilon", *_LEARNED, *_FILLS)
-_EVAL = (*_PLACE, "return", "returns", "big_return", "interval", "after")
 _WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
-_SPEED = (*_PLACE, "seconds", "steps_per_second")
-_OWN_MOST = 40  # metrics of a logged run that get a figure of their own
 
 
 class Config(NamedTuple):
@@ -56,8 +50,7 @@ class History:
         self.events: list[Line] = []
 
     def _forget_metrics(self) -> None:
-        self.train, self.eval, self.health = Columns(_TRAIN), Columns(_EVAL), Columns(_WATCHED)
-        self.own = Columns(_PLACE)  # metrics of a logged run that we know nothing of
+        self.train, self.eval, self.health = Columns(), Columns(), Columns(_WATCHED)
         self.rare: dict[str, list[Line]] = {}  # resets, fills and so on: few, kept whole
         self.lag: np.ndarray | None = None  # rows by how many updates the policy had missed
         self.last_lag: np.ndarray | None = None
@@ -65,7 +58,8 @@ class History:
         self.last: Line = {}
 
     def _forget_speed(self) -> None:
-        self.speed = Columns(_SPEED)
+        self.speed = Columns()
+        self._elapsed: tuple[np.ndarray, np.ndarray] | None = None
         self.last_speed: Line = {}
 
     def look(self) -> None:
@@ -74,12 +68,11 @@ class History:
             news = self._metrics.read()
             if news.anew:
                 self._forget_metrics()
-            lines = [line for line in news.lines if line.get("kind") == "train"]
-            self.train.extend(lines)
-            if self.logged:
-                self._take_own(lines)
+            self.train.extend([line for line in news.lines if line.get("kind") == "train"])
+            evaluations: list[Line] = []
             for line in news.lines:
-                self._take(line)
+                self._take(line, evaluations)
+            self.eval.extend(evaluations)
             if not news.lines:
                 break
         while True:
@@ -89,29 +82,24 @@ class History:
             if not news.lines:
                 break
             self.speed.extend(news.lines)
+            self._elapsed = None
             self.last_speed = news.lines[-1]
         news = self._events.read()
         self.events = news.lines if news.anew else self.events + news.lines
         self.status = read_status(self.path)
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: Line, evaluations: list[Line]) -> None:
         kind = line.get("kind")
         self.last = line
         if kind == "train":
             return  # many of these are taken at once
         if kind == "eval":
-            self.eval.add({**line, "after": len(self.rare.get("reset", ())), **_interval(line)})
+            after = len(self.rare.get("reset", ()))
+            evaluations.append({**line, "after": after, **_interval(line)})
         elif kind == "health":
             self._take_health(line)
         elif isinstance(kind, str):
             self.rare.setdefault(kind, []).append(line)
-
-    def _take_own(self, lines: list[Line]) -> None:
-        names = dict.fromkeys(self.own.names)
-        for line in lines:
-            names |= dict.fromkeys(name for name, value in line.items() if _is_own(name, value))
-        self.own.names = tuple(names)[: len(_PLACE) + _OWN_MOST]
-        self.own.extend(lines)
 
     def _take_health(self, line: Line) -> None:
         learners = [one for one in line.get("learners", []) if isinstance(one, dict)]
@@ -143,22 +131,31 @@ class History:
         """What the x of every curve counts."""
         return "updates" if self.offline else "frames"
 
-    def x(self, columns: Columns) -> np.ndarray:
-        """The x of every line."""
-        return columns.of("steps" if self.offline else "frames")
+    def places(self, columns: Columns) -> Places:
+        """Where every line lies."""
+        return self._places(columns.of("steps"), columns.of("frames"))
+
+    def places_of(self, lines: Sequence[Line]) -> Places:
+        """The same of lines that are kept whole."""
+        steps, frames = (
+            np.array([float(line.get(name) or 0) for line in lines]) for name in _PLACE
+        )
+        return self._places(steps, frames)
+
+    def _places(self, steps: np.ndarray, frames: np.ndarray) -> Places:
+        if self._elapsed is None:
+            self._elapsed = elapsed(self.speed.of("steps"), self.speed.of("seconds"))
+        at, spent = self._elapsed
+        seconds = np.interp(steps, at, spent) if len(at) else None
+        return Places(steps if self.offline else frames, steps, seconds)
 
     def at(self, line: Line) -> float:
         """The x of one line."""
         return float(line.get("steps" if self.offline else "frames") or 0)
 
 
-def _is_own(name: str, value: Any) -> bool:
-    """Whether no figure of ours shows a metric: they know no list of these but epsilon's."""
-    return name != "kind" and (name not in _TRAIN or (type(value) is list and name != "epsilon"))
-
-
 def _interval(line: Line) -> dict[str, float]:
-    """Half of the 95% interval of the mean over all policies, where their errors were told."""
+    """Half of the 95% interval of the mean over all policies, where their errors are known."""
     errors = [error for error in line.get("errors", []) if error is not None]
     if not errors or len(errors) < len(line["errors"]):
         return {}

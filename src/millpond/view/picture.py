@@ -6,11 +6,14 @@ import html
 from pathlib import Path
 from typing import Any
 
+from ..extras import require
+
 _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 
 def save_figure(path: Path, figure: dict[str, Any]) -> None:
     """`save_figure(Path("returns.png"), returns(history))`."""
+    require("a picture", "view", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter

@@ -35,7 +35,7 @@ class _Film:
 
 
 class Projector:
-    """`projector.film(run_id, path)` says how it stands and starts what is missing."""
+    """`projector.film(run_id, path)` gives its status and starts what is missing."""
 
     def __init__(self) -> None:
         self._films: dict[str, _Film] = {}

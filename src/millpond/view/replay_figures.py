@@ -46,7 +46,7 @@ def age(history: History) -> Figure | None:
     capacity, per = _capacity(history), _frames_per_step(history)
     if not capacity or not per:
         return None
-    x = history.x(history.train)
+    x = history.places(history.train)
     oldest = np.minimum(history.train.of("steps"), capacity) * per
     data = line_of(x, oldest, "oldest row", GREY) + line_of(x, oldest / 2, "mean row", BLUE)
     return make_figure("age", "Age of the replay", data, axes_of(history, "frames", low=0))
@@ -59,7 +59,7 @@ def reuse(history: History) -> Figure | None:
     elif len(history.health):
         drawn, rows = history.health.of("sampled"), history.health.of("rows")
         share = np.divide(drawn, rows, out=np.full(len(rows), np.nan), where=rows > 0)
-        data = line_of(history.x(history.health), share, "drawn per row added", BLUE)
+        data = line_of(history.places(history.health), share, "drawn per row added", BLUE)
     else:
         steps, updates = history.train.of("steps"), history.train.of("updates")
         if not _capacity(history) or len(steps) < 2:
@@ -70,7 +70,7 @@ def reuse(history: History) -> Figure | None:
             * float(history.learns.get("batch") or 0)
             / np.where(new, new, 1)
         )
-        data = line_of(history.x(history.train), share, "drawn per row added", BLUE)
+        data = line_of(history.places(history.train), share, "drawn per row added", BLUE)
     if not data:
         return None
     return make_figure("reuse", "Reuse", data, axes_of(history, "draws", low=0))
@@ -81,13 +81,13 @@ def turnover(history: History) -> Figure | None:
     capacity = _capacity(history)
     if not capacity:
         return None
-    x = history.x(history.train)
+    x = history.places(history.train)
     data = line_of(x, history.train.of("steps") / capacity, "times the ring was written", BLUE)
     layout = axes_of(history, "times", low=0)
     if len(history.health):
         lost, gone = history.health.of("overwritten_unsampled"), history.health.of("overwritten")
         share = np.divide(lost, gone, out=np.full(len(gone), np.nan), where=gone > 0)
-        second = line_of(history.x(history.health), share, "overwritten, never drawn", RED)
+        second = line_of(history.places(history.health), share, "overwritten, never drawn", RED)
         data += [one | {"yaxis": "y2"} for one in second]
         if second:
             about = dict(overlaying="y", side="right", rangemode="tozero", showgrid=False)
@@ -97,7 +97,7 @@ def turnover(history: History) -> Figure | None:
 
 def fill(history: History) -> Figure | None:
     """How full Ponds, Lake and BigPond were."""
-    train, x = history.train, history.x(history.train)
+    train, x = history.train, history.places(history.train)
     data = line_of(x, train.of("pond_fill"), "Ponds", BLUE)
     data += line_of(x, train.of("lake_fill"), "Lake", GREEN)
     data += line_of(x, train.of("big_pond_fill"), "BigPond", ORANGE)

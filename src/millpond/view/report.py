@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..extras import require
+from .arm_figures import RELATIVE, arm_figures, band, relative
 from .markup import panel, safe, table
-from .server import page_file
+from .offline import offline_page
 
 _COLOURS = ("#1f6f8b", "#d1603d", "#5b8e3e", "#8a5aa3", "#b8952a", "#555555")
 _DASHES = ("-", "--", ":", "-.")
@@ -70,32 +70,45 @@ def pairs_table(results: Plain) -> tuple[list[str], list[list[str]]]:
     return heads, rows
 
 
+def grid_table(results: Plain) -> tuple[list[str], list[list[str]]] | None:
+    """Heads and rows of a sweep, the best first: every setting of the grid, and what it came to."""
+    arms = [arm for arm in results["arms"] if arm.get("values")]
+    if not arms:
+        return None
+    keys = list(dict.fromkeys(key for arm in arms for key in arm["values"]))
+    heads = ["arm", *keys, "IQM", "95%", "mean", "seeds"]
+    rows = [
+        [
+            arm["name"],
+            *(f"{arm['values'].get(key, '-')}" for key in keys),
+            f"{arm['iqm']:.3f}",
+            _span(arm["interval"]),
+            f"{arm['mean']:.3f}",
+            f"{len(arm['scores'])}",
+        ]
+        for arm in sorted(arms, key=lambda arm: -arm["iqm"])
+    ]
+    return heads, rows
+
+
 def save_report(path: Path, results: Plain) -> None:
     """One HTML file with plotly.js inside it: no network is needed to look at it."""
-    from plotly.offline import get_plotlyjs
-
-    tables = table(*arms_table(results))
-    if results["pairs"]:
-        tables += table(*pairs_table(results))
-    parts = [panel("Scores", f'<p class="note">{safe(_NOTE)}</p>{tables}')]
-    for figure in (_curves(results), _scores(results), *_resets(results)):
-        title, figure.layout.title = figure.layout.title.text, None
-        figure.update_layout(template="plotly_white", margin=dict(l=60, r=20, t=20, b=50))
-        config = {"displaylogo": False, "responsive": True}
-        drawn = figure.to_html(full_html=False, include_plotlyjs=False, config=config)
-        parts.append(panel(title, drawn))
-    title = safe(_title(results))
-    page = (
-        '<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'
-        f"<title>{title}</title><style>{page_file('page.css')}</style>"
-        f"<script>{get_plotlyjs()}</script></head>"
-        f'<body><main class="report"><h1>{title}</h1>{"".join(parts)}</main></body></html>\n'
-    )
+    require("a report", "view", "plotly")
+    swept = grid_table(results)
+    arms = table(*arms_table(results))
+    parts = [panel("Sweep", table(*swept))] if swept else []
+    pairs = table(*pairs_table(results)) if results["pairs"] else ""
+    parts.append('<div class="charts" data-charts="0"></div>')
+    note = f'<p class="note">{safe(_NOTE)}</p>'
+    scores = panel("Scores", f"{note}{arms}{pairs}")
+    parts.insert(len(parts) if swept else 0, scores)
+    page = offline_page(_title(results), parts, [arm_figures(results, unit_of(results))])
     path.write_text(page, encoding="utf-8")
 
 
 def save_picture(path: Path, results: Plain) -> None:
     """The same as a PNG: curves by frames, scores with their intervals, every reset."""
+    require("a picture", "view", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -116,7 +129,7 @@ def save_picture(path: Path, results: Plain) -> None:
         reach = [[arm["iqm"] - arm["interval"][0]], [arm["interval"][1] - arm["iqm"]]]
         axes[1].errorbar(at, [arm["name"]], xerr=reach, color=look["color"], marker="o", capsize=4)
         axes[1].plot(arm["scores"], [arm["name"]] * len(arm["scores"]), ".", color="#999999")
-    title, unit = "greedy play, mean over seeds", _unit(results)
+    title, unit = "greedy play, mean over seeds", unit_of(results)
     axes[0].set(title=title, xlabel="frames of one seed", ylabel=unit)
     axes[0].legend(fontsize="medium" if len(arms) <= len(_COLOURS) else 7)
     axes[1].set(title="final score: IQM and 95%", xlabel=unit)
@@ -125,7 +138,7 @@ def save_picture(path: Path, results: Plain) -> None:
             x, y = relative(reset)
             place.plot(x, y, label=f"reset {reset['cycle']}")
         place.axhline(0, color="#999999", linewidth=1)
-        place.set(title=f"{arm['name']}: after each reset", xlabel="frames since", ylabel=_RELATIVE)
+        place.set(title=f"{arm['name']}: after each reset", xlabel="frames since", ylabel=RELATIVE)
         place.legend(fontsize=7)
     for place in axes[panels:]:
         place.set_axis_off()
@@ -133,21 +146,6 @@ def save_picture(path: Path, results: Plain) -> None:
     figure.savefig(path, dpi=110)
 
 
-def band(curve: list[Any]) -> tuple[list[float], np.ndarray, np.ndarray, np.ndarray]:
-    """Frames, the mean over seeds, and the lowest and highest quarter's borders."""
-    values = np.array([by_seed for _, by_seed in curve], np.float64)
-    low, high = np.percentile(values, [25, 75], axis=1)
-    return [frames for frames, _ in curve], values.mean(1), low, high
-
-
-def relative(reset: Plain) -> tuple[list[float], list[float]]:
-    """Frames since a reset, and mean return less the mean return before it."""
-    target = float(np.mean(reset["target"]))
-    points = reset["points"]
-    return [x for x, _ in points], [float(np.mean(ys)) - target for _, ys in points]
-
-
-_RELATIVE = "return less that before the reset"
 _NOTE = (
     "Score: mean greedy return of a seed's agents after the last frame, normalised where there is "
     "a scripted player (then over the last three evaluations), on episodes that were not used to "
@@ -167,7 +165,7 @@ def _title(results: Plain) -> str:
     return f"{results['env']}, {results['frames']:,} frames, {seeds}: {names}"
 
 
-def _unit(results: Plain) -> str:
+def unit_of(results: Plain) -> str:
     """What a score is. Only normalised ones tell of the least agent."""
     normalised = all("worst_agent" in arm for arm in results["arms"])
     return "normalised score" if normalised else "return"
@@ -187,56 +185,3 @@ def _looks(number: int) -> list[dict[str, str]]:
     dashes = [_DASHES[i // len(_COLOURS) % len(_DASHES)] for i in range(number)]
     pairs = zip(_cycle(number), dashes, strict=True)
     return [{"color": colour, "linestyle": dash} for colour, dash in pairs]
-
-
-def _curves(results: Plain) -> Any:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for colour, arm in zip(_cycle(len(results["arms"])), results["arms"], strict=True):
-        x, middle, low, high = band(arm["curve"])
-        around = dict(x=[*x, *x[::-1]], y=[*high, *low[::-1]], hoverinfo="skip")
-        look = dict(fill="toself", opacity=0.2, line=dict(width=0), showlegend=False)
-        figure.add_scatter(**around, **look, fillcolor=colour)
-        figure.add_scatter(x=x, y=middle, name=arm["name"], line=dict(color=colour))
-        if "big_curve" in arm:
-            x, middle, _, _ = band(arm["big_curve"])
-            dashed = dict(color=colour, dash="dot")
-            figure.add_scatter(x=x, y=middle, name=f"{arm['name']}: BigAgent", line=dashed)
-    title, unit = "Greedy play, mean over seeds", _unit(results)
-    figure.update_layout(title=title, xaxis_title="frames of one seed", yaxis_title=unit)
-    return figure
-
-
-def _scores(results: Plain) -> Any:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for colour, arm in zip(_cycle(len(results["arms"])), results["arms"], strict=True):
-        low, high = arm["interval"]
-        reach = dict(type="data", array=[high - arm["iqm"]], arrayminus=[arm["iqm"] - low])
-        mark = dict(color=colour, size=11)
-        name = [arm["name"]]
-        figure.add_scatter(x=[arm["iqm"]], y=name, error_x=reach, marker=mark, name=arm["name"])
-        each = dict(color=colour, size=5, opacity=0.5)
-        seeds = name * len(arm["scores"])
-        figure.add_scatter(x=arm["scores"], y=seeds, mode="markers", marker=each, showlegend=False)
-    title, unit = "Final score: IQM, 95% interval, every seed", _unit(results)
-    figure.update_layout(title=title, xaxis_title=unit)
-    return figure
-
-
-def _resets(results: Plain) -> list[Any]:
-    import plotly.graph_objects as go
-
-    figures: list[Any] = []
-    for arm in (arm for arm in results["arms"] if arm.get("resets")):
-        figure = go.Figure()
-        for reset in arm["resets"]:
-            x, y = relative(reset)
-            figure.add_scatter(x=x, y=y, name=f"reset {reset['cycle']}")
-        figure.add_hline(0)
-        title = f"{arm['name']}: recovery after every reset"
-        figure.update_layout(title=title, xaxis_title="frames since", yaxis_title=_RELATIVE)
-        figures.append(figure)
-    return figures

@@ -6,10 +6,9 @@ It shows what the live page shows, with the same figures and the same style.
 from __future__ import annotations
 
 import base64
-import json
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,14 @@ from ..errors import MillpondError, RunFailed, RunRefused
 from ..mixture.params import load_params, open_everyone
 from ..train.film import film
 from .checkup import verdicts_of
-from .figures import Figure, compared, figures_of
+from .figures import Figure, figures_of
 from .history import History, differences, flat
 from .markup import panel, safe, table
+from .offline import offline_page
+from .parallel import comparison
 from .picture import save_figure
 from .processes import processes
-from .server import page_file, plotly_path
+from .sketch import Sketch
 from .summary import summary
 from .water import water
 
@@ -53,20 +54,22 @@ def save_run_report(path: Path, runs: Sequence[tuple[str, History]], with_film: 
     waters: list[Any] = []
     parts: list[str] = []
     if len(runs) > 1:
-        parts.append(_compared(runs))
-        figures.append(compared(runs))
+        sketches = [(name, Sketch.of(history)) for name, history in runs]
+        parts.append(_compared(sketches))
+        rows = differences([sketch.settings for _, sketch in sketches])
+        figures.append(comparison(sketches, rows))
     for name, history in runs:
         if len(runs) > 1:
             parts.append(f"<h2>{safe(name)}</h2>")
         parts.append(_one(history, len(figures), len(waters), with_film))
         figures.append(figures_of(history))
         waters.append(water(history))
-    title = " and ".join(name for name, _ in runs)
+    title = " and ".join(name for name, _ in runs) if len(runs) < 3 else f"{len(runs)} runs"
     heads = ["compared"] if len(runs) > 1 else []
     names = _unique([*heads, *(name for name, _ in runs)])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_page(title, parts, {"figures": figures, "water": waters}), "utf-8")
+        path.write_text(offline_page(title, parts, figures, waters), "utf-8")
         return [path, *_pictures(path, names, figures)]
     except OSError as error:
         raise RunFailed(
@@ -79,40 +82,21 @@ def _pictures(path: Path, names: list[str], figures: list[list[Figure]]) -> list
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
     for name, some in zip(names, figures, strict=True):
-        for figure in some:
+        for figure in (one for one in some if not one.get("more")):
             target = folder / f"{name}-{figure['name']}.png"
             save_figure(target, figure)
             written.append(target)
     return written
 
 
-def _page(title: str, parts: Iterable[str], data: Any) -> str:
-    # `<` is written otherwise, so that no name in the data can end the script it lies in.
-    plain = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    scripts = [plotly_path().read_text(encoding="utf-8")]
-    scripts += [page_file(name) for name in ("charts.js", "water.js", "report.js")]
-    return "".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{safe(title)}</title><style>{page_file('page.css')}</style></head>",
-            f'<body><main class="report"><h1>{safe(title)}</h1>{"".join(parts)}</main>',
-            f'<script type="application/json" id="data">{plain}</script>',
-            *(f"<script>{script}</script>" for script in scripts),
-            "</body></html>\n",
-        ]
-    )
-
-
-def _compared(runs: Sequence[tuple[str, History]]) -> str:
-    sums = [dict(summary(history)) for _, history in runs]
+def _compared(runs: Sequence[tuple[str, Sketch]]) -> str:
+    sums = [dict(sketch.summary) for _, sketch in runs]
     keys = list(dict.fromkeys(key for one in sums for key in one if key != "why"))
     rows = [
         [name, *(one.get(key, "–") for key in keys)]
         for (name, _), one in zip(runs, sums, strict=True)
     ]
-    differ = differences([history.settings for _, history in runs])
+    differ = differences([sketch.settings for _, sketch in runs])
     lines = [[name, *values] for name, values in differ]
     settings = (
         table(["setting", *(name for name, _ in runs)], lines)
@@ -121,7 +105,7 @@ def _compared(runs: Sequence[tuple[str, History]]) -> str:
     )
     return (
         panel(f"{len(runs)} runs compared", table(["run", *keys], rows))
-        + '<div class="charts" data-charts="0"></div>'
+        + '<div class="charts" data-charts="0" data-seeds></div>'
         + '<details class="panel config"><summary><h3>Settings that differ</h3></summary>'
         + f'<div class="scroll">{settings}</div></details>'
     )

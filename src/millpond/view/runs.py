@@ -16,12 +16,16 @@ from typing import Any
 
 from ..errors import RunRefused
 from .card import card
-from .history import History, read_config
+from .greedy import Greedy
+from .groups import group_names, group_of
+from .history import History, differences, read_config
+from .sketch import Sketch
 
 _DEPTH = 4  # folders below the root that are searched; a comparison's runs lie two deep
 _SEARCH_S = 2.0  # how often new runs are looked for
 _STATUS_S = 2.0  # how often a run that says nothing is asked whether it still lives
 _FORGET_S = 300.0  # how long what nobody looks at is kept in memory
+_WHOLE = 24  # runs whose every line is kept in memory at the same time
 _FILES = ("config.json", "status.json", "metrics.jsonl", "speed.jsonl", "events.jsonl")
 
 
@@ -33,9 +37,12 @@ class Entry:
         self.mixture, self.settings, _ = read_config(path)
         self.made = _stamp(path / "config.json")[2]
         self.id = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+        self.group = group_of({"mixture": self.mixture, **self.settings})
         self.card: dict[str, Any] = {}
         self.version = 0  # of `Runs.version`, when it changed last
         self.history: History | None = None
+        self.greedy: Greedy | None = None
+        self.sketch: tuple[int, Sketch] | None = None  # and the version that it shows
         self.used = self._asked = 0.0
         self._seen: tuple[Any, ...] = ()
 
@@ -64,7 +71,7 @@ class Runs:
         self.entries: dict[str, Entry] = {}
         self.version = 0
         self.name = secrets.token_hex(4)  # versions of another server mean nothing here
-        self._lock = threading.Lock()
+        self._lock, self._reading = threading.Lock(), threading.Lock()
         self._searched = float("-inf")
 
     def look(self) -> bool:
@@ -76,8 +83,8 @@ class Runs:
                 if entry.look(now):
                     changed = True
                     entry.version = self.version + 1
-                if entry.history is not None and now - entry.used > _FORGET_S:
-                    entry.history = None
+                if now - entry.used > _FORGET_S:
+                    entry.history = entry.sketch = None
             self.version += changed
             return changed
 
@@ -110,22 +117,59 @@ class Runs:
                 "version": self.version,
                 "order": [entry.id for entry in order],
                 "runs": [
-                    {"id": e.id, "name": e.name, "version": e.version, **e.card} for e in wanted
+                    {
+                        "id": e.id,
+                        "name": e.name,
+                        "group": e.group,
+                        "made": e.made / 1e9,
+                        "version": e.version,
+                        **e.card,
+                    }
+                    for e in wanted
                 ],
+                "groups": group_names((entry.group, entry.name) for entry in reversed(order)),
             }
+
+    def settings(self) -> dict[str, Any]:
+        """Settings that differ between the runs: their names, and every run's values by its id."""
+        with self._lock:
+            entries = list(self.entries.values())
+        rows = differences([entry.settings for entry in entries])
+        values = list(zip(*(row for _, row in rows), strict=True)) or [()] * len(entries)
+        of = {entry.id: list(row) for entry, row in zip(entries, values, strict=True)}
+        return {"names": [name for name, _ in rows], "values": of}
 
     def get(self, run_id: str) -> Entry | None:
         """The run of an id, if there is one."""
         return self.entries.get(run_id)
 
     def history(self, entry: Entry) -> History:
-        """Everything a run told, up to now; kept as long as somebody looks at it."""
+        """Everything a run wrote, up to now; kept as long as somebody looks at it."""
         with self._lock:
             entry.used = time.monotonic()
             history = entry.history = entry.history or History(entry.path)
+            read = [one for one in self.entries.values() if one.history is not None]
+            for one in sorted(read, key=lambda one: one.used)[:-_WHOLE]:
+                one.history = None
         with history.lock:
             history.look()
         return history
+
+    def sketch(self, entry: Entry) -> Sketch:
+        """What comparisons need of a run; made again when the run has changed."""
+        version, known = entry.version, entry.sketch
+        entry.used = time.monotonic()
+        if known is None or known[0] != version:
+            history = self.history(entry)
+            with history.lock:
+                entry.sketch = known = version, Sketch.of(history)
+        return known[1]
+
+    def greedy(self, entry: Entry) -> dict[str, Any]:
+        """Its greedy returns, up to now."""
+        with self._reading:
+            entry.greedy = entry.greedy or Greedy(entry.path)
+            return entry.greedy.curve(bool(entry.settings.get("from_lake")))
 
 
 def find_folders(root: Path) -> Iterator[tuple[Path, str]]:

@@ -7,11 +7,13 @@ import contextlib
 import json
 import time
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterable
-from importlib.resources import files
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from socket import socket
 from typing import Any
+
+from ..extras import require
+
+require("the live page", "view", "starlette", "uvicorn", "plotly")
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -21,25 +23,27 @@ from starlette.routing import Route
 
 from ..errors import MillpondError
 from .checkup import Checkup
-from .figures import compared, figures_of
+from .figures import figures_of
 from .guard import Guard, Tokens
-from .history import History, differences, flat
+from .history import differences, flat
+from .page_files import PAGE_SCRIPTS, SHARED_SCRIPTS, index_page, page_file, plotly_path
+from .parallel import comparison
 from .processes import processes
 from .projector import Projector
 from .runs import Entry, Runs
 from .summary import summary
+from .traces import COLOURS
 from .water import water
 
 LOOK_S = 1.5  # how often files are looked at while somebody watches; each look costs a redraw
 _QUIET_S = 15.0  # after so long without news the page hears that we are still there
 _STREAMS = 32  # pages that may listen at the same time
-_PATIENCE_S = 1.0  # after so long a comparison is shown without the runs that are not read yet
-_COMPARED = 24  # runs that may be compared at the same time
+_PATIENCE_S = 1.0  # after so long an answer goes out without the runs that are not read yet
+_PARTING_S = 1.0  # for so long pages may ask for the last of their runs when the server ends
+_SCRIPT = "text/javascript; charset=utf-8"
 _PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
-    "/water.js": ("water.js", "text/javascript; charset=utf-8"),
+    **{f"/{name}": (name, _SCRIPT) for name in (*SHARED_SCRIPTS, *PAGE_SCRIPTS)},
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/favicon.ico": ("icon.svg", "image/svg+xml"),  # asked for where a page names none
@@ -52,6 +56,7 @@ class Watch:
     def __init__(self, runs: Runs) -> None:
         self.runs, self.checkup, self.projector = runs, Checkup(), Projector()
         self._streams = 0
+        self._ending = False
         self._news = asyncio.Condition()
 
     def app(self) -> Starlette:
@@ -61,6 +66,8 @@ class Watch:
             Route("/plotly.js", self._plotly),
             Route("/api/events", self._events),
             Route("/api/runs", self._runs),
+            Route("/api/settings", self._settings),
+            Route("/api/greedy", self._greedy),
             Route("/api/runs/{run}", self._run),
             Route("/api/runs/{run}/doctor", self._doctor),
             Route("/api/runs/{run}/film", self._film),
@@ -79,27 +86,44 @@ class Watch:
             task.cancel()
             await run_in_threadpool(self.projector.close)
 
+    async def part(self) -> None:
+        """Send every page that listens the last news and that these are the last ones.
+
+        Pages then ask for what they show once more, and stay readable.
+        """
+        listened = self._streams > 0
+        self._ending = True
+        await self._look_once()
+        async with self._news:
+            self._news.notify_all()
+        if listened:
+            await asyncio.sleep(_PARTING_S)
+
     async def _look(self) -> None:
         """Look at the files while somebody listens; nothing at all is done otherwise."""
-        told = -1
+        known = -1
         while True:
             async with self._news:
                 await self._news.wait_for(lambda: self._streams > 0)
-            try:
-                await run_in_threadpool(self.runs.look)
-            except Exception:  # one bad file must not end the page: say what it was, and go on
-                traceback.print_exc()
-            if self.runs.version != told:
-                told = self.runs.version
+            await self._look_once()
+            if self.runs.version != known:
+                known = self.runs.version
                 async with self._news:
                     self._news.notify_all()
             await asyncio.sleep(LOOK_S)
+
+    async def _look_once(self) -> None:
+        try:
+            await run_in_threadpool(self.runs.look)
+        except Exception:  # one bad file must not end the page: say what it was, and go on
+            traceback.print_exc()
 
     # --- the page itself ------------------------------------------------------------------------
 
     async def _file(self, request: Request) -> Response:
         name, kind = _PAGE[request.url.path]
-        return Response(page_file(name), media_type=kind)
+        text = index_page() if name == "index.html" else page_file(name)
+        return Response(text, media_type=kind)
 
     async def _plotly(self, _: Request) -> Response:
         keep = {"cache-control": "private, max-age=86400"}
@@ -127,6 +151,9 @@ class Watch:
                     cards = self.runs.cards(known)
                     known = cards["version"]
                     yield f"id: {self.runs.name}-{known}\nevent: runs\ndata: {_text(cards)}\n\n"
+                if self._ending:
+                    yield "event: end\ndata: {}\n\n"
+                    return
                 if not await self._newer(known):
                     yield ": still here\n\n"
         finally:
@@ -136,7 +163,7 @@ class Watch:
         """Wait until there is more than that version; False if it takes long."""
         try:
             async with asyncio.timeout(_QUIET_S), self._news:
-                await self._news.wait_for(lambda: self.runs.version != known)
+                await self._news.wait_for(lambda: self._ending or self.runs.version != known)
         except TimeoutError:
             return False
         return True
@@ -144,6 +171,19 @@ class Watch:
     async def _runs(self, _: Request) -> Response:
         await run_in_threadpool(self.runs.look)
         return JSONResponse(self.runs.cards())
+
+    async def _settings(self, _: Request) -> Response:
+        return _json(_text(await run_in_threadpool(self.runs.settings)))
+
+    async def _greedy(self, request: Request) -> Response:
+        entries = [entry for run in _ids(request) if (entry := self._entry(run)) is not None]
+
+        def read() -> str:
+            found = {entry.id: curve for entry, curve in _in_time(entries, self.runs.greedy)}
+            unread = len(entries) - len(found)
+            return _text({"runs": found, "unread": unread, "colours": COLOURS})
+
+        return _json(await run_in_threadpool(read))
 
     async def _run(self, request: Request) -> Response:
         entry = self._entry(request.path_params["run"])
@@ -187,33 +227,46 @@ class Watch:
         return Response(data, media_type="image/gif")
 
     async def _compare(self, request: Request) -> Response:
-        wanted = list(dict.fromkeys(request.query_params.get("runs", "").split(",")))
-        found = [self._entry(run) for run in wanted[:_COMPARED]]
-        entries = [entry for entry in found if entry is not None]
+        """Of all `runs`; `figures` names those that are filled, without it all are."""
+        wanted = _ids(request)
+        entries = [entry for run in wanted if (entry := self._entry(run)) is not None]
         if len(entries) < len(wanted) or not entries:
             return _no_run(",".join(wanted)[:200])
-        return _json(await run_in_threadpool(self._compared, entries))
+        named = request.query_params.get("figures")
+        figures = None if named is None else named.split(",")
+        return _json(await run_in_threadpool(self._compared, entries, figures))
 
-    def _compared(self, entries: list[Entry]) -> str:
-        pairs: list[tuple[str, History]] = []
-        began = time.monotonic()
-        for entry in entries:  # long runs take a while at first: what is not read yet comes later
-            if not pairs or entry.history is not None or time.monotonic() - began < _PATIENCE_S:
-                pairs.append((entry.name, self.runs.history(entry)))
-        with contextlib.ExitStack() as stack:
-            for history in dict.fromkeys(history for _, history in pairs):
-                stack.enter_context(history.lock)
-            found = {
-                "names": [name for name, _ in pairs],
-                "unread": len(entries) - len(pairs),
-                "summaries": [summary(history) for _, history in pairs],
-                "figures": compared(pairs),
-                "differences": differences([history.settings for _, history in pairs]),
-            }
+    def _compared(self, entries: list[Entry], figures: list[str] | None) -> str:
+        pairs = [(one.name, sketch) for one, sketch in _in_time(entries, self.runs.sketch)]
+        sketches = [sketch for _, sketch in pairs]
+        rows = differences([sketch.settings for sketch in sketches])
+        found = {
+            "names": [name for name, _ in pairs],
+            "unread": len(entries) - len(pairs),
+            "summaries": [sketch.summary for sketch in sketches],
+            "figures": comparison(pairs, rows, figures),
+            "differences": rows,
+        }
         return _text(found)
 
     def _entry(self, run: str) -> Entry | None:
         return self.runs.get(run)
+
+
+def _in_time(entries: list[Entry], read: Callable[[Entry], Any]) -> Iterator[tuple[Entry, Any]]:
+    """Entries and what is read of them: one at least, the others as far as there is time.
+
+    Long runs take a while at first. What is missing is known when it is asked for again.
+    """
+    began = time.monotonic()
+    for number, entry in enumerate(entries):
+        if number and time.monotonic() - began > _PATIENCE_S:
+            return
+        yield entry, read(entry)
+
+
+def _ids(request: Request) -> list[str]:
+    return list(dict.fromkeys(request.query_params.get("runs", "").split(",")))
 
 
 def serve(
@@ -237,27 +290,26 @@ def make_server(
     """The same, not started: `server.run(sockets=[listener])`, `server.should_exit = True`."""
     import uvicorn
 
+    watch = Watch(runs)
+
+    class Server(uvicorn.Server):
+        """Takes leave of the pages before it closes the door."""
+
+        async def shutdown(self, sockets: list[socket] | None = None) -> None:
+            await watch.part()
+            await super().shutdown(sockets)
+
     port = listener.getsockname()[1]
-    app = Guard(Watch(runs).app(), tokens, port, hosts, traded)
+    app = Guard(watch.app(), tokens, port, hosts, traded)
     settings = uvicorn.Config(
         app,
         log_level="error",
         access_log=False,
         server_header=False,
         ws="none",
-        timeout_graceful_shutdown=1,  # pages listen for ever; they are let go
+        timeout_graceful_shutdown=2,  # of answers that are being made; streams have ended by then
     )
-    return uvicorn.Server(settings)
-
-
-def page_file(name: str) -> str:
-    """A file of the page, as it ships."""
-    return (files("millpond.view") / "page" / name).read_text(encoding="utf-8")
-
-
-def plotly_path() -> Path:
-    """Plotly's script, from the installed package."""
-    return Path(str(files("plotly") / "package_data" / "plotly.min.js"))
+    return Server(settings)
 
 
 def _text(value: Any) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .decimate import POINTS, thin, thin_band
+from .decimate import POINTS, kept_of, thin_band
 from .history import History
+from .places import Places
 
 Figure = dict[str, Any]
 BLUE, ORANGE, GREEN, VIOLET, GOLD, GREY, RED = COLOURS = (
@@ -23,7 +24,14 @@ BLUE, ORANGE, GREEN, VIOLET, GOLD, GREY, RED = COLOURS = (
 
 
 def make_figure(name: str, title: str, data: list[Any], layout: Any, note: str = "") -> Figure:
+    """With `apart` its x is not the run's, with `more` it is one of those that few look at."""
     return {"name": name, "title": title, "note": note, "data": data, "layout": layout}
+
+
+def spoken(name: str) -> str:
+    """The name of a column as a title: `critic_loss.mean` is "Critic loss"."""
+    text = name.removesuffix(".mean").replace("_", " ").replace(".", " ").replace("/", " ")
+    return text[:1].upper() + text[1:]
 
 
 def words(name: str) -> str:
@@ -53,7 +61,7 @@ def plain(values: Any) -> list[float | None]:
 
 
 def line_of(
-    x: Any,
+    places: Places,
     y: Any,
     name: str,
     colour: str,
@@ -63,36 +71,36 @@ def line_of(
     points: int = POINTS,
 ) -> list[Any]:
     """One curve, or none if there is nothing to show."""
-    x, y = thin(x, y, points)
-    if not len(x):
+    y = np.asarray(y, np.float64)
+    kept = kept_of(y, points)
+    if not len(kept):
         return []
-    few = len(x) <= 60
-    mode = "lines+markers" if (marks and few) or len(x) == 1 else "lines"
+    few = len(kept) <= 60
+    mode = "lines+markers" if (marks and few) or len(kept) == 1 else "lines"
     trace: dict[str, Any] = dict(type="scatter", mode=mode, name=name)
-    trace |= dict(x=np.round(x).astype(np.int64).tolist(), y=plain(y))
+    trace |= places.take(kept).to_json() | dict(y=plain(y[kept]))
     trace["line"] = dict(color=colour, width=width, dash=dash)
     trace["marker"] = dict(color=colour, size=5)
     return [trace]
 
 
-def band_of(x: Any, low: Any, high: Any, colour: str) -> list[Any]:
-    x, low, high = thin_band(x, low, high)
-    if not len(x):
+def band_of(places: Places, low: Any, high: Any, colour: str) -> list[Any]:
+    kept, low, high = thin_band(low, high)
+    if not len(kept):
         return []
-    around = [*x.tolist(), *x[::-1].tolist()]
+    around = places.take([*kept, *kept[::-1]]).to_json()
     border = [*plain(high), *plain(low[::-1])]
     look = dict(fill="toself", fillcolor=colour, opacity=0.18, line=dict(width=0, color=colour))
     quiet = dict(mode="lines", hoverinfo="skip", showlegend=False, name="band")
-    return [dict(type="scatter", x=around, y=border, **look, **quiet)]
+    return [dict(type="scatter", **around, y=border, **look, **quiet)]
 
 
 def rare_of(history: History, kind: str, key: str, name: str, colour: str) -> list[Any]:
     """Points of lines that come now and then, such as one per cycle."""
-    lines = [(history.at(line), mean_of(line.get(key))) for line in history.rare.get(kind, [])]
-    there = [(x, y) for x, y in lines if y is not None]
-    if not there:
-        return []
-    return line_of([x for x, _ in there], [y for _, y in there], name, colour, True, dash="dot")
+    lines = history.rare.get(kind, [])
+    found = [mean_of(line.get(key)) for line in lines]
+    y = [np.nan if value is None else value for value in found]
+    return line_of(history.places_of(lines), y, name, colour, True, dash="dot")
 
 
 def mean_of(value: Any) -> float | None:
@@ -103,6 +111,12 @@ def mean_of(value: Any) -> float | None:
         return None
     found = found[np.isfinite(found)]
     return float(found.mean()) if found.size else None
+
+
+def colour_of(number: int) -> tuple[str, str]:
+    """Colour and dash of the n-th of several: no two of the first 28 look the same."""
+    dashes = ("solid", "dash", "dot", "dashdot")
+    return COLOURS[number % len(COLOURS)], dashes[number // len(COLOURS) % len(dashes)]
 
 
 def level_at(y: float) -> dict[str, Any]:

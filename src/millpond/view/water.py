@@ -97,7 +97,7 @@ def _single(history: History) -> dict[str, Any]:
     places = [] if offline else [actor]
     places += [
         _place("Lake", "given") if offline else _place(kind, _rows(capacity), level),
-        _place("Learner", "DQN"),
+        _place("Learner", str(settings.get("agent", "")).upper()),
     ]
     flows = [] if offline else [{"name": "play", "moves": running}]
     flows.append({"name": "learn", "moves": learns})

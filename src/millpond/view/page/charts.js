@@ -1,10 +1,12 @@
 // Charts: figures of the server, dressed for light and dark. Shared by the page and the report.
 "use strict";
 
-window.millpond = window.millpond || {};
-
 (() => {
+  const { el, escaped, smoothed, together, saveCsv, savePng } = window.millpond;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const CROWD = 16; // curves; more have no legend, and say their names one at a time
+  const BANDS = 12; // means; the bands of more would hide one another
+  const WIDE = ["returns", "compare-greedy", "parallel", "arms-curves"];
 
   const axis = (given) => ({
     gridcolor: colour("--grid"),
@@ -16,45 +18,140 @@ window.millpond = window.millpond || {};
     title: { ...(given || {}).title, font: { size: 11 }, standoff: 8 },
   });
 
-  // A figure's layout with the fonts and grounds of the page.
-  function layoutOf(figure) {
-    const given = figure.layout;
-    const shown = figure.data.filter((trace) => trace.showlegend !== false);
-    const bars = figure.data.some((trace) => trace.type === "bar");
-    const layout = {
-      ...given,
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: "system-ui, sans-serif", size: 12, color: colour("--text") },
-      margin: { l: 48, r: 16, t: shown.length > 1 ? 34 : 14, b: 36 },
-      hovermode: bars ? "closest" : "x unified",
-      hoverlabel: { bgcolor: colour("--panel"), bordercolor: colour("--line"), font: { color: colour("--text"), size: 11 } },
-      showlegend: shown.length > 1,
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal", font: { size: 11 } },
-      xaxis: axis(given.xaxis),
-      yaxis: axis(given.yaxis),
-      dragmode: "zoom",
-      uirevision: figure.name,
-    };
-    if (given.yaxis2) layout.yaxis2 = axis(given.yaxis2);
-    return layout;
+  const isCurve = (trace) => trace.type === "scatter" && !trace.fill && (trace.mode || "lines") !== "markers";
+
+  // Curves smoothed, the others as they are; what was measured stays visible behind.
+  function smoothTraces(data, weight) {
+    if (!weight) return data;
+    return data.flatMap((trace) => {
+      if (!isCurve(trace)) return [trace];
+      const behind = { ...trace, opacity: 0.25, showlegend: false, hoverinfo: "skip", mode: "lines", line: { ...trace.line, width: 1 } };
+      const before = data.length > CROWD ? [] : [behind];
+      return [...before, { ...trace, y: smoothed(trace.y, weight) }];
+    });
   }
 
-  const config = { displayModeBar: false, responsive: true, doubleClick: "reset" };
+  // The mean of each group with a band from its lowest to its highest run.
+  function meansOf(data, weight) {
+    const groups = new Map();
+    for (const trace of data) groups.set(trace.group.key, [...(groups.get(trace.group.key) || []), trace]);
+    const bands = [];
+    const lines = [];
+    for (const [key, traces] of groups) {
+      const { group } = traces[0];
+      const found = together(traces.map((trace) => ({ x: trace.x, y: smoothed(trace.y, weight) })));
+      if (!found.x.length) continue;
+      if (traces.length > 1 && groups.size <= BANDS) {
+        bands.push({ type: "scatter", mode: "lines", fill: "toself", fillcolor: group.line.color, opacity: 0.15, name: "band",
+          x: [...found.x, ...found.x.slice().reverse()], y: [...found.high, ...found.low.slice().reverse()],
+          line: { width: 0, color: group.line.color }, hoverinfo: "skip", showlegend: false });
+      }
+      const name = traces.length > 1 ? `${group.name} (${traces.length})` : group.name;
+      const crowded = groups.size > CROWD;
+      const mode = found.x.length > 60 || crowded ? "lines" : "lines+markers";
+      lines.push({ type: "scatter", mode, name, x: found.x, y: found.mean, key, line: { ...group.line, width: crowded ? 1.3 : 2 }, marker: { color: group.line.color, size: 5 } });
+    }
+    return [...bands, ...lines];
+  }
+
+  // From the lowest to the highest point between two x.
+  function rangeWithin(data, [from, to], log) {
+    const seen = data.filter((trace) => trace.type === "scatter" && trace.yaxis !== "y2")
+      .flatMap((trace) => trace.y.filter((y, i) => Number.isFinite(y) && (!log || y > 0) && trace.x[i] >= from && trace.x[i] <= to))
+      .map((y) => (log ? Math.log10(y) : y));
+    if (!seen.length) return null;
+    const low = seen.reduce((a, b) => Math.min(a, b));
+    const high = seen.reduce((a, b) => Math.max(a, b));
+    const air = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
+    return [low - air, high + air];
+  }
+
+  // Where there is no y axis words lie among the lines.
+  const readable = (words, given) => (given.yaxis?.visible === false ? words.map((one) => ({ ...one, bgcolor: colour("--panel"), opacity: 0.9 })) : words);
+
+  const moved = (marks, x) => (marks || []).map((mark) => {
+    const at = mark.at?.[x];
+    if (at === undefined) return mark;
+    return "x0" in mark ? { ...mark, x0: at, x1: at } : { ...mark, x: at };
+  });
+
+  // A figure as Plotly draws it: its traces and its layout, by the page's controls.
+  function dress(figure, controls, log, ground) {
+    const given = figure.layout;
+    const placed = controls.placed(figure);
+    const mean = controls.mean && placed.data.every((trace) => trace.group);
+    const weight = figure.apart ? 0 : controls.smooth;
+    const data = mean ? meansOf(placed.data, weight) : smoothTraces(placed.data, weight);
+    const named = data.filter((trace) => trace.showlegend !== false);
+    const bars = data.some((trace) => trace.type === "bar");
+    const linked = !bars && !figure.apart;
+    const zooms = !bars && given.xaxis?.type !== "category";
+    // Small charts have room for a few short names only; where they are seen is enough for all.
+    const letters = named.reduce((sum, trace) => sum + `${trace.name}`.length + 6, 0);
+    const legend = named.length > 1 && (WIDE.includes(figure.name) ? named.length <= CROWD : letters <= 110);
+    const layout = {
+      ...given,
+      paper_bgcolor: ground,
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: "system-ui, sans-serif", size: 12, color: colour("--text") },
+      margin: { l: 48, r: 16, t: legend ? 34 : 14, b: 36 },
+      hovermode: given.hovermode || (bars || named.length > CROWD ? "closest" : "x unified"),
+      hoverlabel: { bgcolor: colour("--panel"), bordercolor: colour("--line"), font: { color: colour("--text"), size: 11 }, namelength: 60 },
+      showlegend: legend,
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal", font: { size: 11 } },
+      xaxis: axis({ ...given.xaxis, ...(linked ? { title: { text: placed.title } } : {}), fixedrange: !zooms }),
+      yaxis: axis({ ...given.yaxis, fixedrange: true }),
+      shapes: moved(given.shapes, placed.x),
+      annotations: readable(moved(given.annotations, placed.x), given),
+      dragmode: zooms ? "zoom" : false,
+      uirevision: `${figure.name} ${controls.revision}`,
+    };
+    if (given.yaxis2) layout.yaxis2 = axis({ ...given.yaxis2, fixedrange: true });
+    if (log !== (given.yaxis?.type === "log")) {
+      layout.yaxis.type = log ? "log" : "linear";
+      delete layout.yaxis.range;
+    }
+    if (log) {
+      delete layout.yaxis.rangemode;
+      layout.yaxis.exponentformat = "e"; // powers would be written with inline styles, which are refused
+    }
+    if (linked && controls.range) {
+      layout.xaxis.range = [...controls.range];
+      const fit = given.yaxis?.range && !log ? null : rangeWithin(data, controls.range, log);
+      if (fit) layout.yaxis.range = fit;
+    }
+    const notes = [figure.note];
+    if (mean && data.length > named.length) notes.push("Band: lowest to highest seed.");
+    if (named.length > CROWD) notes.push(`${named.length} curves; point at one for its name.`);
+    return { data, layout, linked, note: notes.filter(Boolean).join(" ") };
+  }
+
+  // Where charts are linked a double click is for all of them.
+  const config = (linked) => ({ displayModeBar: false, responsive: true, doubleClick: linked ? false : "reset" });
 
   class Charts {
     // Draws figures into `parent`, one panel each; those out of sight are drawn when they are seen.
-    constructor(parent) {
+    // `onwanted()` is called when a figure is seen that came without its data.
+    constructor(parent, controls, onwanted = () => {}) {
       this.parent = parent;
+      this.controls = controls;
+      this.onwanted = onwanted;
       this.panels = new Map();
+      controls.charts.add(this);
       this.observer = new IntersectionObserver((seen) => {
         for (const one of seen) {
           const panel = this.panels.get(one.target.dataset.figure);
           if (!panel) continue;
           panel.seen = one.isIntersecting;
+          if (panel.seen && panel.waiting) this.onwanted();
           if (panel.seen && panel.stale) this.paint(panel);
         }
       }, { rootMargin: "200px" });
+    }
+
+    // Names of the figures in sight.
+    inSight() {
+      return [...this.panels.values()].filter((panel) => panel.seen).map((panel) => panel.figure.name);
     }
 
     show(figures) {
@@ -74,11 +171,13 @@ window.millpond = window.millpond || {};
           this.parent.insertBefore(panel.box, this.parent.children[place] || null);
           this.observer.observe(panel.box);
         }
+        panel.waiting = !figure.data.length;
+        panel.plot.classList.toggle("waiting", panel.waiting && !panel.drawn);
+        if (panel.waiting) return;
         const text = JSON.stringify(figure);
         if (text === panel.text) return;
         panel.text = text;
         panel.figure = figure;
-        panel.note.textContent = figure.note;
         panel.plot.setAttribute("aria-label", `${figure.title}. ${figure.note}`);
         if (panel.seen) this.paint(panel);
         else panel.stale = true;
@@ -86,24 +185,52 @@ window.millpond = window.millpond || {};
     }
 
     make(figure) {
-      const box = document.createElement("section");
-      box.className = "panel chart";
-      if (figure.name === "returns" || figure.name === "compare-greedy") box.classList.add("wide");
-      box.dataset.figure = figure.name;
-      const title = document.createElement("h3");
-      title.textContent = figure.title;
-      const plot = document.createElement("div");
-      plot.className = "plot";
-      plot.setAttribute("role", "img");
-      const note = document.createElement("p");
-      note.className = "note";
-      box.append(title, plot, note);
-      return { box, plot, note, seen: false, stale: true, text: "", figure };
+      const tool = (text, title, onclick) => el("button", { type: "button", class: "tool", text, title, "aria-label": `${title}: ${figure.title}`, onclick });
+      const panel = { figure, seen: false, stale: true, waiting: false, text: "", log: null };
+      panel.plot = el("div", { class: "plot", role: "img" });
+      panel.note = el("p", { class: "note" });
+      panel.scale = tool("log", "logarithmic y", () => {
+        panel.log = !this.logOf(panel);
+        this.paint(panel);
+      });
+      const csv = tool("CSV", "download the points drawn as CSV", () => saveCsv(panel.figure));
+      const png = tool("PNG", "download as PNG", () => {
+        const { data, layout } = dress(panel.figure, this.controls, this.logOf(panel), colour("--panel"));
+        savePng(panel.figure, data, { ...layout, title: { text: escaped(panel.figure.title) }, margin: { l: 70, r: 30, t: 90, b: 60 } });
+      });
+      panel.box = el("section", { class: "panel chart", "data-figure": figure.name },
+        el("div", { class: "chart-head" }, el("h3", { text: figure.title }), el("span", { class: "tools" }, panel.scale, csv, png)),
+        panel.plot, panel.note);
+      if (figure.height) panel.plot.style.height = `${figure.height}px`;
+      if (WIDE.includes(figure.name)) panel.box.classList.add("wide");
+      return panel;
+    }
+
+    logOf(panel) {
+      return panel.log ?? panel.figure.layout.yaxis?.type === "log";
     }
 
     paint(panel) {
+      if (!panel.figure.data.length) return;
       panel.stale = false;
-      Plotly.react(panel.plot, panel.figure.data, layoutOf(panel.figure), config);
+      const log = this.logOf(panel);
+      const { data, layout, linked, note } = dress(panel.figure, this.controls, log, "rgba(0,0,0,0)");
+      panel.scale.setAttribute("aria-pressed", `${log}`);
+      panel.scale.hidden = data.some((trace) => trace.type === "bar") || panel.figure.layout.yaxis?.visible === false || panel.figure.layout.yaxis?.type === "category";
+      panel.note.textContent = note;
+      const fresh = !panel.drawn;
+      panel.drawn = true;
+      Plotly.react(panel.plot, data, layout, config(linked));
+      if (fresh && linked) this.link(panel.plot);
+    }
+
+    // What is dragged in one chart holds for all of the page; a double click goes back.
+    link(plot) {
+      plot.on("plotly_relayout", (event) => {
+        const [from, to] = event["xaxis.range"] || [event["xaxis.range[0]"], event["xaxis.range[1]"]];
+        if (from !== undefined && to !== undefined) this.controls.zoom([from, to]);
+      });
+      plot.on("plotly_doubleclick", () => this.controls.reset());
     }
 
     repaint() {
@@ -114,6 +241,7 @@ window.millpond = window.millpond || {};
     }
 
     close() {
+      this.controls.charts.delete(this);
       this.observer.disconnect();
       for (const panel of this.panels.values()) Plotly.purge(panel.plot);
       this.panels.clear();

@@ -2,12 +2,23 @@
 "use strict";
 
 (() => {
-  const { Charts, drawWater } = window.millpond;
+  const { el, Charts, Controls, drawWater } = window.millpond;
   const data = JSON.parse(document.getElementById("data").textContent);
   const all = [];
   for (const box of document.querySelectorAll("[data-charts]")) {
-    const charts = new Charts(box);
-    charts.show(data.figures[Number(box.dataset.charts)]);
+    const controls = new Controls({ seeds: "seeds" in box.dataset });
+    const charts = new Charts(box, controls);
+    const figures = data.figures[Number(box.dataset.charts)];
+    if (figures.some((figure) => !figure.apart)) box.before(controls.node);
+    charts.show(figures.filter((figure) => !figure.more));
+    const others = figures.filter((figure) => figure.more);
+    if (others.length) {
+      const more = el("div", { class: "charts" });
+      box.after(el("details", { class: "others" }, el("summary", {}, el("h3", { text: `More metrics (${others.length})` })), more));
+      const rest = new Charts(more, controls);
+      rest.show(others);
+      all.push(rest);
+    }
     all.push(charts);
   }
   const water = () => {

@@ -116,9 +116,9 @@ window.millpond = window.millpond || {};
   // Draw a run's water into `parent`, across or, where it is narrow, down.
   function drawWater(parent, water) {
     const narrow = parent.clientWidth > 0 && parent.clientWidth < 620;
-    const told = JSON.stringify([water, narrow]);
-    if (parent.dataset.told === told) return;
-    parent.dataset.told = told;
+    const known = JSON.stringify([water, narrow]);
+    if (parent.dataset.known === known) return;
+    parent.dataset.known = known;
     const levels = water.places.filter((place) => place.tank && place.level !== null)
       .map((place) => `${place.name} ${Math.round(place.level * 100)}% full`);
     const svg = node("svg", { class: narrow ? "water-map narrow" : "water-map", role: "img", "aria-label": `${water.about} ${levels.join(", ")}` },

@@ -1,0 +1,317 @@
+"""Settings as options: every field of nested frozen dataclasses by its dotted name."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import math
+import re
+import textwrap
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..config import from_plain
+from ..errors import BadConfig
+from ._options import in_digits, width
+
+S = TypeVar("S")
+
+_SCREEN = 56  # lines of --help, of at most 60
+_NEGATIVE = re.compile(r"-\.?\d.*")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting: where it is, what it is now, what it may be, and what the source says of it."""
+
+    path: tuple[str, ...]  # as in the dataclass: ("learning", "gamma")
+    shown: tuple[str, ...]  # as users write it: ("dqn", "gamma")
+    kind: Any
+    value: Any
+    about: str
+
+    @property
+    def name(self) -> str:
+        """`--dqn.n-step`"""
+        return "--" + ".".join(self.shown).replace("_", "-")
+
+    @property
+    def off(self) -> str:
+        """`--network.no-norm`, of one that is true or false."""
+        *where, last = self.shown
+        return "--" + ".".join([*where, f"no-{last}"]).replace("_", "-")
+
+    @property
+    def takes(self) -> str:
+        """What is written after it."""
+        return "" if self.kind is bool else _words(self.kind)
+
+    @property
+    def default(self) -> str:
+        """The value that it has if it is left out."""
+        return _plain(self.value)
+
+    def read(self, texts: Sequence[str]) -> Any:
+        """The value that these words stand for, or BadConfig."""
+        if get_origin(self.kind) is tuple:
+            kind = get_args(self.kind)[0]
+            parts = [part for text in texts for part in text.split(",") if part]
+            return tuple(_value(kind, part, self.name) for part in parts)
+        if not texts:
+            raise BadConfig(f"{self.name}: expected {_words(self.kind)}, got nothing")
+        return _value(self.kind, texts[0], self.name)
+
+
+def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str] = ()) -> S:
+    """Settings with the options of the command line; wrong ones raise BadConfig, and make nothing.
+
+    Env, agent and sampler type their own settings: --world.size belongs to a grid world only.
+    `--help` and `--help-all` print and raise SystemExit.
+    """
+    names: dict[str, str] = getattr(base, "names")  # noqa: B009  of both kinds of settings
+    options = list(_options(base, names, ("env", *hidden)))
+    if "--help-all" in args:
+        print(help_text(base, options, prog, everything=True))
+        raise SystemExit(0)
+    if {"-h", "--help"} & set(args):
+        print(help_text(base, options, prog, everything=False))
+        raise SystemExit(0)
+    plain: dict[str, Any] = {}
+    for path, value in _read(options, args, prog, getattr(base, "world", None)):
+        inner = plain
+        for part in path[:-1]:
+            inner = inner.setdefault(part, {})
+        inner[path[-1]] = value
+    try:
+        return from_plain(type(base), plain, base)
+    except BadConfig as error:
+        shown = str(error)
+        for field, name in names.items():
+            shown = shown.replace(f"'{field}.", f"'{name}.")
+        raise BadConfig(shown) from error
+
+
+def _read(
+    options: Sequence[Option], args: Sequence[str], prog: str, world: Any
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Paths of settings and their new values, one for every option that is given."""
+    known = {option.name: option for option in options}
+    known |= {option.off: option for option in options if option.kind is bool}
+    others: list[str] = []  # settings of the env itself that no field of ours has
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if not name.startswith("--"):
+            raise BadConfig(f"expected an option, got '{word}'; {prog} --help lists them")
+        name = "--" + name[2:].replace("_", "-")
+        texts = [value] if equals else []
+        while not equals and rest and not _is_option(rest[0]):
+            texts.append(rest.pop(0))
+        if name not in known and name.startswith("--env."):
+            name = "--world." + name[6:]
+            if name not in known and hasattr(world, "options"):
+                key = word.partition("=")[0].removeprefix("--").removeprefix("env.")
+                others.append(f"{key}={_only(texts, word)}")
+                continue
+        if name not in known:
+            raise BadConfig(_unknown(word.partition("=")[0], known, prog))
+        option = known[name]
+        if option.kind is bool:
+            yield option.path, _flag(option, name, texts)
+        elif get_origin(option.kind) is tuple:
+            yield option.path, option.read(texts)
+        else:
+            yield option.path, option.read([_only(texts, name)])
+    if others:
+        yield ("world", "options"), (*world.options, *others)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and not _NEGATIVE.fullmatch(word)
+
+
+def _only(texts: Sequence[str], name: str) -> str:
+    if len(texts) != 1:
+        got = f"got {', '.join(texts)}" if texts else "got nothing"
+        raise BadConfig(f"{name}: expected one value, {got}")
+    return texts[0]
+
+
+def _flag(option: Option, name: str, texts: Sequence[str]) -> bool:
+    words = {"true": True, "false": False}
+    text = _only(texts, name) if texts else "true"
+    if text.lower() not in words:
+        raise BadConfig(f"{name}: expected true, false or nothing, got {text}")
+    return words[text.lower()] == (name == option.name)
+
+
+def _unknown(name: str, known: Sequence[str] | dict[str, Option], prog: str) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    if not near:  # the right name in the wrong place: --gamma for --dqn.gamma
+        last = name.lstrip("-")
+        near = [one for one in known if one.rpartition(".")[2].lstrip("-") == last]
+    remedy = f"did you mean {' or '.join(near[:2])}? " if near else ""
+    return f"there is no option {name}; {remedy}{prog} --help-all lists every option"
+
+
+def _options(
+    settings: Any,
+    names: dict[str, str],
+    hidden: Sequence[str] = (),
+    path: tuple[str, ...] = (),
+    shown: tuple[str, ...] = (),
+) -> Iterator[Option]:
+    """Every setting below a dataclass, those of the dataclasses in it after its own."""
+    kind = type(settings)
+    hints, comments = get_type_hints(kind), _comments(kind)
+    inner: list[tuple[str, Any]] = []
+    for one in dataclasses.fields(kind):
+        value = getattr(settings, one.name)
+        if one.name in hidden or not one.init:
+            continue
+        if dataclasses.is_dataclass(value):
+            inner.append((one.name, value))
+            continue
+        hint = type(value) if hints[one.name] is Any else hints[one.name]
+        here, there = (*path, one.name), (*shown, one.name)
+        yield Option(here, there, hint, value, comments.get(one.name, ""))
+    for name, value in inner:
+        there = (*shown, names.get(name, name) if not path else name)
+        yield from _options(value, {}, (), (*path, name), there)
+
+
+@functools.cache
+def _comments(kind: type) -> dict[str, str]:
+    """What the source says behind each field."""
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # made by a program
+        return {}
+    return dict(re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", source, re.M))
+
+
+def _value(kind: Any, text: str, name: str) -> Any:
+    """One word as a value of `kind`."""
+    choices = get_args(kind)
+    if get_origin(kind) is Literal:
+        if text not in map(str, choices):
+            raise BadConfig(f"{name}: expected one of {', '.join(map(str, choices))}, got {text}")
+        return next(choice for choice in choices if str(choice) == text)
+    if get_origin(kind) in (Union, types.UnionType):
+        if text in ("None", "none"):
+            return None
+        (inner,) = (choice for choice in choices if choice is not type(None))
+        return _value(inner, text, name)
+    if kind is int:
+        digits = in_digits(text)
+        if not re.fullmatch(r"-?\d+(_\d+)*", digits):
+            raise BadConfig(f"{name}: expected a whole number, got {text}")
+        return int(digits)
+    if kind is float:
+        try:
+            number = float(in_digits(text))
+        except ValueError as error:
+            raise BadConfig(f"{name}: expected a number, got {text}") from error
+        if not math.isfinite(number):
+            raise BadConfig(f"{name}: expected a finite number, got {text}")
+        return number
+    if kind is bool:
+        return _value(Literal["true", "false"], text.lower(), name) == "true"
+    return text
+
+
+def _words(kind: Any) -> str:
+    """A type as help and errors name it."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return "{" + ",".join(map(str, inside)) + "}"
+    if origin in (Union, types.UnionType):
+        return "|".join(_words(one) if one is not type(None) else "none" for one in inside)
+    if origin is tuple:
+        return f"{_words(inside[0])} ..."
+    return {int: "N", float: "X", str: "TEXT"}.get(kind, getattr(kind, "__name__", "VALUE").upper())
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return " ".join(map(_plain, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if value != "" else "''"
+
+
+def help_text(base: Any, options: Sequence[Option], prog: str, everything: bool) -> str:
+    """The settings as help: a screen of them or, with `everything`, each with what it means."""
+    lines = [f"usage: {prog} [--SETTING VALUE ...] [--help-all]", ""]
+    groups: dict[tuple[str, ...], list[Option]] = {}
+    for option in options:
+        groups.setdefault(option.shown[:-1], []).append(option)
+    if hasattr(base.world, "options"):
+        lines += ["--env.KEY VALUE sets what the env's own constructor takes.", ""]
+    lines += ["settings and their values unless given:", *_rows(groups.pop((), []), everything)]
+    if everything:
+        for where, some in groups.items():
+            lines += ["", f"{'.'.join(where)}:", *_contract(base, some[0].path[:-1])]
+            lines += _rows(some, everything)
+        return "\n".join(lines)
+    shown = {where: _brief(where, some) for where, some in groups.items()}
+    # What is deepest, and then what comes last, is needed least.
+    order = list(enumerate(shown))
+    for _, where in sorted(order, key=lambda one: (len(one[1]), one[0]), reverse=True):
+        if len(lines) + sum(map(len, shown.values())) > _SCREEN:
+            shown[where] = [_named(where, groups[where])]
+    lines += [line for some in shown.values() for line in some]
+    return "\n".join([*lines, "", f"{prog} --help-all explains every setting."])
+
+
+def _rows(options: Sequence[Option], everything: bool) -> list[str]:
+    """A line or more for every option: its name, what it takes, what it means, its value."""
+    rows: list[str] = []
+    for option in options:
+        head = option.name if option.kind is not bool else f"{option.name}, {option.off}"
+        head = f"  {head} {option.takes}".rstrip()
+        if everything:
+            rows += _filled(head, f"{option.about} (default {option.default})".strip())
+            continue
+        end = f"({option.default})"
+        room = width() - 27 - len(end)
+        choices = option.takes if get_origin(option.kind) is Literal else ""
+        abouts = [option.about, option.about.partition(";")[0], option.about.partition(",")[0]]
+        about = next((one for one in (choices, *abouts) if 0 < len(one) <= room), "")
+        head = f"  {option.name}" if len(head) > 24 else head
+        rows.append(f"{head:<25} {about} {end}".replace("  (", " ("))
+    return rows
+
+
+def _filled(head: str, about: str) -> list[str]:
+    lines = textwrap.wrap(about, width() - 30) or [""]
+    if len(head) > 28:
+        return [head, *(f"{'':30}{line}" for line in lines)]
+    return [f"{head:<30}{lines[0]}", *(f"{'':30}{line}" for line in lines[1:])]
+
+
+def _brief(where: tuple[str, ...], options: Sequence[Option]) -> list[str]:
+    """A group in few lines: names and values alone."""
+    texts = [f"{option.name} {option.default}".replace(" ", "\u00a0") for option in options]
+    filled = textwrap.wrap("  ".join(texts), width() - 2, break_on_hyphens=False)
+    return [f"{'.'.join(where)}:", *(f"  {line}".replace("\u00a0", " ") for line in filled)]
+
+
+def _named(where: tuple[str, ...], options: Sequence[Option]) -> str:
+    title = ".".join(where)
+    return f"{title}: --{title}.* ({len(options)} settings)"
+
+
+def _contract(base: Any, path: Sequence[str]) -> list[str]:
+    """What the docstring of a group says first."""
+    for part in path:
+        base = getattr(base, part)
+    text = inspect.cleandoc(type(base).__doc__ or "").partition("\n\n")[0]
+    return [f"  {line}" for line in textwrap.wrap(" ".join(text.split()), width() - 2)]

@@ -1,0 +1,1 @@
+"""millpond beside other packages: one file each, none of which the core imports."""

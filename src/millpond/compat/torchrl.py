@@ -1,0 +1,82 @@
+"""TorchRL: batches as TensorDicts that its losses take as they are.
+
+`pip install 'millpond[torchrl]'`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import SpecMismatch
+from ..rows import Batch
+from ..sequence import SequenceBatch
+from .need import need
+from .tensors import as_torch
+
+tensordict = need("tensordict", "torchrl")
+
+__all__ = ["as_tensordict"]
+
+
+def as_tensordict(batch: Batch | SequenceBatch, device: Any = None) -> Any:
+    """A TensorDict [batch], or [batch, time] of sequences, in the memory of the batch.
+
+    Keys are TorchRL's: `observation`, `action`, `next` with `observation`, `reward`, `done`,
+    `terminated` and `truncated`, `steps_to_next_obs`; beside them ours: `mask`, `_weight`, `row`,
+    `stream` and the extras. A stack of one frame comes without its axis. On the CPU only `done` is
+    made; the rest shares the batch's arrays, as in `as_torch`.
+
+        loss = DQNLoss(q_net, action_space="categorical")(as_tensordict(pond.sample(256)))
+    """
+    if not isinstance(batch, (Batch, SequenceBatch)):
+        raise SpecMismatch(
+            f"as_tensordict: expected a Batch or SequenceBatch, got {type(batch).__name__}; "
+            "give what sample() or take() returned"
+        )
+    given: Any = as_torch(batch, device)
+    lead = tuple(given.reward.shape)
+    if isinstance(batch, Batch):
+        axis, obs, after = 1, given.obs, given.next_obs
+        more = {"steps_to_next_obs": given.steps[:, None]}
+    else:
+        axis = 2
+        obs = _each(lambda leaf: leaf[:, :-1], given.obs)
+        after = _each(lambda leaf: leaf[:, 1:], given.obs)
+        more = {"is_init": given.first[..., None]}
+
+    def frames(tree: Any) -> Any:
+        return _each(lambda leaf: leaf.squeeze(axis) if leaf.shape[axis] == 1 else leaf, tree)
+
+    def column(value: Any) -> Any:
+        return value[..., None]
+
+    terminated, truncated = column(given.terminated), column(given.truncated)
+    following = {
+        "observation": frames(after),
+        "reward": column(given.reward),
+        "terminated": terminated,
+        "truncated": truncated,
+        "done": terminated | truncated,
+    }
+    rows = {"_weight": given.weight, "row": given.draw.row, "stream": given.draw.stream}
+    if len(lead) == 2:  # one per sequence, for every step of it
+        rows = {name: value[:, None].expand(lead) for name, value in rows.items()}
+    return tensordict.TensorDict(
+        {
+            "observation": frames(obs),
+            "action": given.action,
+            "next": following,
+            "mask": given.mask,
+            **rows,
+            **more,
+            **given.extras,
+        },
+        batch_size=lead,
+    )
+
+
+def _each(change: Any, tree: Any) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _each(change, value) for key, value in tree.items()}
+    return change(tree)

@@ -1,0 +1,51 @@
+"""What `pip install millpond` leaves out, and the one message that says how to add it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from .errors import NotInstalled
+
+
+def require(what: str, extra: str, *modules: str, otherwise: str = "") -> None:
+    """Raise NotInstalled unless every module can be found. None of them is imported.
+
+    `require("training", "train", "flax", "optax")`.
+    """
+    missing = [name for name in modules if not _is_there(name)]
+    if missing:
+        raise not_installed(what, extra, *missing, otherwise=otherwise)
+
+
+def import_extra(what: str, extra: str, module: str, otherwise: str = "") -> Any:
+    """A module that an extra brings: `import_extra("mode ray", "ray", "ray")`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        if _is_there(package) and error.name not in (None, module, package):
+            raise NotInstalled(  # it is there, but something that it needs is not
+                f"{what} needs {package}, which cannot be imported ({error}); "
+                f"run: pip install 'millpond[{extra}]'"
+            ) from error
+        raise not_installed(what, extra, package, otherwise=otherwise) from error
+
+
+def not_installed(what: str, extra: str, *packages: str, otherwise: str = "") -> NotInstalled:
+    """`training needs flax, which is not installed; run: pip install 'millpond[train]'`"""
+    names = " and ".join([", ".join(packages[:-1])] * (len(packages) > 1) + [packages[-1]])
+    verb = "is" if len(packages) == 1 else "are"
+    remedy = f"; or {otherwise}" if otherwise else ""
+    return NotInstalled(
+        f"{what} needs {names}, which {verb} not installed; "
+        f"run: pip install 'millpond[{extra}]'{remedy}"
+    )
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # hidden from importers, or None in sys.modules
+        return False

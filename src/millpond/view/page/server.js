@@ -1,0 +1,70 @@
+// The server: asking it, hearing from it, and what the page says once it has ended.
+"use strict";
+
+(() => {
+  const SILENT_MS = 8000; // after so long without it the page says so
+  const byId = (id) => document.getElementById(id);
+  let ended = false;
+  let lost = 0; // timer
+
+  async function ask(path) {
+    let answer;
+    try {
+      answer = await fetch(path, { credentials: "same-origin" });
+    } catch {
+      throw new Error(ended ? "the server has ended, and this was not read before" : "the server does not answer");
+    }
+    const found = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+    if (!answer.ok) throw new Error(found.error || `the server answered ${answer.status}`);
+    return found;
+  }
+
+  function link(text, state) {
+    byId("link-text").textContent = text;
+    byId("link").dataset.state = state;
+  }
+
+  const clock = () => new Date().toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+
+  function banner(text) {
+    byId("ended").hidden = !text;
+    byId("ended").textContent = text;
+  }
+
+  // `heard(news)` gets the cards of runs that changed; `parting()` is called when no more will come.
+  function listen(heard, parting) {
+    const source = new EventSource("/api/events");
+    source.addEventListener("runs", (event) => heard(JSON.parse(event.data)));
+    source.addEventListener("end", () => {
+      ended = true;
+      source.close();
+      clearTimeout(lost);
+      link("ended", "off");
+      banner(`The server ended at ${clock()}. Everything here stays as it was then; millpond watch shows it again.`);
+      parting();
+    });
+    source.onopen = () => {
+      clearTimeout(lost);
+      lost = 0;
+      banner("");
+      link("live", "on");
+    };
+    source.onerror = () => {
+      if (ended) return;
+      if (source.readyState === EventSource.CLOSED) {
+        link("ended", "off");
+        clearTimeout(lost);
+        const then = clock();
+        ask("/api/runs").then(
+          () => banner("Too many pages listen to this server: close one of them and reload this one."),
+          () => banner(`The server of this page ended by ${then}: open the address that was printed last. Everything here stays as it was.`));
+        return;
+      }
+      link("reconnecting", "off");
+      const since = clock();
+      lost ||= setTimeout(() => banner(`The server has not answered since ${since}. Everything here is as it was then; it goes on by itself when the server is back.`), SILENT_MS);
+    };
+  }
+
+  Object.assign(window.millpond, { ask, listen, byId });
+})();

@@ -1,0 +1,125 @@
+"""`Sketch`: what comparisons need of a run, so small that hundreds are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .columns import Columns
+from .decimate import kept_of
+from .groups import group_names, group_of
+from .history import History
+from .other_figures import other_names
+from .pace import pace
+from .places import Places
+from .summary import summary
+from .traces import Figure, colour_of, layout_of, line_of, make_figure, spoken, words
+
+_KEPT = 400  # points of a curve
+_ALL = 24_000  # points of all curves of one chart
+_LEAST = 60
+# Titles of the curves that come first; others follow as they are found.
+_TITLES = {
+    "greedy": "Greedy return",
+    "return": "Return while training",
+    "loss": "Loss",
+    "q": "Mean Q",
+    "gradient": "Gradient norm",
+    "epsilon": "Epsilon applied",
+    "speed": "Speed",
+}
+_Y = {"greedy": "return", "return": "return", "q": "Q", "gradient": "norm", "epsilon": "epsilon"}
+
+
+class Curve(NamedTuple):
+    """One number of a run, by where it was written."""
+
+    places: Places
+    y: np.ndarray
+    unit: str = ""  # what the y counts, where its name does not say so
+
+
+class Sketch(NamedTuple):
+    """`Sketch.of(history)`; `compared([("a", sketch)])` makes figures of several."""
+
+    summary: list[tuple[str, str]]
+    settings: dict[str, Any]
+    unit: str
+    group: str
+    score: float | None
+    curves: dict[str, Curve]
+
+    @staticmethod
+    def of(history: History) -> Sketch:
+        """All that is compared, thinned."""
+        found: dict[str, Curve] = {}
+        for kind, name, key in _names(history):
+            columns: Columns = getattr(history, kind)
+            _put(found, name, history.places(columns), columns.of(key))
+        counted, places, rate = pace(history)
+        _put(found, "speed", places, rate, f"{counted} per second")
+        first = {name: found[name] for name in _TITLES if name in found}
+        score = history.eval.last("return")
+        about = summary(history), history.settings, history.unit, group_of(history.settings)
+        return Sketch(*about, score, first | found)
+
+
+def _names(history: History) -> list[tuple[str, str, str]]:
+    """Kind of line, name of the curve, name of the column."""
+    found = [("eval", "greedy", "return")]
+    for name in ("return", "loss", "q", "gradient", "change", "epsilon.mean"):
+        found.append(("train", name.removesuffix(".mean"), name))
+    for name in other_names(history.train, "train"):
+        found.append(("train", name.removesuffix(".mean"), name))
+    for name in other_names(history.eval, "eval"):
+        found.append(("eval", f"greedy-{name.removesuffix('.mean')}", name))
+    return found
+
+
+def _put(found: dict[str, Curve], name: str, places: Places, y: np.ndarray, unit: str = "") -> None:
+    kept = kept_of(y, _KEPT)
+    if len(kept):
+        found[name] = Curve(places.take(kept), y[kept], unit)
+
+
+def charts_of(sketches: Sequence[Sketch]) -> list[str]:
+    """Names of all curves that any of the runs has, the most telling first."""
+    there = dict.fromkeys(name for sketch in sketches for name in sketch.curves)
+    return [name for name in _TITLES if name in there] + [n for n in there if n not in _TITLES]
+
+
+def compared(
+    runs: Sequence[tuple[str, Sketch]], wanted: Sequence[str] | None = None
+) -> list[Figure]:
+    """A figure of every curve, or of those wanted alone: the others have no data then.
+
+    A trace says its `group`, so that whoever shows it can draw the mean over seeds.
+    """
+    points = max(_LEAST, min(_KEPT, _ALL // max(1, len(runs))))
+    groups = group_names((sketch.group, name) for name, sketch in runs)
+    order = {key: number for number, key in enumerate(groups)}
+    found: list[Figure] = []
+    for chart in charts_of([sketch for _, sketch in runs]):
+        name, data = f"compare-{chart}", []
+        for number, (run, sketch) in enumerate(runs):
+            curve = sketch.curves.get(chart)
+            if curve is None or (wanted is not None and name not in wanted):
+                continue
+            colour, dash = colour_of(number)
+            marks = chart.startswith("greedy")
+            lines = line_of(
+                curve.places, curve.y, words(run), colour, marks, dash=dash, points=points
+            )
+            look = dict(zip(("color", "dash"), colour_of(order[sketch.group]), strict=True))
+            group = {"name": words(groups[sketch.group]), "line": look, "key": sketch.group}
+            data += [line | {"group": group} for line in lines]
+        unit = next(s.curves[chart].unit for _, s in runs if chart in s.curves)
+        title = _TITLES.get(chart) or spoken(chart.replace("greedy-", "greedy "))
+        y = unit or _Y.get(chart) or spoken(chart.removeprefix("greedy-")).lower()
+        layout = layout_of(runs[0][1].unit, words(y))
+        if chart == "speed":
+            layout["yaxis"]["rangemode"] = "tozero"
+        found.append(make_figure(name, title, data, layout))
+    return found

@@ -1,0 +1,232 @@
+"""What new users stumbled over at the command line, each held down by a test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from millpond.agents import Network
+from millpond.cli._print import elapsed
+from millpond.cli._settings import parse_settings
+from millpond.cli.main import main
+from millpond.envs import GymEnv, make_env
+from millpond.errors import BadConfig
+from millpond.train.presets import settings_for
+from millpond.view import terminal_curve
+
+COMMAND = [sys.executable, "-m", "millpond"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty folder to work in."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def refused(capsys, *args) -> str:
+    """What a wrong call says."""
+    assert main([str(arg) for arg in args]) == 2
+    return capsys.readouterr().err
+
+
+# --- settings are checked before there is a folder ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["gym:CartPole-v1", "--dqn.gamma", "1.5"], "gamma must lie in [0, 1], got 1.5"),
+        (["gym:CartPole-v1", "--dqn.gamma", "nan"], "--dqn.gamma: expected a finite number"),
+        (["gym:CartPole-v1", "--dqn.gamma"], "--dqn.gamma: expected one value, got nothing"),
+        (["gym:CartPole-v1", "--gamma", "0.9"], "did you mean --dqn.gamma?"),
+        (["gym:CartPole-v1", "--network.norm", "perhaps"], "expected true, false or nothing"),
+        (["gym:CartPole-v1", "--replay", "sea"], "expected one of pond, host, lake, got sea"),
+        (["gym:CartPole-v1", "--steps", "9", "32"], "--steps: expected one value, got 9, 32"),
+        (["treasurehunt-small", "--network.torso", "nature"], "at least 36x36 pixels, got obs"),
+        (["gym:CartPole-v1", "--network.torso", "grid"], "observations of shape (4,); use"),
+        (["gym:FrozenLake-v1", "--env.is_slipery", "false"], "is_slipery"),
+        (["gym:CartPole-v1", "--world.wrappers", "NoSuch"], "there is no wrapper 'NoSuch'"),
+        (["treasurehunt-small", "--env.siz", "9"], "there is no option --env.siz"),
+    ],
+)
+def test_a_setting_that_cannot_work_leaves_nothing(args, said, capsys, here):
+    assert said in refused(capsys, "train", *args)
+    assert not list(here.iterdir())
+
+
+def test_settings_of_the_env_go_by_either_name():
+    base = settings_for("treasurehunt-small")
+    one = parse_settings(base, ["--env.size", "9", "--dqn.epsilon.restart", "0.5", "-0.25"], "x")
+    assert one.world.size == 9
+    assert one.learning.epsilon.restart == (0.5, -0.25)
+    two = parse_settings(base, ["--world.size=9", "--network.no-norm", "--steps", "2e6"], "x")
+    assert (two.world.size, two.network.norm, two.steps) == (9, False, 2_000_000)
+    both = parse_settings(base, ["--network.norm=false", "--dqn.n_step", "3"], "x")
+    assert (both.network.norm, both.learning.n_step) == (False, 3)
+
+
+def test_options_and_wrappers_reach_a_gymnasium_env(here):
+    (here / "mine.py").write_text(
+        "import gymnasium\n"
+        "class Doubled(gymnasium.RewardWrapper):\n"
+        "    def reward(self, reward):\n"
+        "        return 2 * reward\n"
+    )
+    base = settings_for("gym:FrozenLake-v1")
+    args = ["--env.is_slippery", "false", "--env.map_name", "8x8", "--world.wrappers"]
+    chosen = parse_settings(base, [*args, "mine:Doubled"], "x")
+    world = chosen.world
+    assert world.options == ("is_slippery=false", "map_name=8x8")
+    assert type(chosen).from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
+    assert world.observation.shape == (64,)
+    vector = world.vector(1, 0)
+    rewards = []
+    for action in [2] * 7 + [1] * 7:  # right, then down: the way to the goal of that map
+        rows = vector.step(np.array([[action]], np.int32))
+        rewards.append(float(rows.reward[0, 0]))
+    vector.close()
+    assert rewards == [0.0] * 13 + [2.0], "not slippery, and the reward doubled"
+
+
+def test_an_env_of_the_current_folder_is_found(here, monkeypatch):
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(here))])
+    (here / "pond_world.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('PondWorld-v0', CartPoleEnv)\n"
+    )
+    assert make_env("gym:pond_world:PondWorld-v0").observation.shape == (4,)
+
+
+def test_discrete_observations_are_one_hot():
+    env = GymEnv("FrozenLake-v1", options=("is_slippery=false",))
+    assert (env.observation.dtype, env.observation.shape) == (np.dtype(bool), (16,))
+    assert env.note == "observations are one of 16 states: seen one-hot, as bool[16]"
+    assert GymEnv("CartPole-v1").note == ""
+    vector = env.vector(2, 0)
+    assert vector.obs.shape == (1, 2, 16)
+    vector.step(np.array([[1, 2]], np.int32))  # down; right
+    assert np.argmax(vector.obs[0], -1).tolist() == [4, 1]
+    assert vector.obs.sum() == 2
+    vector.close()
+
+
+def test_an_option_without_a_value_is_refused():
+    with pytest.raises(BadConfig, match="an option is KEY=VALUE, such as is_slippery=false"):
+        GymEnv("FrozenLake-v1", options=("is_slippery",))
+
+
+@pytest.mark.parametrize("shape", [(35, 84, 1), (84, 35, 1), (3, 84, 84), (84,)])
+def test_the_nature_torso_refuses_what_it_cannot_see(shape):
+    network = Network(torso="nature").build(2)
+    with pytest.raises(BadConfig, match="expected an image of at least 36x36 pixels"):
+        network.init(jax.random.key(0), np.zeros((1, 4, *shape), np.uint8))
+
+
+# --- help ---------------------------------------------------------------------------------------
+
+
+HELP = ["train", "train gym:CartPole-v1", "train treasurehunt --agent pqn", "mix minatar/breakout"]
+HELP += ["train minatar/breakout --agent qlambda --sampler prioritized", "compare", "doctor"]
+HELP += ["lake", "lake verify", "plan", "runs", "watch", "eval", "presets", "report", "resume"]
+
+
+@pytest.mark.parametrize("words", [*HELP, "mix"])
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_help_fits_a_screen_in_one_style(words, columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    with contextlib.suppress(SystemExit):  # as parsers end
+        assert main([*words.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 60
+    assert lines[0].startswith("usage: millpond ")
+    assert not set("".join(lines)) & set("│╭╮╰╯─"), "frames"
+
+
+def test_help_all_explains_every_setting(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "treasurehunt-small", "--help-all"])
+    out = capsys.readouterr().out
+    assert "--dqn.optimizer.rate.cycle N" in out
+    assert "steps; 0: no restarts of its own (default 0)" in out
+    assert "--network.norm, --network.no-norm" in out
+
+
+# --- pipes, Ctrl-C, curves ----------------------------------------------------------------------
+
+
+def test_a_reader_that_has_enough_is_no_traceback():
+    command = f"{' '.join(COMMAND)} train treasurehunt-small --help-all | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("usage: ")
+    assert done.stderr == ""
+
+
+def interrupted(args: list[str], ready: str, wait: float = 0.0) -> tuple[int, str]:
+    """The exit code, and all that a command said that got Ctrl-C once it had done `ready`."""
+    process = subprocess.Popen(
+        [*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+    )
+    said, began = b"", time.monotonic()
+    assert process.stdout is not None
+    while ready.encode() not in said and time.monotonic() - began < 120:
+        if select.select([process.stdout], [], [], 0.05)[0]:
+            part = os.read(process.stdout.fileno(), 4096)
+            if not part:
+                break
+            said += part
+        if not ready and time.monotonic() - began >= wait:
+            break
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=120)
+    return process.returncode, (said + rest).decode()
+
+
+@pytest.mark.parametrize("after", [0.15, 0.5, 1.0])
+def test_ctrl_c_while_it_is_importing_is_one_line(after):
+    code, said = interrupted(["train", "treasurehunt-small"], "", after)
+    assert "Traceback" not in said
+    # Before the interpreter has read a line of ours, the signal ends it as it ends any program.
+    assert (code, said) == (-signal.SIGINT, "") or code == 130
+    assert said.count("\n") <= 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("after", [0.0, 2.0])
+def test_ctrl_c_while_it_is_compiling_is_one_line(after, here):
+    args = ["train", "minatar/breakout", "--run", "r"]
+    process = subprocess.Popen([*COMMAND, *args], stdout=-1, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    assert "minatar/breakout, pqn" in process.stdout.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=after or 0.01)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=300)
+    assert (process.returncode, said.count("\n")) == (130, 1), said
+    assert re.match(r"stopped; millpond resume r goes on from step [\d,]+\n", said)
+
+
+def test_curves_are_as_wide_as_asked_and_a_point_is_no_curve():
+    for columns in (40, 80, 200):
+        lines = terminal_curve([0, 1000], [1.0, 2.0], "title", columns).splitlines()[1:]
+        assert max(map(len, lines)) == columns
+    one = terminal_curve([1000], [2.5], "title")
+    assert one == "title: 2.5 at 1k, one point so far"
+
+
+def test_elapsed_time_reads_as_a_clock():
+    assert [elapsed(s) for s in (0, 59.4, 60, 3725)] == ["0 s", "59 s", "1:00", "1:02:05"]
