@@ -292,7 +292,10 @@ def test_a_full_disk_is_told_and_nothing_is_half_there(tmp_path, monkeypatch):
 def test_damaged_parquet_is_refused(harm, tmp_path):
     lake_of(tmp_path / "lake")
     export_lake("parquet", tmp_path / "lake", tmp_path / "table")
-    file, about = next((tmp_path / "table").rglob("*.parquet")), tmp_path / "table/millpond.json"
+    file, about = (
+        next((tmp_path / "table").rglob("*.parquet")),
+        tmp_path / "table/millpond-rows.json",
+    )
     data = bytearray(file.read_bytes())
     if harm == "short":
         file.write_bytes(data[: len(data) // 2])
@@ -321,7 +324,7 @@ def test_wrong_calls_are_refused(tmp_path, capsys):
         (["export", lake, table, "--format", "parquet"], "is there already"),
         (["import", table, lake, "--format", "parquet"], "is there already"),
         (["export", lake, f"{table}2", "--format", "parket"], "did you mean 'parquet'?"),
-        (["import", lake, f"{table}2", "--format", "parquet"], "with millpond.json"),
+        (["import", lake, f"{table}2", "--format", "parquet"], "with millpond-rows.json"),
         (["import", f"{lake}9", f"{table}2", "--format", "minari"], "nothing at this path"),
         (["export", str(tmp_path / "empty"), f"{table}2", "--format", "parquet"], "no committed"),
         (["export", lake, f"{table}2", "--format", "vault"], "there is no format 'vault'"),

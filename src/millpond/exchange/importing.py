@@ -32,7 +32,10 @@ Said = Callable[[list[str]], None]
 
 
 class Moved(NamedTuple):
-    """What was moved, and what was lost on the way, in words."""
+    """What was moved, and what was lost on the way, in words.
+
+    `print(import_lake("parquet", "table", "runs/lake").losses)`.
+    """
 
     path: Path
     rows: int

@@ -1,6 +1,6 @@
 """Parquet: one folder per stream, one column per field; any tool that reads Parquet reads it.
 
-millpond.json                            the Spec, and which folder is which stream
+millpond-rows.json                            the Spec, and which folder is which stream
 GROUP/ENV/00000000.parquet, ...          rows in order: obs or obs/KEY, action, reward, terminated,
                                          truncated, flags, extras/NAME
 
@@ -37,9 +37,9 @@ def _arrow() -> tuple[Any, Any]:
 def open_source(path: Path) -> ParquetSource:
     """A folder that `export` wrote, or anything else of that form."""
     _arrow()
-    if path.is_dir() and (path / "millpond.json").exists():
+    if path.is_dir() and (path / "millpond-rows.json").exists():
         try:
-            about = json.loads((path / "millpond.json").read_text(encoding="utf-8"))
+            about = json.loads((path / "millpond-rows.json").read_text(encoding="utf-8"))
             if about[_MARK] != _VERSION:
                 raise BadConfig(
                     f"{path} is of version {about[_MARK]}, this millpond reads version {_VERSION}"
@@ -49,10 +49,10 @@ def open_source(path: Path) -> ParquetSource:
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, BadConfig):
                 raise
-            raise damaged(path / "millpond.json", error) from error
+            raise damaged(path / "millpond-rows.json", error) from error
         folders = [sorted(path.joinpath(*_place(one)).glob("*.parquet")) for one in streams]
         return ParquetSource(spec, streams, folders, about.get("origin") or {})
-    raise no_source(path, "a folder that millpond lake export wrote, with millpond.json")
+    raise no_source(path, "a folder that millpond lake export wrote, with millpond-rows.json")
 
 
 def _place(stream: StreamInfo) -> tuple[str, str]:
@@ -117,7 +117,9 @@ class ParquetPlan:
             "streams": [list(stream) for stream in self._rows.streams],
             "origin": self._rows.about,
         }
-        (part / "millpond.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        (part / "millpond-rows.json").write_text(
+            json.dumps(about, indent=1) + "\n", encoding="utf-8"
+        )
 
     def expected(self, stream: int) -> Iterator[Rows]:
         return self._rows.rows(stream)
