@@ -22,7 +22,7 @@ class FrameStack:
         if not shape or shape[axis] % number:
             raise BadConfig(
                 f"frame_stack={number}: axis {axis} of observations {shape} does not divide into "
-                "so many frames; give the number that the env stacks"
+                "that many frames; give the number that the env stacks"
             )
         self.number, self.shape, self._pad = number, shape, pad
         self._axis, self._wide = axis, shape[axis] // number  # channels of one frame

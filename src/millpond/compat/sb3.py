@@ -34,7 +34,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         DQN("MlpPolicy", env, replay_buffer_class=ReplayBuffer,
             replay_buffer_kwargs=dict(n_steps=3, frame_stack=4, lake="runs/replay"))
 
-    `frame_stack`: observations are stacks of so many frames, as VecFrameStack gives them; only the
+    `frame_stack`: observations are stacks of N frames, as VecFrameStack gives them; only the
     newest frame is stored, and each add checks that this loses nothing. `frame_pad`: what an
     episode's first stack is padded with, "zeros" or its "first" frame. `sampler`: one of
     millpond's; `prioritized()` needs a learner that gives priorities back, such as PrioritizedDQN.

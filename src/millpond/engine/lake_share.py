@@ -35,7 +35,7 @@ class LakeShare:
         except NotEnoughData as error:
             raise NotEnoughData(
                 f"lake: no transition starts in {settings.lake} ({error}); write longer episodes "
-                "to it, or leave --lake away"
+                "to it, or omit --lake"
             ) from error
 
     def draw(self, policies: Sequence[int], turn: int) -> Sample:

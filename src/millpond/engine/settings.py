@@ -205,7 +205,7 @@ class Settings:
         if not 0 < self.lake_share < 1 or not 0 < self.lake_rows < batch:
             raise BadConfig(
                 f"lake_share: {self.lake_share:g} of a batch of {batch} leaves one of both without "
-                "a row; change lake_share, use --from-lake for the Lake alone, or leave --lake away"
+                "a row; change lake_share, use --from-lake for the Lake alone, or omit --lake"
             )
 
     def _check_crew(self) -> None:
