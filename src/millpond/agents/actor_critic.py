@@ -48,7 +48,7 @@ class ActorCritic:
     """Pure functions over an `AgentState`; a subclass adds `Settings` and `update`.
 
     And it says what it does without noise, by `_middle`, and with it, by `_noisy`. Inside, actions
-    are in [-1, 1]; rows hold them as the env takes them.
+    are in [-1, 1]; rows hold them as the env takes them. `agent.best(params, obs)`.
     """
 
     continuous: ClassVar[bool] = True

@@ -78,10 +78,11 @@ def main(args: Sequence[str]) -> int:
     if options.only:
         raise BadConfig("--only belongs to --self-test; add it, or omit --only")
     path: Any = options.run
+    lake: Any = options.replay
     if options.env is not None:
         verdicts = examine_env(make_env(options.env))
-    elif options.replay is not None:
-        verdicts = examine_replay(Lake.open(options.replay))
+    elif lake is not None:
+        verdicts = examine_replay(Lake.open(lake))
     else:
         verdicts = of_any(path, 0.0 if options.no_probe else options.seconds)
     if options.json:

@@ -25,7 +25,10 @@ from .saved import Saved
 
 @dataclass
 class Probe:
-    """What the checks of a probe read; every part is made when it is first asked for."""
+    """What the checks of a probe read; every part is made when it is first asked for.
+
+    `examine_probe(Probe.of(Run.open(path)))`.
+    """
 
     settings: Settings
     saved: Saved

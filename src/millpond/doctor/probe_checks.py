@@ -96,7 +96,7 @@ ANSWERED = {
 
 
 def examine_probe(probe: Probe, seconds: float = SECONDS) -> list[Verdict]:
-    """What every check of a probe says, worst first; at most about so many seconds.
+    """What every check of a probe says, worst first; no check begins after `seconds`.
 
     `examine_probe(Probe.of(Run.open(path)))`.
     """
@@ -128,7 +128,10 @@ def without_answered(verdicts: list[Verdict], probed: list[Verdict]) -> list[Ver
 
 
 def examined_with(verdicts: list[Verdict], probe: Probe, seconds: float = SECONDS) -> list[Verdict]:
-    """What recorded evidence says and what a probe of the same run says, worst first."""
+    """What recorded evidence says and what a probe of the same run says, worst first.
+
+    `examined_with(examine(Evidence.of(run)), Probe.of(run))`.
+    """
     probed = examine_probe(probe, seconds)
     found = [*without_answered(verdicts, probed), *probed]
     return sorted(found, key=lambda verdict: ORDER.index(verdict.state))

@@ -46,7 +46,7 @@ class Saved:
 
     @staticmethod
     def of(run: Run) -> Saved:
-        """Whatever of it can be read; damage is told by `millpond resume`."""
+        """Whatever of it can be read; `millpond resume` reports damage."""
         found = Saved(run.settings)
         for one in _spread(run.checkpoints()):
             try:

@@ -139,14 +139,14 @@ def _gain(
 
 
 def late_reward(play: Play, found: Pairs | None) -> Verdict:
-    """The reward of a row must be told better by that row than by the one before."""
+    """The reward of a row must be predicted better by that row than by the one before."""
     name = "reward-timing"
     if found is None or len(np.unique(found.block)) < 8:
         return unknown(name, f"too few rows of {play.source}, or actions are real vectors")
     goal, test = found.reward, ~found.fit
     total = float(((goal[test] - goal[found.fit].mean()) ** 2).sum())
     if total < 1e-9 or (goal != np.median(goal)).sum() < 50:
-        return unknown(name, f"rewards of {play.source} hardly vary: nothing can be told")
+        return unknown(name, f"rewards of {play.source} hardly vary: nothing can be seen")
     own = _telling(found, found.here, found.acted, goal)
     old = _telling(found, found.before, found.acted_before, goal)
     same = errors(_by_action(found.here[:, own], found.acted), goal, found.fit)
@@ -239,7 +239,7 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
             gram = x.T @ x + 1e-4 * len(x) * np.eye(x.shape[1])
             models[action] = np.linalg.solve(gram, x.T @ after[mine])
     here, after, acted = design(stored)
-    told: list[str] = []
+    found_alike: list[str] = []
     judged = 0
     for action in models:
         mine = acted == action
@@ -254,13 +254,13 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
         margin = each[action] - each[best]
         sure = margin.mean() / max(margin.std() / np.sqrt(len(margin)), 1e-12)
         if best != action and sure > 8 and margin.mean() > 0.02 * each[action].mean():
-            told.append(f"{action} does what {best} does")
+            found_alike.append(f"{action} does what {best} does")
     if not judged:
         return unknown(name, "no action was taken often enough, then and now")
-    if told:
+    if found_alike:
         return red(
             name,
-            f"of the stored actions {', '.join(told)} when played now",
+            f"of the stored actions {', '.join(found_alike)} when played now",
             "store the action that was given to env.step; if the env changed since, "
             "begin a new run",
             actions=judged,

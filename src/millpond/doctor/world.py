@@ -131,7 +131,7 @@ def fresh_starts(game: Play, begun: np.ndarray) -> Verdict:
             f"episodes after the first begin otherwise than after a reset: {off.sum()} of "
             f"{len(off)} numbers differ (number {worst}: {seen[:, worst].mean():.3g} for "
             f"{flat[:, worst].mean():.3g})",
-            "let reset build the whole state anew; millpond's VectorEnv calls it after each border",
+            "let reset build the whole state again; VectorEnv calls it after each border",
             **numbers,
         )
     return green(name, f"{number:,} later episodes begin as {len(begun)} resets do", **numbers)
@@ -272,7 +272,10 @@ def speed(game: Game) -> Verdict:
 
 
 def examine_env(world: Any, told: Callable[[str], None] = lambda text: None) -> list[Verdict]:
-    """Every check of an environment, worst first; some seconds."""
+    """Every check of an environment, worst first; takes some seconds.
+
+    `examine_env(make_env("gym:CartPole-v1"))`.
+    """
     envs, turns = sizes_for(world)
     told(f"{envs} envs, {turns} turns at random, twice")
     try:

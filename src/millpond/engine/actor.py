@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Now, Rollouts
-from ..envs import Env, EnvState, HostEnv, check_rows, spec_of
+from ..envs import Env, EnvState, HostEnv, spec_of
+from ..envs.checked import check_rows
 from ..intake import Intake
 from ..rows import Array, Rows
 from ..window import Stacker

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import AgentState, Learned, Replayed, Rollout
-from ..envs import EnvState, check_seen
+from ..envs import EnvState
+from ..envs.checked import check_seen
 from ..errors import FaultsFound
 from ..replay import Pond
 from ..rows import Array, Rows

@@ -8,7 +8,7 @@ from .actions import action_of, any_action, bounds, is_real
 from .adapters import GridGymnasium, GridPettingZoo
 from .atari import Atari
 from .brax import Brax
-from .checked import check_rows, check_seen, checked_vector
+from .checked import checked_vector
 from .env import AnyEnv, Counting, Env, Facts, HostEnv, HostVector, Outcome, Policy, spec_of
 from .gym import GymEnv
 from .gym_rows import GymRows
@@ -55,8 +55,6 @@ __all__ = [
     "action_of",
     "any_action",
     "bounds",
-    "check_rows",
-    "check_seen",
     "checked_vector",
     "env_names",
     "is_real",
