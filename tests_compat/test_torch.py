@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -23,7 +22,6 @@ from millpond import (
     HostPond,
     Lake,
     NotEnoughData,
-    Pond,
     Rows,
     RowsGone,
     Sequence,
@@ -66,23 +64,6 @@ def test_tensors_of_a_host_batch_share_its_memory(sampler):
         np.testing.assert_array_equal(tensor.numpy(), array)
     given.reward[3] = 17.0
     assert batch.reward[3] == 17.0
-
-
-def test_tensors_of_a_device_batch_share_its_memory():
-    made = Pond(SPEC, 40, 2)
-    state = made.init()
-    zero = jnp.zeros(2, bool)
-    for t in range(6):
-        rows = (jnp.full((2, 3), t, jnp.float32), jnp.zeros(2, jnp.int32), jnp.ones(2), zero, zero)
-        flags = jnp.full(2, t == 0, jnp.uint8)
-        state = made.add(state, Rows(*rows, flags, {"mood": jnp.zeros(2, jnp.uint8)}))
-    batch = made.sample(state, jax.random.key(0), 5)
-    batch = batch[1] if isinstance(batch, tuple) and not hasattr(batch, "obs") else batch
-    given = as_torch(batch)
-    assert given.draw.row.dtype == torch.uint32  # exact, though PyTorch can do little with it
-    for array, tensor in zip(leaves(batch), leaves(given), strict=True):
-        assert tensor.data_ptr() == array.unsafe_buffer_pointer()
-        np.testing.assert_array_equal(tensor.numpy(), array)
 
 
 @pytest.mark.parametrize(
