@@ -88,8 +88,9 @@ def main(args: Sequence[str]) -> int:
     if options.json:
         print(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
     else:
-        plain = path is not None and not is_mixture(path) and not is_logged(path)
-        env = Run.open(path).settings.env if plain else ""
+        env = ""
+        if path is not None and not is_mixture(path) and not is_logged(path):
+            env = Run.open(path).settings.env
         show(verdicts, str(path), env)
     return int(any(verdict.state == "red" for verdict in verdicts))
 
