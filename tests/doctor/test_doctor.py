@@ -448,7 +448,9 @@ def test_a_run_that_gave_up_says_why(tmp_path):
 
     with pytest.raises(RunFailed):
         train(broken, opener=opener)
-    assert broken.status() == {
+    status = broken.status()
+    assert 'raise RunFailed("no processes today")' in status.pop("traceback")
+    assert status == {
         "state": "failed",
         "steps": 0,
         "why": "RunFailed: no processes today",

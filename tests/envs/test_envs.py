@@ -650,7 +650,7 @@ def test_missing_packages_are_named(monkeypatch):
 def test_packages_of_envs_in_jax_that_are_missing_are_named(prefix, monkeypatch):
     package = "mujoco_playground" if prefix == "playground" else prefix
     monkeypatch.setitem(sys.modules, package, None)
-    said = rf"{package} cannot be imported .*: pip install 'millpond\[{prefix}\]'"
+    said = rf"needs {package}, which is not installed; run: pip install 'millpond\[{prefix}\]'"
     with pytest.raises(BadConfig, match=said):
         make_env(f"{prefix}:CartPole-v1")
 

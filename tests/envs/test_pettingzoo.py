@@ -178,7 +178,7 @@ def test_facts_and_names():
         (lambda: make_env("pettingzoo:zoo_lives:Nameless").num_agents, "possible_agents"),
         (lambda: make_env("pettingzoo:builtins:dict").num_agents, "ParallelEnv was expected"),
         (
-            lambda: make_env("pettingzoo:pettingzoo.classic.rps_v2:env").num_agents,
+            lambda: make_env("pettingzoo:zoo_lives:Turns").num_agents,
             "aec_to_parallel",
         ),
     ],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
-from pettingzoo import ParallelEnv
+from pettingzoo import AECEnv, ParallelEnv
 
 MADE: list = []  # every env there is, oldest first
 _TAKEN = iter(range(1, 1 << 60))
@@ -153,3 +153,11 @@ class Nameless(Lives):
     def __init__(self):
         super().__init__()
         self.possible_agents = []
+
+
+class Turns(AECEnv):
+    """Agents that act one after the other."""
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.possible_agents = ["agent_0", "agent_1"]

@@ -78,7 +78,7 @@ def test_crashed_in_every_phase_and_resumed_equals_uninterrupted(whole, programs
         except AssertionError:
             break  # nothing new was met: it has ended
         crashes += 1
-        assert other.folder.status()["state"] == "killed"
+        assert other.folder.status()["state"] == "failed"
     assert {where for where, _ in met} == {"agents", "fill", "big", "clone"}
     assert crashes == len(met) >= 14
     assert files_of(other.path) == files_of(run.path)

@@ -173,11 +173,28 @@ def test_a_reader_that_has_enough_is_no_traceback():
     assert done.stderr == ""
 
 
+# A shell's background jobs, such as the tests may be, are started deaf to Ctrl-C.
+MILLPOND = ("millpond", "train", "tmaze")
+HEARS_CTRL_C = """import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
+
+
 @pytest.mark.parametrize("module", ["numpy", "jax._src.config", "millpond.rows"])
 def test_ctrl_c_while_it_is_importing_is_one_line(module):
     """The interpreter says what it has imported, so that the signal comes in between."""
     process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", "-m", "millpond", "train", "treasurehunt-small"],
+        [
+            sys.executable,
+            "-c",
+            HEARS_CTRL_C,
+            "-X",
+            "importtime",
+            "-m",
+            "millpond",
+            "train",
+            "tmaze",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -87,7 +87,7 @@ def test_killed_and_resumed_equals_uninterrupted(replay, sampler, data, tmp_path
     whole, crashed = Run.create(tmp_path / "whole", of), Run.create(tmp_path / "crashed", of)
     digest = train(whole)
     crash_at(crashed, 240)
-    assert crashed.status()["state"] == "killed"
+    assert crashed.status()["state"] == "failed"
     assert train(crashed) == digest
     assert files_of(crashed.path) == files_of(whole.path)
     other = Run.create(tmp_path / "other", dataclasses.replace(of, lake_share=0.25))

@@ -101,6 +101,7 @@ def about_logged(run: LoggedRun) -> dict[str, Any]:
         "agent": str(settings.get("agent", "")),
         "seed": settings.get("seed"),
         "state": status["state"],
+        "why": status.get("why", ""),
         "steps": status["steps"],
         "of": int(settings.get("steps") or 0),
         "seconds": None,

@@ -155,11 +155,11 @@ class Logger:
     ) -> None:
         if os.getpid() != self._pid or self._lock is None:
             return  # a child that was forked in the block leaves it too
-        state, why = _how_it_ended(kind, error, trace)
+        ended = _how_it_ended(kind, error, trace)
         with self._mutex, contextlib.ExitStack() as last:
             if error is not None:  # which must not be hidden by one of ours
                 last.enter_context(contextlib.suppress(Exception))
-            last.callback(self._end, state, why)
+            last.callback(self._end, *ended)
             last.callback(self._speed.close)
             last.callback(self._metrics.close)
             if any(pond.news for pond in self._watched):
@@ -231,10 +231,10 @@ class Logger:
                     ) from error
                 return
 
-    def _end(self, state: str, why: str) -> None:
+    def _end(self, state: str, why: str, where: str = "") -> None:
         lock, self._lock = self._lock, None
         try:
-            write_status(self.path, state, self._step, why)
+            write_status(self.path, state, self._step, why, where)
         finally:
             if lock is not None:
                 os.close(lock)
@@ -246,14 +246,14 @@ def _is_point(line: Mapping[str, Any]) -> bool:
 
 def _how_it_ended(
     kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-) -> tuple[str, str]:
-    """State and reason; the reason's first line is the error, then comes where it was raised."""
+) -> tuple[str, str, str]:
+    """State, reason, and the traceback of what was raised."""
     if kind is None or (isinstance(error, SystemExit) and not error.code):
-        return "finished", ""
+        return "finished", "", ""
     if issubclass(kind, KeyboardInterrupt):
-        return "stopped", ""
-    text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
-    return "failed", f"{kind.__name__}: {error}\n{text}"
+        return "stopped", "", ""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    return "failed", f"{kind.__name__}: {error}", text
 
 
 def _new_folder(root: Path, name: str) -> Path:
