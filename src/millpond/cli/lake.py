@@ -121,7 +121,7 @@ def _move(name: str, parser: Parser, args: Sequence[str]) -> int:
     }
     for one in (first, second):
         parser.add_argument(one, metavar=one.upper(), type=Path, help=abouts[one])
-    kinds = "parquet, minari, vault, lerobot" if importing else "parquet, minari, lerobot"
+    kinds = "parquet, minari, vault" if importing else "parquet, minari"
     parser.add_argument("--format", required=True, metavar="NAME", help=f"one of {kinds}")
     if importing:
         parser.add_argument("--env", default="", help="check the rows against this env")
