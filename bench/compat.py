@@ -66,7 +66,7 @@ def sac(envs: int, **settings: Any) -> SAC:
 
 
 def images(envs: int, frame_stack: int = 4, **settings: Any) -> DQN:
-    """DQN on stacks of four frames; our buffer is told of the stack."""
+    """DQN on stacks of four frames; our buffer knows that they are stacks."""
     env = VecFrameStack(DummyVecEnv([Pixels] * envs), frame_stack)
     if "replay_buffer_class" in settings:
         settings["replay_buffer_kwargs"] = dict(frame_stack=frame_stack)
