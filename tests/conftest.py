@@ -16,7 +16,7 @@ from pathlib import Path
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 )
-if "PYTEST_XDIST_WORKER" not in os.environ:
+if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # What one worker or a test's own process has compiled, the others need not.
     _CACHE = tempfile.mkdtemp(prefix="millpond-tests-")
     atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
