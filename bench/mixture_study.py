@@ -1,7 +1,8 @@
 """The comparison of docs/mixture.md, every arm in a process of its own: several share one GPU.
 
     python bench/mixture_study.py tune --frames 1e7 --seeds 3 --games breakout space_invaders
-    python bench/mixture_study.py tune --only A B8 --jobs 2     # some of the arms
+    python bench/mixture_study.py tune --only A2 B8 --jobs 2     # some of the arms
+    python bench/mixture_study.py tune --pairs asterix-D8 freeway-A2    # in this order
 
 Arms are those of `millpond compare`. What is finished is in OUT/GAME-ARM.json and is not run again.
 """
@@ -114,6 +115,7 @@ def main() -> None:
     parser.add_argument("--frames", default="1e7")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+")
+    parser.add_argument("--pairs", nargs="+", help="GAME-ARM, instead of --games and --only")
     parser.add_argument("--set", nargs="+", default=[], help="KEY=VALUE of every arm that has it")
     parser.add_argument("--jobs", type=int, default=1, help="arms at the same time")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds; begun arms are stopped")
@@ -126,10 +128,12 @@ def main() -> None:
         one(game, name, arms[name], options)
         return
     options.out.mkdir(parents=True, exist_ok=True)
+    pairs = [(game, name) for name in (options.only or arms) for game in options.games]
+    if options.pairs:
+        pairs = [(game, name) for game, _, name in (pair.rpartition("-") for pair in options.pairs)]
     wanted = deque(
         (game, name)
-        for name in (options.only or arms)
-        for game in options.games
+        for game, name in pairs
         if not (options.out / f"{game}-{name}.json").exists()
     )
     share = f"{0.9 / options.jobs:.3f}"
