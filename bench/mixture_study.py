@@ -132,9 +132,7 @@ def main() -> None:
     if options.pairs:
         pairs = [(game, name) for game, _, name in (pair.rpartition("-") for pair in options.pairs)]
     wanted = deque(
-        (game, name)
-        for game, name in pairs
-        if not (options.out / f"{game}-{name}.json").exists()
+        (game, name) for game, name in pairs if not (options.out / f"{game}-{name}.json").exists()
     )
     share = f"{0.9 / options.jobs:.3f}"
     env = os.environ | {"XLA_PYTHON_CLIENT_MEM_FRACTION": share}
