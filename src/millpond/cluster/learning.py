@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from ..engine.checkpoint import named_leaves
+from ..engine.host_updates import Stores
 from ..engine.learner import Learner
 from ..engine.settings import Settings
 from ..engine.sharded import actors_in, apart, together
@@ -35,9 +36,9 @@ class RemoteShards:
 
     def __init__(self, source: RaySource, settings: Settings) -> None:
         self.source, self.settings, self.cycle = source, settings, 0
-        self._patience = (
-            2 * settings.crew.start_s
-        )  # with a shard that hangs, is ended for it and comes back
+        self.stores: Stores = [(slice(None), self.store)]
+        # Time for a shard that hangs to be ended for it and to come back.
+        self._patience = 2 * settings.crew.start_s
         self.batches: dict[int, Sample] = {}
 
     def store(self, rows: Rows) -> None:

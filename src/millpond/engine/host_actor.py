@@ -54,7 +54,16 @@ class HostActor:
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         versions = np.asarray(versions, np.uint32)
         now = self._acting.now(self.tally.steps)  # of the cycle's first turn
-        turns = [self._turn(params, versions, now) for _ in range(self._acting.turns)]
+        population, turns = self._acting.population, list[Rows]()
+        for _ in range(self._acting.turns):
+            key = jax.random.fold_in(self._key, self.turn)
+            self.history, action, extras = self._move(
+                params, self.history, *population.seen(self.vector), key, now, versions
+            )
+            rows = self.vector.step(np.asarray(population.by_env(action)))
+            rows = jax.tree.map(np.asarray, population.by_policy(rows))
+            turns.append(rows._replace(extras={**rows.extras, **jax.device_get(extras)}))
+            self.turn += 1
         rows = jax.tree.map(lambda *leaves: np.stack(leaves), *turns)
         self.tally, self.sums = count(self.tally, self.sums, rows, np)
         return rows
@@ -65,18 +74,6 @@ class HostActor:
         return np.asarray(
             self._worth(params, self.history, *self._acting.population.seen(self.vector))
         )
-
-    def _turn(self, params: Params, versions: np.ndarray, now: Now) -> Rows:
-        key = jax.random.fold_in(self._key, self.turn)
-        population = self._acting.population
-        self.history, action, extras = self._move(
-            params, self.history, *population.seen(self.vector), key, now, versions
-        )
-        rows = self.vector.step(np.asarray(population.by_env(action)))
-        rows = jax.tree.map(np.asarray, population.by_policy(rows))
-        rows = rows._replace(extras={**rows.extras, **jax.device_get(extras)})
-        self.turn += 1
-        return rows
 
     def _look_and_choose(
         self,
