@@ -19,8 +19,8 @@ from ..engine.sharded import shard_folder
 from ..engine.trace import digest
 from ..rows import Draw
 from ..sequence import Sample
-from .acting import ActorPart
-from .learning import LearnerPart
+from .actor import RayActor
+from .learner import RayLearner
 from .links import RaySink, RaySource, RayWeights
 from .ray import import_ray
 
@@ -135,7 +135,7 @@ class WeightsHost:
         return {"pid": os.getpid()}
 
 
-class ActorHost(ActorPart):
+class ActorHost(RayActor):
     """`run` keeps one thread of Ray busy; others answer meanwhile."""
 
     def __init__(
@@ -152,7 +152,7 @@ class ActorHost(ActorPart):
         super().__init__(of, index, incarnation, cycle, steps, sink, shelf)
 
 
-class LearnerHost(LearnerPart):
+class LearnerHost(RayLearner):
     """`run` keeps one thread of Ray busy; others answer meanwhile."""
 
     def __init__(

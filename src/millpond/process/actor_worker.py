@@ -16,11 +16,11 @@ from ..transport.channel import Channel
 from ..transport.weights import Weights
 from .blocks import to_block
 from .heartbeat import STARTING, WAITING, WORKING
-from .part import SLICE_S, Part, params_template
+from .member import SLICE_S, ProcessMember, params_template
 from .wire import Message, Wire
 
 
-class ActorWorker(Part):
+class ActorWorker(ProcessMember):
     """Its rows go to one channel per learner; each learner's parameters come by its Weights."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:

@@ -21,11 +21,11 @@ from ..transport.channel_reader import ChannelReader
 from ..transport.weights import Weights
 from .blocks import from_block
 from .heartbeat import STARTING, WAITING, WORKING
-from .part import SLICE_S, NotYet, Part, params_template
+from .member import SLICE_S, NotYet, ProcessMember, params_template
 from .wire import Message, Wire
 
 
-class LearnerWorker(Part):
+class LearnerWorker(ProcessMember):
     """It alone owns its policies' replay. It takes a cycle's rows from every actor, then learns."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
@@ -35,7 +35,7 @@ class LearnerWorker(Part):
         self.policies = settings.groups[self.index]
         # For each actor the channels of its incarnations, oldest first.
         self.sources = [
-            [Source(0, self._reader(plain, self.take_fds(3)))] for plain in values["channels"]
+            [ActorChannel(0, self._reader(plain, self.take_fds(3)))] for plain in values["channels"]
         ]
         self.torn = 0
         weights = Weights.attach(values["weights"], self.take_fds(1))
@@ -129,7 +129,9 @@ class LearnerWorker(Part):
         if message.kind == "channel":
             values = message.values
             reader = self._reader(values["channel"], list(message.fds))
-            self.sources[int(values["actor"])].append(Source(int(values["incarnation"]), reader))
+            self.sources[int(values["actor"])].append(
+                ActorChannel(int(values["incarnation"]), reader)
+            )
         else:
             super().take(message)
 
@@ -169,7 +171,7 @@ class LearnerWorker(Part):
         self._stack.close()
 
 
-class Source(NamedTuple):
+class ActorChannel(NamedTuple):
     """Where the rows of one incarnation of an actor come from."""
 
     incarnation: int

@@ -31,7 +31,7 @@ from ..transport.memory import Canary
 from ..transport.weights import Weights
 from .child import Call, Child
 from .heartbeat import STARTING, Heartbeats
-from .part import params_template
+from .member import params_template
 from .wire import Message, wait_for
 
 _STOP_S = 10.0  # how long a process may take to stop before it is killed

@@ -38,8 +38,8 @@ class HostGate:
         final_obs: Tree | None,
     ) -> None:
         """As `HostPond.add`."""
-        assert self._short
-        if rows.__class__ is Rows and next_obs is None and mask is None and final_obs is None:
+        plain = next_obs is None and mask is None and final_obs is None
+        if self._short and plain and isinstance(rows, Rows):
             kind = rows.reward.__class__
             if kind is np.ndarray:
                 if env is None and self._short.step(rows):

@@ -1,4 +1,4 @@
-"""`ActorPart`: an actor that ships its rows in chunks: act some cycles, append, pull parameters."""
+"""`RayActor`: an actor that ships its rows in chunks: act some cycles, append, pull parameters."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..engine.trace import digest
 from ..errors import ChannelClosed
 from ..rows import Rows
 from .links import RaySink, RayWeights
+from .member import RayMember, own
 from .outbox import Outbox
-from .part import Part, own
 from .ray import Lost
 
 _SLICE_S = 0.2  # how long one wait may take before it is looked around
 
 
-class ActorPart(Part):
-    """`part.run(goal)` acts up to a cycle in one thread; everything else may be asked by others."""
+class RayActor(RayMember):
+    """`member.run(goal)` acts up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`Part`: what actors and learners of a cluster share: one thread works, others ask meanwhile."""
+"""`RayMember`: what actors and learners on Ray share: one thread works, others ask meanwhile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..engine.crew import SHARES
 from .fair_lock import FairLock
 
 
-class Part:
-    """`part.beat()` says how it gets on. Subclasses have `run`."""
+class RayMember:
+    """`member.beat()` says how it gets on. Subclasses have `run`."""
 
     def __init__(self) -> None:
         self.watch, self._door = Stopwatch(), FairLock()

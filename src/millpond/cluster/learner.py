@@ -1,4 +1,4 @@
-"""`LearnerPart`: a learner whose rows and batches come from shards elsewhere."""
+"""`RayLearner`: a learner whose rows and batches come from shards elsewhere."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ..errors import ChannelClosed
 from ..rows import Draw, Rows
 from ..sequence import Sample
 from .links import RaySource, RayWeights
+from .member import RayMember, own
 from .packs import Packs
-from .part import Part, own
 from .ray import Lost
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
@@ -78,8 +78,8 @@ class RemoteShards:
                 time.sleep(_AGAIN_S)
 
 
-class LearnerPart(Part):
-    """`part.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
+class RayLearner(RayMember):
+    """`member.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
         self, settings: Settings, index: int, folder: Path, source: RaySource, weights: RayWeights
@@ -185,7 +185,7 @@ class LearnerPart(Part):
             self.reach(packs.first, _SLICE_S * 10)  # what was fetched is learned from first
         with self._door.between():
             first = packs.first if packs else self.cycle
-            return first, self.learner.witness.steps[:, actor].astype(np.uint32)
+            return first, self.learner.audit.steps[:, actor].astype(np.uint32)
 
     def export(self) -> list[dict[str, np.ndarray]]:
         """The whole state of each policy."""

@@ -1,4 +1,4 @@
-"""`Part`: what actor and learner processes share: calls, a goal, a line on the board."""
+"""`ProcessMember`: what actor and learner processes share: calls, a goal, a line on the board."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NotYet(Exception):
     """The goal was set back while the next cycle's rows were waited for."""
 
 
-class Part(abc.ABC):
+class ProcessMember(abc.ABC):
     """Runs cycles up to a goal, then waits for calls. Subclasses say what a cycle is.
 
     A call is a message by the name of a method; `run` is answered when the goal is reached.
