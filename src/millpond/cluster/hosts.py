@@ -1,4 +1,4 @@
-"""What runs in Ray's processes: a run's shards, weights, actors and learners."""
+"""What runs in Ray's processes beside actors and learners: a run's shards and weights."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from ..engine.sharded import shard_folder
 from ..engine.trace import digest
 from ..rows import Draw
 from ..sequence import Sample
-from .actor import RayActor
-from .learner import RayLearner
-from .links import RaySink, RaySource, RayWeights
 from .ray import import_ray
 
 _ORDER_S = 1.0  # how long a chunk waits for the one before it
@@ -133,30 +130,3 @@ class WeightsHost:
     async def beat(self) -> dict[str, Any]:
         """It answers, so it does not hang."""
         return {"pid": os.getpid()}
-
-
-class ActorHost(RayActor):
-    """`run` keeps one thread of Ray busy; others answer meanwhile."""
-
-    def __init__(
-        self,
-        settings: dict[str, Any],
-        index: int,
-        incarnation: int,
-        cycle: int,
-        steps: np.ndarray,
-        shard: Any,
-        weights: Any,
-    ) -> None:
-        of, sink, shelf = Settings.from_json(settings), RaySink(shard), RayWeights(weights)
-        super().__init__(of, index, incarnation, cycle, steps, sink, shelf)
-
-
-class LearnerHost(RayLearner):
-    """`run` keeps one thread of Ray busy; others answer meanwhile."""
-
-    def __init__(
-        self, settings: dict[str, Any], index: int, folder: str, shards: list[Any], weights: Any
-    ) -> None:
-        of, source = Settings.from_json(settings), RaySource(index, shards)
-        super().__init__(of, index, Path(folder), source, RayWeights(weights))

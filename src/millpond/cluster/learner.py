@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from ..engine.checkpoint import named_leaves
+from ..engine.calls import LearnerCalls
 from ..engine.host_updates import Stores
 from ..engine.learner import Learner
 from ..engine.settings import Settings
@@ -21,7 +21,7 @@ from ..errors import ChannelClosed
 from ..rows import Draw, Rows
 from ..sequence import Sample
 from .links import RaySource, RayWeights
-from .member import RayMember, own
+from .member import RayMember
 from .packs import Packs
 from .ray import Lost
 
@@ -78,19 +78,20 @@ class RemoteShards:
                 time.sleep(_AGAIN_S)
 
 
-class RayLearner(RayMember):
+class RayLearner(RayMember, LearnerCalls):
     """`member.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
-        self, settings: Settings, index: int, folder: Path, source: RaySource, weights: RayWeights
+        self, plain: dict[str, Any], index: int, folder: str, shards: list[Any], weights: Any
     ) -> None:
         super().__init__()
-        self.settings, self.index, self.weights = settings, index, weights
-        self.policies, self.source = settings.groups[index], source
-        self.shards = RemoteShards(source, settings)
+        self.settings = settings = Settings.from_json(plain)
+        self.index, self.weights = index, RayWeights(weights)
+        self.policies, self.source = settings.groups[index], RaySource(index, shards)
+        self.shards = RemoteShards(self.source, settings)
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
-            Learner.opened(settings, self.policies, folder, self.shards)
+            Learner.opened(settings, self.policies, Path(folder), self.shards)
         )
         self._moved = threading.Condition()
         self.goal, self.published = 0, 0
@@ -129,7 +130,7 @@ class RayLearner(RayMember):
                     self.shards.batches |= pack.batches
                     before = self.learner.version
                     self.learner.cycle(rows)
-                    self.first = self.first and self.learner.version == before
+                    self.watch.starting &= self.learner.version == before
             self.shards.batches = {}
             self.watch.now("moving")
             self._publish()
@@ -163,45 +164,18 @@ class RayLearner(RayMember):
                 self._moved.wait(left)
         return self.cycle, self.learner.bad
 
-    def report(self) -> list[dict[str, Any]]:
-        """Of each policy what happened since the last report."""
-        with self._door.between():
-            return [progress._asdict() for progress in self.learner.report()]
-
-    def params(self) -> Any:
-        """The parameters, [policies], on the host."""
-        with self._door.between():
-            return jax.device_get(self.learner.params)
-
-    def batch(self) -> dict[str, np.ndarray]:
-        """The batch of the first update that was not finite; empty if all were."""
-        found = named_leaves(self.learner.batch) if self.learner.bad else []
-        return {name: np.asarray(leaf) for name, leaf in found}
-
     def stood(self, actor: int) -> tuple[int, np.ndarray]:
         """The cycle before which all rows are here, and the env steps of an actor up to there."""
         packs = self.packs
         if packs is not None:
             self.reach(packs.first, _SLICE_S * 10)  # what was fetched is learned from first
-        with self._door.between():
+        with self.between():
             first = packs.first if packs else self.cycle
             return first, self.learner.audit.steps[:, actor].astype(np.uint32)
 
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The whole state of each policy."""
-        with self._door.between():
-            return self.learner.export()
-
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from an exported state."""
         if self.packs is not None:
             self.packs.close()
             self.packs = None
-        with self._door.between():
-            self.learner.restore([own(one) for one in arrays])
+        super().restore(arrays)
         self._publish(again=True)
-
-    def cut(self, actor: int) -> None:
-        """An actor's envs begin again."""
-        with self._door.between():
-            self.learner.cut(actor)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import time
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from ..engine.crew import SHARES
+from ..engine.calls import Calls
+from ..engine.stopwatch import Stopwatch
 from .fair_lock import FairLock
 
 
-class RayMember:
+class RayMember(Calls):
     """`member.beat()` says how it gets on. Subclasses have `run`."""
 
     def __init__(self) -> None:
         self.watch, self._door = Stopwatch(), FairLock()
-        self.first = True  # until the first cycle or update here, which is compiled before it
+
+    def between(self) -> contextlib.AbstractContextManager[Any]:
+        return self._door.between()
 
     def beat(self) -> dict[str, Any]:
         """How it gets on."""
@@ -26,35 +26,7 @@ class RayMember:
         return {
             "beats": watch.beats,
             "waits": watch.doing == "waiting",
-            "starting": self.first,
+            "starting": watch.starting,
             "spent": watch.spent,
             "pid": os.getpid(),
         }
-
-
-def own(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Copies: what comes from Ray is read-only and pins shared memory."""
-    return {name: np.array(array) for name, array in arrays.items()}
-
-
-class Stopwatch:
-    """Where the time goes: `watch.now("waiting")`; `watch.spent` is in seconds."""
-
-    def __init__(self) -> None:
-        self._spent: dict[str, float] = dict[str, float].fromkeys(SHARES, 0.0)
-        self._since, self.doing = time.perf_counter(), "waiting"
-        self.beats = 0  # grows whenever something is done
-
-    def now(self, doing: str) -> None:
-        """From here on: working, waiting or moving data."""
-        moment = time.perf_counter()
-        self._spent[self.doing] += moment - self._since
-        self._since, self.doing = moment, doing
-        self.beats += 1
-
-    @property
-    def spent(self) -> dict[str, float]:
-        """Up to this moment."""
-        found = dict(self._spent)
-        found[self.doing] += time.perf_counter() - self._since
-        return found

@@ -17,7 +17,9 @@ from ..engine.settings import Settings
 from ..engine.supervised_crew import SupervisedCrew
 from ..engine.team import CALL_S, Asks, Begun, Failed, Gone, Member, Server
 from ..errors import RunFailed
-from .hosts import ActorHost, LearnerHost, ShardHost, WeightsHost
+from .actor import RayActor
+from .hosts import ShardHost, WeightsHost
+from .learner import RayLearner
 from .ray import beside_us, connected, import_ray, passed_on, why_of
 
 
@@ -69,13 +71,13 @@ class RayTeam:
         """A new incarnation of an actor."""
         shard = self.shards[index % len(self.shards)]
         begin = (index, incarnation, min(begun.cycles), begun.steps, shard, self.weights)
-        return self._join(self._make(ActorHost, self._plain, *begin, spread=True, threads=4))
+        return self._join(self._make(RayActor, self._plain, *begin, spread=True, threads=4))
 
     def start_learner(self, index: int) -> Any:
         """A learner."""
         begin = (index, str(self.folder), self.shards, self.weights)
         gpus = self.settings.crew.gpus
-        return self._join(self._make(LearnerHost, self._plain, *begin, gpus=gpus, threads=8))
+        return self._join(self._make(RayLearner, self._plain, *begin, gpus=gpus, threads=8))
 
     def _join(self, member: Any) -> Any:
         self._members.append(member)

@@ -17,8 +17,6 @@ from .episode_stats import Sums, no_sums
 from .learner import Progress
 from .settings import Settings
 
-SHARES = ("working", "waiting", "moving")  # what an actor or a learner spends its time on
-
 
 class AgentView(NamedTuple):
     """What is to be seen of the agents from outside, [policies]."""

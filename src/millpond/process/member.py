@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.make_agent import make_agent
 from ..engine.settings import Settings
-from .heartbeat import STARTING, WAITING, WORKING, Heartbeats
+from .heartbeat import Heartbeats
 from .signals import Stopped, heard
 from .wire import Message, Wire, pack, unpack
 
@@ -36,8 +36,8 @@ class ProcessMember(abc.ABC):
         self.cycle = self.goal = int(values["cycle"])
         self._fds = list(begin.fds)
         board = Heartbeats.attach(values["board"], self.take_fds(1))
-        self.pencil = board.mine(int(values["line"]))
-        self.pencil.now(STARTING, "working")
+        self.watch = board.mine(int(values["line"]))
+        self.watch.now("working")
         self._run: int | None = None  # the call that is under way
         self._busy = False
 
@@ -61,9 +61,9 @@ class ProcessMember(abc.ABC):
                 if self._run is not None:
                     call, self._run = self._run, None
                     self._answer(call, self.where())
-                self.pencil.now(WAITING, "waiting")
+                self.watch.now("waiting")
                 self.listen(SLICE_S)
-                self.pencil.now(WORKING, "working")
+                self.watch.now("working")
 
     @abc.abstractmethod
     def advance(self) -> None:
@@ -71,7 +71,7 @@ class ProcessMember(abc.ABC):
 
     def arrived(self) -> None:
         """Write on the board how far we are."""
-        self.pencil.reached(self.cycle)
+        self.watch.reached(self.cycle)
 
     @abc.abstractmethod
     def where(self) -> tuple[int, Any]:
@@ -83,7 +83,7 @@ class ProcessMember(abc.ABC):
 
     def listen(self, timeout: float) -> None:
         """Take every message that has come, and pass on signals."""
-        self.pencil.beat()
+        self.watch.beat()
         while heard:
             self.wire.send("signal", {"number": heard.pop()})
         while (message := self.wire.receive(timeout)) is not None:
@@ -100,9 +100,12 @@ class ProcessMember(abc.ABC):
             self._run = call
             self.aim(*args)
             return
+        starting = self.watch.starting
         if message.kind in ("export", "restore"):
-            self.pencil.now(STARTING, "moving")  # a large state takes as long as starting
+            self.watch.starting = True  # a large state takes as long
+            self.watch.now("moving")
         self._answer(call, getattr(self, message.kind)(*args))
+        self.watch.starting = starting
 
     def _answer(self, call: int, answer: Any) -> None:
         plain, arrays = pack(answer)

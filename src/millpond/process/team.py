@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.crew import SHARES, CrewLoop
+from ..engine.crew import CrewLoop
 from ..engine.environment import child_environment
 from ..engine.events import Events
 from ..engine.provenance import traced_spec
 from ..engine.settings import Settings
 from ..engine.stopping import ask_to_stop
+from ..engine.stopwatch import SHARES
 from ..engine.supervised_crew import SupervisedCrew
 from ..engine.team import Asks, Begun, Member, Server
 from ..errors import BadConfig, ChannelBroken, ChannelClosed, SpecMismatch
