@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, AgentState, Learned, Now
-from ..engine.actor import Acting, Params
+from ..engine.acting import Acting, Params
 from ..engine.limiter import Limiter
 from ..engine.sequential import LocalCrew
 from ..process.actor_worker import ActorWorker

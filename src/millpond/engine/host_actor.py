@@ -10,7 +10,7 @@ import numpy as np
 from ..agents import Now
 from ..envs import HostEnv, HostVector, checked_vector
 from ..rows import Array, Rows
-from .actor import Acting, Params, actor_key, all_policies
+from .acting import Acting, Params, actor_key, all_policies
 from .episode_stats import Sums, count, new_stats, no_sums
 from .keys import Role
 from .player import Past

@@ -37,7 +37,7 @@ class LearnerWorker(ProcessMember, LearnerCalls):
             [ActorChannel(0, self._reader(plain, self.take_fds(3)))] for plain in values["channels"]
         ]
         self.torn = 0
-        weights = Weights.attach(values["weights"], self.take_fds(1))
+        weights = Weights.attach(values["weights"][0], self.take_fds(1))
         self.writer = weights.writer(params_template(settings, self.policies))
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(

@@ -35,7 +35,7 @@ class ProcessMember(abc.ABC):
         self.index, self.incarnation = int(values["index"]), int(values["incarnation"])
         self.cycle = self.goal = int(values["cycle"])
         self._fds = list(begin.fds)
-        board = Heartbeats.attach(values["board"], self.take_fds(1))
+        board = Heartbeats.attach(values["board"][0], self.take_fds(1))
         self.watch = board.mine(int(values["line"]))
         self.watch.now("working")
         self._run: int | None = None  # the call that is under way

@@ -115,6 +115,7 @@ class _Attempt:
         self.run, self.loop, self.report, self.asked = run, loop, report, asked
         self.settings = run.settings
         self.referee = Referee(run.settings, run.settings.eval_episodes)
+        self.state: Any
         self.state, position = self._begin()
         sinks = (
             [make_sink(self.settings.track, run.path, run.path.name)] if self.settings.track else []
@@ -161,7 +162,7 @@ class _Attempt:
     @property
     def steps(self) -> int:
         """Env steps that every policy has taken."""
-        return int(self.loop.steps(self.state).min())
+        return int(np.min(self.state.steps))
 
     @property
     def frames(self) -> int:
@@ -169,7 +170,7 @@ class _Attempt:
         if self.settings.from_lake:
             return 0
         world: Any = self.settings.world
-        per_member = self.loop.steps(self.state)[:: world.num_agents]
+        per_member = np.asarray(self.state.steps)[:: world.num_agents]
         return int(per_member.astype(np.int64).sum()) * world.frames_per_step
 
     def _round(self) -> None:
@@ -196,8 +197,8 @@ class _Attempt:
         return before // every < self.steps // every
 
     def _log(self, sums: Sums, took: float) -> None:
-        steps = self.loop.steps(self.state)
-        line = summary(sums, self.settings.reports) | schedules(self.settings, steps)
+        line = summary(sums, self.settings.reports)
+        line |= schedules(self.settings, np.asarray(self.state.steps))
         line["updates"] = int(np.asarray(self.state.agent.updates)[0])
         line["target_updates"] = int(np.asarray(self.state.agent.synced)[0])
         self.metrics.write("train", self.steps, self.frames, line)
@@ -254,7 +255,7 @@ class _Attempt:
 
     def _guard(self, before: int) -> None:
         """Stop before anything bad is logged, evaluated or saved."""
-        bad = self.loop.bad(self.state)
+        bad = np.asarray(self.state.agent.bad)
         wrong = bad | np.asarray(not_finite(self.state.agent.params))
         if not wrong.any():
             return
