@@ -87,7 +87,8 @@ class RayLearner(RayMember, LearnerCalls):
         super().__init__()
         self.settings = settings = Settings.from_json(plain)
         self.index, self.weights = index, RayWeights(weights)
-        self.policies, self.source = settings.groups[index], RaySource(index, shards)
+        self.policies = settings.groups[index]
+        self.source = RaySource(index, self.policies, shards)
         self.shards = RemoteShards(self.source, settings)
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
