@@ -184,7 +184,7 @@ def test_a_learner_that_dies_at_the_same_place_ends_the_run(tmp_path):
             opened.append(place)
 
             def lost(state, cycles):
-                if loop.steps(state).min() >= place:
+                if state.steps.min() >= place:
                     raise LearnerLost("learner 0: killed by SIGKILL")
                 return real(state, cycles)
 

@@ -28,7 +28,7 @@ from ..compare import PRESETS, Arm, Grid, Study, make_arms
 from ..compare.arms import pair
 from ..errors import BadConfig, NotInstalled, Paused
 from ..train.presets import settings_for
-from ..train.session import Told
+from ..train.session import Report
 from ..view.report import arms_table, grid_table, pairs_table, save_picture, save_report
 from ._mix_text import Teller
 from ._options import Parser, whole
@@ -117,18 +117,18 @@ def chosen(options: Any) -> list[str]:
     return [text for text in texts if text.partition("=")[0] in wanted]
 
 
-def _announce(console: Console, arm: Arm, first: int, last: int) -> Told:
+def _announce(console: Console, arm: Arm, first: int, last: int) -> Report:
     seeds = f"seed {first}" if first == last else f"seeds {first} to {last}"
     console.print(f"arm {arm.name} ({arm.about}), {seeds}", soft_wrap=True)
     teller = Teller(console)
 
-    def told(line: dict[str, Any]) -> None:
+    def report(line: dict[str, Any]) -> None:
         if line["kind"] == "eval" and "when" not in line:
             console.print(f"{line['steps']:>12,} steps    greedy {line['return']:.2f}")
         else:
             teller(line)
 
-    return told
+    return report
 
 
 def show(results: dict[str, Any]) -> None:

@@ -105,13 +105,13 @@ def check_twin(run: Run) -> int:
     found = compare_with_twin(run)
     if found.identical:
         updates = [line.get("updates", 0) for line in read_metrics(run.metrics, "train")]
-        print(told_identical(found, max(updates, default=0)))
+        print(identical_text(found, max(updates, default=0)))
         return 0
     print(f"NOT identical: {found.cycles:,} cycles are; then {found.differs}")
     return 1
 
 
-def told_identical(found: Comparison, updates: int) -> str:
+def identical_text(found: Comparison, updates: int) -> str:
     """What is proved, what its hash is of, and whether learning was part of it."""
     much = f"{found.cycles:,} cycles, {updates:,} updates, in lockstep and in sequence"
     hashed = f"hash of all rows, draws and agents {found.digest}"

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import LearnerLost, RunFailed
-from .crew import SHARES
 from .episode_stats import Sums
 from .events import Events
 from .learner import Progress
 from .member_watch import MemberWatch
 from .settings import Settings
 from .stopping import stop_if_asked
+from .stopwatch import SHARES
 from .team import CALL_S, Begun, Failed, Gone, Member, Team
 from .trace import Trace
 
@@ -236,8 +236,8 @@ class SupervisedCrew:
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:
         """Of every actor its sums, of every policy its progress."""
-        actors = [Sums(**one) for one in self.ask("actor", "report")]
-        learners = [Progress(**one) for some in self.ask("learner", "report") for one in some]
+        actors = [Sums(*one) for one in self.ask("actor", "report")]
+        learners = [Progress(*one) for some in self.ask("learner", "report") for one in some]
         return actors, learners
 
     def params(self) -> list[Any]:

@@ -39,7 +39,7 @@ class Workers(Protocol):
         ...
 
 
-class Worker:
+class RoundWorker:
     """What a worker does: rounds of one policy, from leaves to leaves."""
 
     def __init__(self, settings: MixSettings, policy: int) -> None:

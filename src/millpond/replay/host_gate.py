@@ -26,6 +26,8 @@ class HostGate:
         self._ring, self._layout = ring, ring.layout
         self._intake = Intake(spec, ring.layout.whole)
         self._short = ShortWay.of(spec, ring)
+        if self._short is None:
+            self.add = self._add
 
     def add(
         self,
@@ -36,9 +38,8 @@ class HostGate:
         final_obs: Tree | None,
     ) -> None:
         """As `HostPond.add`."""
-        if rows.__class__ is not Rows and not isinstance(rows, Rows):
-            raise no_rows(rows)
-        if self._short and next_obs is None and mask is None and final_obs is None:
+        plain = next_obs is None and mask is None and final_obs is None
+        if self._short and plain and isinstance(rows, Rows):
             kind = rows.reward.__class__
             if kind is np.ndarray:
                 if env is None and self._short.step(rows):
@@ -56,6 +57,8 @@ class HostGate:
         final_obs: Tree | None,
     ) -> None:
         """The long way: any rows, each fault named."""
+        if not isinstance(rows, Rows):
+            raise no_rows(rows)
         ring = self._ring
         if env is None and ring.streams == 1 and np.ndim(rows.reward) == 0:
             env = 0
