@@ -136,6 +136,8 @@ def dormant(probe: Probe) -> Verdict:
         return unknown(
             name, "only networks without memory and with values of actions are looked into"
         )
+    if len(np.unique(probe.curious.play.hashes)) == 1:
+        return unknown(name, "the agents always see the same: see env-observations")
     stacks = jax.tree.map(lambda leaf: leaf[::3], probe.curious.stacks)
     activity = jax.jit(probe.agent.activity)
     worst, flat = 0.0, False

@@ -16,7 +16,7 @@ from .stored_say import same_world, stacks_as_acted, training_and_evaluation
 from .timing import mislabelled, timing
 from .updates_say import update_audit
 from .values_say import bellman
-from .verdict import ORDER, Verdict, unknown
+from .verdict import Verdict, unknown, worst_first
 from .world import counterfactual, fresh, fresh_starts, own_step, played, shared_chance, sizes_for
 
 Asked = Callable[[Probe], Sequence[Verdict]]
@@ -114,7 +114,7 @@ def examine_probe(probe: Probe, seconds: float = SECONDS) -> list[Verdict]:
         except MillpondError as error:
             found.append(unknown("probe", f"the env or agent refused: {error}"))
             break
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)
 
 
 def without_answered(verdicts: list[Verdict], probed: list[Verdict]) -> list[Verdict]:
@@ -134,4 +134,4 @@ def examined_with(verdicts: list[Verdict], probe: Probe, seconds: float = SECOND
     """
     probed = examine_probe(probe, seconds)
     found = [*without_answered(verdicts, probed), *probed]
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)

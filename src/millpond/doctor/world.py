@@ -19,7 +19,7 @@ from ..rows import BORDER, Array, Rows
 from .play import Play
 from .rows_say import examined
 from .timing import effect, late_reward, pairs
-from .verdict import ORDER, Verdict, green, red, unknown, yellow
+from .verdict import Verdict, green, red, unknown, worst_first, yellow
 
 ENVS, TURNS = 16, 256
 _BYTES = 96 << 20  # of all that is observed in one play
@@ -295,4 +295,4 @@ def examine_env(world: Any, told: Callable[[str], None] = lambda text: None) -> 
     else:
         found.append(delayed)
     found += [determinism(game.rows, again.rows), speed(again)]
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)
