@@ -10,10 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..agents.optimizer import Optimizer
 from ..engine.checkpoint import named_leaves
 from .probe import Probe
 from .verdict import Verdict, green, red, unknown, yellow
 
+_FEW = 100  # updates before it may be asked how far they came
 _EARLY = 20  # updates before a layer may be called still
 _JUDGED = 500  # updates before little movement is a fault
 _DORMANT = 0.025  # of its layer's mean activity, below which a unit counts for nothing
@@ -61,7 +63,14 @@ def moved(probe: Probe) -> Verdict:
         message = f"{', '.join(still)} did not move in {probe.updates:,} updates; the others did"
         remedy = "a layer is frozen, cut off from the loss, or its inputs are all dead"
         return red(name, message, remedy, **numbers)
-    if whole < 0.01 and probe.updates >= _JUDGED:
+    if (share := _of_asked(probe)) is not None and share < 0.02:
+        message = (
+            f"{probe.updates:,} updates moved the parameters by {share:.2%} of what steps of the "
+            "learning rate in any directions would have"
+        )
+        remedy = "gradients or steps are cut to next to nothing: look at clip and the optimizer"
+        return red(name, message, remedy, **numbers, of_asked=round(share, 5))
+    if (whole < 0.002 and probe.updates >= _FEW) or (whole < 0.01 and probe.updates >= _JUDGED):
         section = probe.settings.section
         return yellow(
             name,
@@ -70,6 +79,20 @@ def moved(probe: Probe) -> Verdict:
             **numbers,
         )
     return green(name, f"all {len(shares)} moved, by {whole:.0%} of their size in all", **numbers)
+
+
+def _of_asked(probe: Probe) -> float | None:
+    """How far parameters came, as a share of a random walk by Adam's steps of the learning rate."""
+    settings, rule = probe.settings, getattr(probe.settings.learning, "optimizer", None)
+    if not isinstance(rule, Optimizer) or rule.kind == "sgd" or probe.updates < _FEW:
+        return None
+    at = np.linspace(0, probe.steps, 33).astype(np.uint32)
+    rates = [float(settings.now(step)["rate"]) for step in at]
+    steps = probe.updates / rule.accumulate
+    asked = np.sqrt(np.mean(np.square(rates)) * steps)
+    gone = _distance(probe.saved.params, probe.saved.initial)
+    number = sum(np.asarray(leaf).size for leaf in jax.tree.leaves(probe.saved.params))
+    return gone / max(np.sqrt(number) * float(asked), 1e-30)
 
 
 def target_follows(probe: Probe) -> Verdict:

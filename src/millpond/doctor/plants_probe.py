@@ -22,6 +22,7 @@ from .plants import HEALTHY, Plant
 _DQN: Any = HEALTHY.learning
 FUSED = dataclasses.replace(
     HEALTHY,
+    learning=dataclasses.replace(_DQN, capacity=2_048, update_every=1),
     mode="fused",
     envs=16,
     steps=3_200,
@@ -110,9 +111,10 @@ PROBE_PLANTS = (
     _plant("stored rewards lost, gone by now", "stored-rows", "env-rewards",
            patch=_R.not_rewarded_when_stored, outlives=False),
     # learning
-    _plant("a still target", "target-network", patch=_A.still_target),
+    _plant("a still target", "target-network", "update-audit", patch=_A.still_target),
     _plant("a still target, gone by now", "target-network", patch=_A.still_target, outlives=False),
-    _plant("the target is the online network", "target-network", patch=_A.target_is_online),
+    _plant("the target is the online network", "target-network", "update-audit",
+           patch=_A.target_is_online),
     _plant("a target ten times too slow", "update-audit", "target-network", patch=_A.slow_target),
     _plant("no bootstrap in the goal", "update-audit", "bellman-fit", patch=_A.no_bootstrap),
     _plant("rewards left out of the goal", "update-audit", patch=_A.rewards_left_out),

@@ -13,7 +13,7 @@ from .play import Play
 from .probe import Probe
 from .rows_say import examined
 from .stored_say import same_world, stacks_as_acted, training_and_evaluation
-from .timing import mislabelled, timing
+from .timing import mislabelled, others_reward, timing
 from .updates_say import update_audit
 from .values_say import bellman
 from .verdict import Verdict, unknown, worst_first
@@ -42,7 +42,8 @@ def _rows(probe: Probe) -> list[Verdict]:
     """What rows say by themselves: those that are stored, and those that are played now."""
     stored, found = probe.saved.play, list[Verdict]()
     if probe.saved.params is not None:
-        found = _about(probe.curious.play)
+        play, agents = probe.curious.play, probe.settings.world.num_agents
+        found = _worst(_about(play), [others_reward(play, agents)])
     if stored is not None:
         found = _worst(found, _about(stored))
         if probe.saved.params is not None:

@@ -57,6 +57,8 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if float(np.asarray(batch.mask).mean()) < 0.5:
         return unknown(name, "the saved replay is too small to draw from")
     new, learned = jax.jit(probe.agent.update)(one, batch, _now(probe))
+    if (found := _counts(probe, state, name)) is not None:
+        return found
     if isinstance(probe.agent, DQN) and not probe.agent.memory:
         found = _errors(probe, one, batch, np.asarray(learned.priority), name)
         if found is not None:
@@ -83,6 +85,7 @@ def _errors(
         probe.values(state.params, batch.next_obs),
         probe.values(state.target, batch.next_obs),
     )
+    now = probe.values(state.target, batch.obs)
     reward, discount = np.asarray(batch.reward), np.asarray(batch.discount)
     scaled = reward * settings.reward_scale
     q = here[rows, action]
@@ -101,6 +104,13 @@ def _errors(
         "rewards have the wrong sign": (q, -scaled + discount * double),
         "the value of another action is learned": (here.max(1), right),
         "the first action's value is learned whatever was done": (here[:, 0], right),
+        "the future is discounted twice": (q, scaled + discount * gamma * double),
+        "the worst action's value is bootstrapped from": (q, scaled + discount * target.min(1)),
+        "the value of the present is bootstrapped from, not of what comes next": (
+            q, scaled + discount * now[rows, here.argmax(1)]),
+        "rewards are normalised by their batch": (
+            q, (scaled - scaled.mean()) / (scaled.std() + 1e-6) + discount * double),
+        "rewards are clipped to -1 and 1": (q, np.clip(scaled, -1, 1) + discount * double),
     }  # fmt: skip
     wrong = _off(np.abs(q - right), found, mask)
     numbers: dict[str, Any] = dict(transitions=int(mask.sum()), wrong=round(wrong, 4))
@@ -108,9 +118,29 @@ def _errors(
         return None
     fits = {what: _off(np.abs(a - b), found, mask) for what, (a, b) in rules.items()}
     best = min(fits, key=lambda what: fits[what])
-    cause = best if fits[best] < 0.02 else "none of nine known mistakes explains them"
+    cause = best if fits[best] < 0.02 else f"none of {len(rules)} known mistakes explains them"
     message = f"{wrong:.0%} of the update's errors are not reward + discount * value - q: {cause}"
     return red(name, message, "look at the goal in the agent's update (td_target)", **numbers)
+
+
+def _counts(probe: Probe, state: AgentState, name: str) -> Verdict | None:
+    """An optimizer's own count of steps, where its rule keeps one, must be that of the updates."""
+    rule = getattr(probe.settings.learning, "optimizer", None)
+    if not isinstance(rule, Optimizer) or probe.updates < 20 * rule.accumulate:
+        return None
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state.optimizer)]
+    counts = [leaf for leaf in leaves if leaf.dtype.kind in "iu" and leaf.ndim == 1]
+    if not counts or max(int(count.min()) for count in counts) >= 0.5 * probe.updates:
+        return None
+    most = max(int(count.min()) for count in counts)
+    return red(
+        name,
+        f"the optimizer has counted {most:,} steps in {probe.updates:,} updates: it begins again "
+        "all the time, without its averages of the gradient",
+        "keep the optimizer's state from update to update; make it in init alone",
+        counted=most,
+        updates=probe.updates,
+    )
 
 
 def _off(wanted: np.ndarray, found: np.ndarray, mask: np.ndarray) -> float:
@@ -211,6 +241,8 @@ def _rollout(probe: Probe, state: AgentState, name: str) -> Verdict:
         jax.tree.map(lambda leaf: leaf[:-1], stacks), mine(rows.action), mine(rows.reward),
         mine(rows.terminated), mine(rows.truncated), mine(rows.flags), jnp.asarray(worth),
     )  # fmt: skip
+    if (found := _counts(probe, state, name)) is not None:
+        return found
     if isinstance(probe.agent, PQN) and (found := _goals(probe, rollout, worth, name)) is not None:
         return found
     key = jax.random.key(5)
@@ -256,7 +288,7 @@ def _goals(probe: Probe, rollout: Rollout, worth: np.ndarray, name: str) -> Verd
         return None
     fits = {what: _off(goal, found, step) for what, goal in rules.items()}
     best = min(fits, key=lambda what: fits[what])
-    cause = best if fits[best] < 0.02 else "none of seven known mistakes explains them"
+    cause = best if fits[best] < 0.02 else f"none of {len(rules)} known mistakes explains them"
     message = f"{wrong:.0%} of the goals are not the lambda-returns of their rows: {cause}"
     return red(
         name, message, "look at goals in the agent, and at lambda_returns", wrong=round(wrong, 4)

@@ -112,7 +112,8 @@ def fresh_starts(game: Play, begun: np.ndarray) -> Verdict:
     flat = begun.reshape(len(begun) * begun.shape[1], -1).astype(np.float64)
     later = game.first.copy()
     later[0] = False  # that was the reset itself
-    number = int(later.sum())
+    # Envs that are copies begin one episode, not many: each way to begin counts once per turn.
+    number = len(np.unique(np.stack([np.nonzero(later)[0], game.hashes[later]]), axis=1).T)
     every = -(-flat.shape[1] // 4096)
     flat, seen = flat[:, ::every], game.seen[later].astype(np.float64)
     if number < 16 or flat.shape[1] != seen.shape[1]:
@@ -226,7 +227,7 @@ def own_step(world: Env, state: Any, seed: int = _SEED + 3) -> Verdict:
             "rewards": (rows.reward != outcome.reward.astype(np.float32).T) & wide,
             "ends": (rows.terminated != outcome.terminated) & wide
             | (rows.truncated != outcome.truncated) & wide,
-            "observations": (after.obs != seen) & ahead,
+            "observations": ((after.obs != seen) & ahead) | (rows.obs != state.obs),
             "actions": acted,
         }
         return after, {what: wrong[what].mean() for what in wrong}
