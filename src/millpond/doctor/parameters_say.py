@@ -150,6 +150,30 @@ def target_follows(probe: Probe) -> Verdict:
     return green(name, told, **numbers)
 
 
+def _reach(agent: Any) -> Any:
+    """Of every layer but the last, whether a unit's bias changes any value: gradients [units]."""
+
+    def total(params: Any, seen: Any) -> Any:
+        values = agent.values(params, seen)
+        return (values * jax.random.normal(jax.random.key(0), values.shape)).sum()
+
+    def reach(params: Any, seen: Any) -> list[Any]:
+        found = jax.grad(total)(params, seen)
+        named = [(str(name), leaf) for name, leaf in named_leaves(found)]
+        return [leaf for name, leaf in named if "bias" in name and leaf.size > agent.actions]
+
+    return reach
+
+
+def _stops_at(values: np.ndarray) -> float | None:
+    """The value that many states and actions share as their highest, if there is one."""
+    wide = float(np.ptp(values))
+    if len(np.unique(values.round(6), axis=0)) < 100 or wide <= 0:
+        return None
+    top = float(values.max())
+    return top if (values > top - 1e-3 * wide).mean() > 0.1 else None
+
+
 def dormant(probe: Probe) -> Verdict:
     """Units that never fire on what is seen, and values that do not depend on it."""
     name, saved = "dormant-units", probe.saved
@@ -162,8 +186,8 @@ def dormant(probe: Probe) -> Verdict:
     if len(np.unique(probe.curious.play.hashes)) == 1:
         return unknown(name, "the agents always see the same: see env-observations")
     stacks = jax.tree.map(lambda leaf: leaf[::3], probe.curious.stacks)
-    activity = jax.jit(probe.agent.activity)
-    worst, flat = 0.0, False
+    activity, reach = jax.jit(probe.agent.activity), jax.jit(_reach(probe.agent))
+    worst, flat, top = 0.0, False, None
     layers: list[float] = []
     for policy in range(probe.settings.policies):
         params = probe.policy(saved.params, policy)
@@ -174,7 +198,9 @@ def dormant(probe: Probe) -> Verdict:
             float((np.asarray(a) <= _DORMANT * max(float(np.mean(a)), 1e-12)).mean())
             for a in activity(params, seen)
         ]
+        dead += [float((np.asarray(g) == 0).mean()) for g in reach(params, seen)]
         values = probe.values(params, seen)
+        top = top or _stops_at(values)
         flat |= float(values.std(0).max()) <= 1e-6 * max(1.0, float(np.abs(values).max()))
         worst, layers = max((worst, layers), (max(dead, default=0.0), dead))
     shares = [round(share, 3) for share in layers]
@@ -182,6 +208,10 @@ def dormant(probe: Probe) -> Verdict:
     remedy = f"lower --{section}.optimizer.rate.start; leave --network.norm on"
     if flat:
         message = "the values are the same whatever is seen: nothing reaches the last layer"
+        return red(name, message, remedy, share_by_layer=shares)
+    if top is not None:
+        message = f"values stop at {top:.3g}, in many states and actions: something bounds them"
+        remedy = "let the last layer be linear; scale rewards so that returns are of its size"
         return red(name, message, remedy, share_by_layer=shares)
     if worst > 0.5:
         message = f"{worst:.0%} of a layer's units hardly ever fire"

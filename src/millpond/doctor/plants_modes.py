@@ -9,12 +9,14 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from ..agents import Replayed
 from ..engine import actor, pond_updates
 from ..process import team
 from .plants import PLANTS, Plant
 from .plants_probe import PROBE_PLANTS
 from .probe_checks import ANSWERED
 
+_TOGETHER = ("fused", "sequential")
 _planted: list[AbstractContextManager[None]] = []  # in this process, for as long as it lives
 
 
@@ -23,7 +25,11 @@ def plants_in(mode: str = "") -> list[Plant]:
     if not mode:
         return [*PLANTS, *PROBE_PLANTS]
     own = [plant for plant in PLANTS if plant.settings.mode == mode]
-    return [*own, *(in_mode(plant, mode) for plant in PROBE_PLANTS)]
+    # Who acts and learns in turn has no processes of its own.
+    there = [
+        p for p in PROBE_PLANTS if mode in _TOGETHER or isinstance(p.settings.learns, Replayed)
+    ]
+    return [*own, *(in_mode(plant, mode) for plant in there)]
 
 
 def in_mode(plant: Plant, mode: str) -> Plant:
@@ -33,7 +39,7 @@ def in_mode(plant: Plant, mode: str) -> Plant:
     named = {plant.fires, *plant.may}
     recorded = [check for check, others in ANSWERED.items() if named & set(others)]
     opener = plant.opener
-    if mode in ("lockstep", "processes"):
+    if mode not in _TOGETHER:
         opener = functools.partial(team.open_loop, hook=_hooks(plant))
     other: Any = mode
     settings = dataclasses.replace(plant.settings, mode=other)

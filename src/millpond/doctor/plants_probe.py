@@ -64,9 +64,8 @@ def _plant(
 ) -> Plant:
     """The first check must fire; the others named may."""
     fires, *others = named_by or ("",)
-    return Plant(
-        name, fires, (*others, *may), settings, patch=patch, outlives=outlives, probed=True
-    )
+    others += [*may, *(_FOLLOWS if fires else ())]
+    return Plant(name, fires, (*others,), settings, patch=patch, outlives=outlives, probed=True)
 
 
 _E, _R, _A = sabotage_env, sabotage_replay, sabotage_agent

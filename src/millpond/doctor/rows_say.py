@@ -54,7 +54,8 @@ def rewards(play: Play) -> Verdict:
 
 def _sums(play: Play) -> int | None:
     """Of rewards that add up over an episode, how many kinds of step they are made of."""
-    now, later = play.reward[:-1][play.follows], play.reward[1:][play.follows]
+    both = play.follows & play.step[1:]
+    now, later = play.reward[:-1][both], play.reward[1:][both]
     begun = play.reward[play.first & play.step]
     kinds, more = np.unique(np.round(now, 4)), np.unique(np.round(later - now, 4))
     if len(now) < _FEW or len(begun) < 8 or len(more) > 16 or len(kinds) < 2 * len(more):
