@@ -135,7 +135,8 @@ PROBE_PLANTS = (
     # acting
     _plant("nobody explores", "exploration", "acting-weights", patch=_A.always_greedy),
     _plant("exploring twice as much", "exploration", patch=_A.explores_twice),
-    _plant("the worst action, PQN", "exploration", patch=_A.worst_action, settings=PQN),
+    _plant("the worst action, PQN", "exploration", "train-and-eval", patch=_A.worst_action,
+           settings=PQN),
     _plant("always one action", "exploration", "env-rewards", "acting-weights",
            patch=_A.one_action),
     _plant("exploring is the first action", "exploration", patch=_A.biased_exploration),

@@ -69,7 +69,7 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
 
     def program(agent: Any) -> Any:
         update = jax.jit(agent.update)
-        return lambda at: update(at, batch, _now(probe, rate=1.0, beta=1.0))
+        return lambda at, rate: update(at, batch, _now(probe, rate=rate, beta=1.0))
 
     return _descent(probe, one, program, name)
 
@@ -122,8 +122,10 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
 
 
 def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdict:
-    """`program(agent)(state)` gives the state after and what was learned. A tiny "
-    "step of plain gradient descent must lower the loss of the very same rows."""
+    """A tiny step of plain gradient descent must lower the loss of the very same rows.
+
+    `program(agent)(state, rate)` gives the state after and what was learned.
+    """
     rule = getattr(probe.settings.learning, "optimizer", None)
     if not isinstance(rule, Optimizer):
         return green(name, "its errors and target are as recomputed")
@@ -136,9 +138,13 @@ def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdic
     agent = make_agent(dataclasses.replace(probe.settings, learning=plain))
     begin = state._replace(optimizer=plain.optimizer.init(state.params))
     learn = program(agent)
-    moved, said = learn(begin)
-    again = learn(begin._replace(params=moved.params))[1]
-    before, after = float(said.numbers["loss"]), float(again.numbers["loss"])
+    before = after = np.inf
+    for rate in (1.0, 0.01):  # where the loss is nearly 0, a step may go beyond its lowest point
+        moved, said = learn(begin, rate)
+        again = learn(begin._replace(params=moved.params), rate)[1]
+        before, after = float(said.numbers["loss"]), float(again.numbers["loss"])
+        if not after > before * (1 + 1e-6):
+            break
     numbers = dict(loss=before, after_a_small_step=after)
     if not np.isfinite(before):
         return red(
@@ -199,6 +205,6 @@ def _rollout(probe: Probe, state: AgentState, name: str) -> Verdict:
 
     def program(agent: Any) -> Any:
         learn = jax.jit(agent.learn)
-        return lambda at: learn(at, rollout, _now(probe, rate=1.0), key)[:2]
+        return lambda at, rate: learn(at, rollout, _now(probe, rate=rate), key)[:2]
 
     return _descent(probe, one, program, name)
