@@ -321,16 +321,16 @@ class SupervisedCrew:
         self._note("lost", member, why=str(why), traceback=traceback)
         crew = self.settings.crew
         self.restarts += 1
+        # One that cannot start for a reason of its own will not start the next time either. One
+        # that was killed meanwhile may, and so may the successor of one that had started.
+        for_good = self._starting and not member.incarnation
+        if failed and (member.role == "learner" or for_good):
+            raise self._after_all(f"{member.name} failed: {why}", traceback) from error
         if self.restarts > crew.restarts:
             used = f"{member.name}: {why}; {crew.restarts} restarts are used up"
             raise _failed(used, traceback) from error
-        if member.role == "learner" and not failed:
+        if member.role == "learner":
             raise LearnerLost(f"{member.name}: {why}") from error
-        # One that cannot start for a reason of its own will not start the next time either. One
-        # that was killed meanwhile may, and so may the successor of one that had started.
-        in_vain = failed and self._starting and not member.incarnation
-        if member.role == "learner" or in_vain:
-            raise self._after_all(f"{member.name} failed: {why}", traceback) from error
         if failed:
             self._before = f"{member.name} failed: {why}", traceback
         self.team.kill(member.handle)
