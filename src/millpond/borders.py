@@ -35,7 +35,8 @@ def close_episodes(
             # Where nothing ended the row's own observation: it has been checked already.
             border = xp.where(_along(ended, value), final[path], value)
         else:
-            none = np.uint8(BORDER) if path == "flags" else fields[path].lowest()
+            none = np.uint8(BORDER) if path == "flags" else np.asarray(fields[path].lowest())
+            value = _wide_enough(value, none)
             border = xp.broadcast_to(xp.asarray(none, value.dtype), value.shape)
         closed[path] = _interleave(value, border, xp)
     return closed, _interleave(keep, keep & ended, xp)
@@ -51,6 +52,13 @@ def final_observations(
         for path, value in final.items()
     }
     return {**values, **true}
+
+
+def _wide_enough(value: Array, none: Any) -> Array:
+    """The values in a dtype that holds `none` too: of bytes there is none below 0."""
+    if (none.astype(value.dtype).astype(none.dtype) == none).all():
+        return value
+    return value.astype(np.promote_types(value.dtype, none.dtype))
 
 
 def _interleave(rows: Array, borders: Array, xp: Any) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from millpond import (
     next_flags,
     prioritized,
 )
+from millpond.replay.lanes import within
 
 SPECS = {
     "open": Spec(Field("float32", (3,)), Field("float32", (2,))),
@@ -72,8 +75,11 @@ def values(chance, field, lead):
     return given.astype(dtype)
 
 
-def story(spec, envs, layout, sampler, seed, steps=120) -> set[str]:
-    """Random steps, a fifth of them wrong in some way; what was refused."""
+def story(spec, envs, layout, sampler, seed, steps=120, how="") -> set[str]:
+    """Random steps, a fifth of them wrong in some way; what was refused.
+
+    `how`: of envs in a random "mask", or with the "final" observations of those that ended.
+    """
     chance = np.random.default_rng(seed)
     ponds = pair(spec, envs, layout, sampler)
     flags, said = np.full(envs, Flag.FIRST, np.uint8), set()
@@ -93,12 +99,19 @@ def story(spec, envs, layout, sampler, seed, steps=120) -> set[str]:
             odd = getattr(rows, name)
             odd = odd[:, None] if chance.random() < 0.5 else odd.astype("float64")
             rows = rows._replace(**{name: odd})
-        error = both(ponds, lambda pond, rows=rows: pond.add(rows))
+        more = {}
+        if how == "mask" and chance.random() < 0.8:
+            more = {"mask": chance.random(envs) < chance.choice([0.2, 0.8])}
+        elif how == "final":
+            final = values(chance, spec.obs, (envs,))
+            more = {"final_obs": final if chance.random() < 0.95 else final[..., None]}
+        error = both(ponds, lambda pond, rows=rows, more=more: pond.add(rows, **more))
         if error:
             said.add(error.split("expected")[0])
         else:
-            flags = next_flags(marks, *ended)
-            flags = np.where((marks & Flag.CUT) != 0, np.uint8(Flag.FIRST), flags)
+            came = next_flags(marks, *ended, same_step=how == "final")
+            came = np.where((marks & Flag.CUT) != 0, np.uint8(Flag.FIRST), came)
+            flags = np.where(more.get("mask", True), came, flags)
         if chance.random() < 0.04:
             which = int(chance.integers(envs))
             both(ponds, lambda pond, which=which: pond.cut(which))
@@ -113,6 +126,15 @@ def test_steps_enter_as_on_the_long_way(name, envs, layout):
     said = story(SPECS[name], envs, layout, None, seed=1)
     said |= story(SPECS[name], envs, layout, prioritized(), seed=2)
     assert len(said) >= 4, "too little was refused to say much"
+
+
+@pytest.mark.parametrize("how", ["mask", "final"])
+@pytest.mark.parametrize("envs", [1, 5])
+@pytest.mark.parametrize("name", SPECS)
+def test_parts_of_steps_enter_as_on_the_long_way(name, envs, how):
+    layout = "stream" if how == "final" and envs == 5 else "per_env"
+    said = story(SPECS[name], envs, layout, None, seed=4, how=how)
+    assert len(said) >= 3, "too little was refused to say much"
 
 
 @pytest.mark.parametrize("layout", ["stream", "per_env"])
@@ -154,3 +176,54 @@ def test_plain_steps_take_the_short_way():
         assert pond._gate._short.step(rows._replace(flags=np.full(4, Flag.BORDER, np.uint8)))
         assert pond._gate._short.step(rows)
         assert pond.size == 20
+
+
+def test_parts_of_plain_steps_take_the_short_way():
+    spec, no = SPECS["bounded"], np.zeros(4, bool)
+    pond, mask = HostPond(spec, 40, 4, layout="per_env"), np.array([True, False, True, True])
+    zeros = [np.zeros((4, *field.shape), field.dtype) for field in (spec.obs, spec.action)]
+    rows = Rows(*zeros, np.zeros(4, np.float32), no, no, np.ones(4, np.uint8))
+    pond.add(rows)
+    short, rows = pond._gate._short, rows._replace(flags=np.zeros(4, np.uint8))
+    assert short.some(rows, mask)
+    assert short.step(rows), "one env is a row behind"
+    assert short.closing(rows._replace(terminated=mask), rows.obs)
+    assert pond.added.tolist() == [5, 3, 5, 5]
+
+
+KINDS = ("float16", "float32", "float64", "uint8", "int32", "int64", "uint16")
+BOUNDS = (None, 0, 1, 2.5, 200, -1, -2.5, -200, "most", "-most", np.inf, -np.inf)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_within_bounds_are_numbers_within_bounds(kind):
+    """`within` never says yes of what is outside, and no of what is inside only where it may."""
+    dtype, chance = np.dtype(kind), np.random.default_rng(6)
+    floats = dtype.kind == "f"
+    most = np.finfo(dtype).max if floats else np.iinfo(dtype).max
+    edges = [0, 1, 2, 2.5, 200, -1, -2.5, -200, most, 3.0e38, 1e300, np.inf, np.nan, -np.nan]
+    asked = 0
+    for low, high, size in itertools.product(BOUNDS, BOUNDS, (1, 3, 20)):
+        bounds = [{"most": most, "-most": -most}.get(bound, bound) for bound in (low, high)]
+        known = [bound for bound in bounds if bound is not None]
+        if not floats and not all(bound in range(int(most) + 1) for bound in known):
+            continue  # a Field of whole numbers has no such bounds
+        with np.errstate(over="ignore"):
+            given = [None if b is None else dtype.type(b).item() for b in bounds]
+        ask = within(dtype, size, *given)
+        for _ in range(8 if ask else 0):
+            with np.errstate(all="ignore"):
+                near = [dtype.type(bound) for bound in known] or [dtype.type(0)]
+                near += [np.nextafter(n, way) for n in near for way in (9e9, -9e9) if floats]
+                near += np.array(edges if floats else [0, 1, 2, 100, most]).astype(dtype).tolist()
+            numbers = np.array(chance.choice(near, size), dtype)
+            least, largest = (-np.inf if given[0] is None else given[0]), given[1]
+            inside = (numbers >= least) & (numbers <= (np.inf if largest is None else largest))
+            says = ask(numbers.tobytes())
+            assert not says or inside.all(), (given, numbers)
+            huge = floats & (np.abs(numbers.astype(np.float64)) >= float(most) / 2)
+            if inside.all() and not (huge | np.signbit(numbers)).any():
+                assert says, (given, numbers)
+            asked += 1
+    assert asked > 30
+    assert within(dtype, 10**6, None, None) is None

@@ -11,12 +11,11 @@ from ..intake import Intake, broken_episode, no_rows, pack_values
 from ..rows import Rows, Tree, breaks
 from ..spec import Spec
 from .host_ring import HostRing
-from .short_way import ShortWay
+from .short_way import NUMBERS, ShortWay
 
 _BYTES = np.arange(128, dtype=np.uint8)
 # _BREAKS[before << 7 | after]: whether two rows with these flags bytes cannot follow each other.
 _BREAKS = breaks(_BYTES[:, None], _BYTES[None, :]).ravel()
-_NUMBERS = {float, np.float32, np.float64, int}
 
 
 class HostGate:
@@ -38,14 +37,21 @@ class HostGate:
         final_obs: Tree | None,
     ) -> None:
         """As `HostPond.add`."""
-        plain = next_obs is None and mask is None and final_obs is None
-        if self._short and plain and isinstance(rows, Rows):
+        if rows.__class__ is not Rows and not isinstance(rows, Rows):
+            raise no_rows(rows)
+        short = self._short
+        if short and next_obs is None:
             kind = rows.reward.__class__
-            if kind is np.ndarray:
-                if env is None and self._short.step(rows):
+            if kind is not np.ndarray:
+                if kind in NUMBERS and mask is None and final_obs is None and short.row(rows, env):
                     return
-            elif kind in _NUMBERS and self._short.row(rows, env):
-                return
+            elif env is None:
+                if mask is None and final_obs is None and short.step(rows):
+                    return
+                if final_obs is None and short.some(rows, mask):
+                    return
+                if mask is None and short.closing(rows, final_obs):
+                    return
         self._add(rows, next_obs, env, mask, final_obs)
 
     def _add(

@@ -20,6 +20,7 @@ FOLLOWS = bytes(
     255 if byte & CUT else BORDER if byte & ENDED else FIRST if byte & BORDER else 0
     for byte in range(256)
 )
+_DUE = [bytes([flags]) for flags in FOLLOWS]  # of a single stream, by its newest flags byte
 
 
 class HostRing:
@@ -37,6 +38,12 @@ class HostRing:
         self._due: bytes | None = None  # what `due` said, if nothing was written since
         self._noted = True  # whether `_last` knows of the newest step
         self.flag_grid = self.flags.T if layout.own_heads else self.flags  # [length, streams]
+        beside = self.streams == 1 or not layout.own_heads  # one item per step of all streams
+        step = np.dtype((np.void, self.streams))
+        self._flag_steps = self.flat_flags.view(step) if beside else None
+        self._none = bytes(self.streams)
+        self._every = np.arange(self.streams)
+        self._begin = self._every * self.length  # where every stream would lie, one after another
         self._added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
         self._each = 0  # rows added to every stream, while they are in lockstep; else -1
         self._uneven = False  # known not to be in lockstep
@@ -58,6 +65,11 @@ class HostRing:
         return self._due
 
     @property
+    def plain(self) -> int:
+        """The common head if every stream's next row is an ordinary one, known at once; else -1."""
+        return self._each % self.length if self._due == self._none and self._each >= 0 else -1
+
+    @property
     def lockstep(self) -> bool:
         """Whether every stream has received the same number of rows."""
         return self.each >= 0
@@ -66,7 +78,8 @@ class HostRing:
     def each(self) -> int:
         """Rows ever added to each stream if they are in lockstep, else -1."""
         if self._each < 0 and not self._uneven:
-            self._uneven = bool(np.any(self._added != self._added[0]))
+            heads = self._added.tobytes()
+            self._uneven = heads != heads[:8] * self.streams
             self._each = -1 if self._uneven else int(self._added[0])
         return self._each
 
@@ -100,7 +113,7 @@ class HostRing:
         self.last[:] = flags[-1]
         self._each, self._due = self._each + time, None
 
-    def stepped(self, flags: Any, due: bytes | None) -> None:
+    def stepped(self, flags: np.ndarray, due: bytes | None) -> None:
         """One row of every stream was written at the common head: note its flags.
 
         `due`: the flags of the next rows, where the caller knows them already.
@@ -108,10 +121,44 @@ class HostRing:
         self.flag_grid[self._each % self.length] = flags
         self._each, self._due, self._noted = self._each + 1, due, False
 
-    def stepped_alone(self, flags: int, due: bytes) -> None:
-        """`stepped` for the only stream there is."""
-        self.flat_flags[self._each % self.length] = flags
-        self._each, self._due, self._noted = self._each + 1, due, False
+    def stepped_plainly(self, at: int) -> None:
+        """An ordinary row of every stream was written at the common head."""
+        if self._flag_steps is None:
+            self.flag_grid[at] = 0
+        else:
+            self._flag_steps[at] = self._none
+        self._each, self._noted = self._each + 1, False
+
+    def heads(self, stream: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Where the next row of these streams, or of all, goes: slots, and stream by stream."""
+        begin, added = self._begin, self.added
+        if stream is not None:
+            begin, added = begin.take(stream), added.take(stream)
+        position = added % self.length
+        turned = begin + position
+        if self.layout.own_heads:
+            return turned, turned
+        return self.layout.slot(self._every if stream is None else stream, position), turned
+
+    def stepped_each(self, stream: np.ndarray | None, slots: np.ndarray, flags: Any) -> None:
+        """One row of these streams, or of all, was written at their heads: note its flags."""
+        self.flat_flags[slots] = flags
+        if stream is None:
+            self.last[:] = flags
+            self._added += 1  # nobody gains on another
+            self._due = None
+        else:
+            self.last[stream] = flags
+            self._advance(stream, 1)
+
+    def stepped_one(self, env: int, slot: int, flags: int) -> None:
+        """One row of one stream was written at its head: note its flags."""
+        self.flat_flags[slot] = flags
+        if self.streams == 1:
+            self._each, self._due, self._noted = self._each + 1, _DUE[flags], False
+        else:
+            self.last[env] = flags
+            self._advance(env, 1)
 
     def write_rows(
         self,
@@ -160,12 +207,6 @@ class HostRing:
         self.flat_flags[slots] = flags
         self.last[stream] = flags
         self._advance(stream, 1)
-
-    def stepped_one(self, env: int, position: int, flags: int) -> None:
-        """One row of one stream was written at its head: note its flags."""
-        self.flag_grid[position, env] = flags
-        self.last[env] = flags
-        self._advance(env, 1)
 
     def cut(self, streams: np.ndarray) -> None:
         """Mark the newest row of these streams as CUT."""

@@ -11,6 +11,7 @@ from ..spec import Field
 from .layouts import Layout
 
 _WIDE = 1024  # bytes; wider fields lie stream by stream, which makes a window one stretch of memory
+SHORT = 8000  # bytes; as many are copied twice in less time than one more call takes
 _BLOCK = 2**18  # bytes that stay in a core's cache while as many are read and written
 
 
@@ -27,13 +28,18 @@ class HostStore:
             (layout.capacity + 1, width), np.uint8 if field.binary else field.dtype
         )
         self.ring = self.data[:-1]
-        # The same with one item per row, whatever its width: such items are moved whole.
+        # The same with one item per row, as rows lie here: such items are moved whole.
         self._item = np.dtype((np.void, width * self.data.itemsize))
-        self._items = self.data.view(self._item).reshape(-1)
+        self.rows = self.ring.reshape(-1).view(self._item)
         turned = self.turned or layout.own_heads
         outer = (layout.streams, layout.length) if turned else (layout.length, layout.streams)
         grid = self.ring.reshape(*outer, width)
         self.grid = grid.swapaxes(0, 1) if turned else grid  # a view [length, streams, width]
+        # One item per step of all streams, where those lie side by side and are few bytes: as many
+        # are copied twice sooner than assigned as an array.
+        step, beside = layout.streams * self._item.itemsize, layout.streams == 1 or not turned
+        short = beside and step <= SHORT
+        self.steps = self.ring.reshape(-1).view(np.dtype((np.void, step))) if short else None
 
     @property
     def values_grid(self) -> np.ndarray:
@@ -54,9 +60,15 @@ class HostStore:
 
     def put(self, slots: np.ndarray, rows: np.ndarray) -> None:
         """Write encoded rows[n, width] at slots[n], none of them twice."""
-        rows = np.ascontiguousarray(rows, self.data.dtype).view(self._item)
-        # Five times faster than to index rows of numbers.
-        self._items.put(self._turn(slots) if self.turned else slots, rows, mode="clip")
+        self.put_as_they_lie(self._turn(slots) if self.turned else slots, rows)
+
+    def put_as_they_lie(self, slots: np.ndarray, rows: np.ndarray) -> None:
+        """The same at indices of `rows`."""
+        if rows.dtype is self.data.dtype and rows.nbytes <= SHORT:
+            self.rows[slots] = np.frombuffer(rows.tobytes(), self._item)
+            return
+        items = np.ascontiguousarray(rows, self.data.dtype).reshape(-1).view(self._item)
+        self.rows.put(slots, items, "clip")  # five times faster than to index rows of numbers
 
     def take_around(self, slots: np.ndarray, out: np.ndarray) -> None:
         """Rows at slots, which go on around the ring's end, into out[n, *field.shape]."""

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from math import inf, nan
 from typing import Any
 
 import numpy as np
 
 from ..intake import KNOWN_FLAGS
-from ..rows import BORDER, CUT, ENDED, FIRST, Flag, Rows, pack_flags
+from ..rows import BORDER, CUT, ENDED, FIRST, Rows, pack_flags
 from ..spec import Field, Spec
+from .entry import INTEGERS, MOST, Entry
 from .host_ring import FOLLOWS, HostRing
 
-_DUE = [bytes([flags]) for flags in FOLLOWS]  # for a single stream, by its newest flags byte
 _ANY = FOLLOWS[CUT]
 _BOOL, _UINT8 = np.dtype(bool), np.dtype(np.uint8)
-_INTEGERS = {int, Flag, np.uint8, np.int32, np.int64}
 _BOOLS = {bool, np.bool_}
-_MOST = float(np.finfo(np.float32).max)  # a reward beyond it would be stored as infinite
-_REFUSE = None, nan  # nothing is at most NaN
+NUMBERS = {float, np.float32, np.float64, int}
 _ndarray = np.ndarray
 
 
 class ShortWay:
-    """Takes one step of all envs in lockstep, or one row of one env, and writes it.
+    """Takes one step of all envs, of those in a mask, or one row of one env, and writes it.
 
     It declines whatever it is not sure of, and changes nothing then: the long way (`HostGate`)
     takes up to ten times as long, finds every fault, and names it.
     """
 
     def __init__(self, ring: HostRing) -> None:
-        obs, action, reward = (ring.stores[path] for path in ("obs", "action", "reward"))
         self._ring, self._streams, self._length = ring, ring.streams, ring.length
-        self._obs, self._action = obs.values_grid, action.values_grid
-        self._reward = reward.values_grid
-        # Of one stream without its axis: a number is written four times as fast.
-        grids = (self._obs, self._action, self._reward)
-        self._only_obs, self._only_action, self._only_reward = (grid[:, 0] for grid in grids)
+        stores = ring.stores
+        self._obs, self._action = (Entry(stores[path], ring.streams) for path in ("obs", "action"))
+        self._reward = Entry(stores["reward"], ring.streams, reward=True)
+        self._columns = self._obs, self._action, self._reward
         self._lead, self._none = (ring.streams,), bytes(ring.streams)
-        rules = _Rules(obs.field), _Rules(action.field)
-        self._rewards = _Rules(reward.field, finite=True)
-        self._row = [(rule.field.shape, rule) for rule in rules]
-        self._step = [((ring.streams, *shape), rule) for shape, rule in self._row]
+        # A step of few bytes in the columns' own dtypes is written as such.
+        self._pack_obs, self._pack_action, self._pack_reward = (
+            column.pack_step for column in self._columns
+        )
+        self._pack_rows = self._obs.pack_row, self._action.pack_row
+        self._steps: list[Any] = [column.steps for column in self._columns]
+        self._packs = all(steps is not None for steps in self._steps)
+        self._lowest = np.asarray(stores["action"].field.lowest())
 
     @staticmethod
     def of(spec: Spec, ring: HostRing) -> ShortWay | None:
@@ -53,128 +52,156 @@ class ShortWay:
     def step(self, rows: Rows) -> bool:
         """Write rows[env]; False if they were declined."""
         obs, action, reward, terminated, truncated, flags, extras = rows
-        ring, lead, none = self._ring, self._lead, self._none
-        (obs_shape, obs_rules), (action_shape, action_rules) = self._step
+        ring, none = self._ring, self._none
         if (
-            extras
-            or (each := ring.each) < 0
-            or not obs_rules.pass_(obs, obs_shape)
-            or not action_rules.pass_(action, action_shape)
-            or not self._rewards.pass_(reward, lead)
-            or not (terminated.__class__ is truncated.__class__ is flags.__class__ is _ndarray)
-            or not terminated.shape == truncated.shape == flags.shape == lead
-            or not terminated.dtype == truncated.dtype == _BOOL
-            or flags.dtype != _UINT8
-            or flags.tobytes() != (due := ring.due)
+            self._packs
+            and (at := ring.plain) >= 0
+            and not extras
+            and terminated.__class__ is truncated.__class__ is flags.__class__ is _ndarray
+            and terminated.dtype is truncated.dtype is _BOOL
+            and flags.dtype is _UINT8
+            and terminated.ndim == truncated.ndim == flags.ndim == 1
+            and terminated.tobytes() == truncated.tobytes() == flags.tobytes() == none
+            and (first := self._pack_obs(obs))
+            and (second := self._pack_action(action))
+            and (third := self._pack_reward(reward))
+        ):
+            steps = self._steps
+            steps[0][at], steps[1][at], steps[2][at] = first, second, third
+            ring.stepped_plainly(at)
+            return True
+        if not (self._obs.fits(obs) and self._action.fits(action) and self._reward.fits(reward)):
+            return False
+        return self._enter(rows, None, self._lead, none, ring.due)
+
+    def some(self, rows: Rows, mask: Any) -> bool:
+        """Write the rows[env] in mask[env]; False if they were declined."""
+        given, ring = rows[:6], self._ring
+        if mask.__class__ is not _ndarray or mask.dtype is not _BOOL or mask.shape != self._lead:
+            return False
+        leads = *(column.lead for column in self._columns), *(self._lead,) * 3
+        for value, lead in zip(given, leads, strict=True):
+            if value.__class__ is not _ndarray or value.shape != lead:
+                return False
+        stream = mask.nonzero()[0]
+        number = len(stream)
+        if not number or not ring.layout.own_heads:
+            return False
+        kept = [value.take(stream, axis=0) for value in given]
+        if not all(
+            column.between(value) for column, value in zip(self._columns, kept, strict=False)
         ):
             return False
-        quiet = due == none
-        byte, due_next = flags, none if quiet else None
+        due = ring.last.take(stream).tobytes().translate(FOLLOWS)
+        return self._enter(Rows._make([*kept, rows.extras]), stream, (number,), bytes(number), due)
+
+    def _enter(
+        self,
+        rows: Rows,
+        stream: np.ndarray | None,
+        lead: tuple[int],
+        none: bytes,
+        due: bytes,
+    ) -> bool:
+        """Check the flags of rows whose values are right, and write them."""
+        obs, action, reward, terminated, truncated, flags, extras = rows
+        if (
+            extras
+            or not (terminated.__class__ is truncated.__class__ is flags.__class__ is _ndarray)
+            or not (terminated.dtype is truncated.dtype is _BOOL)
+            or flags.dtype is not _UINT8
+            or not terminated.shape == truncated.shape == flags.shape == lead
+            or flags.tobytes() != due
+        ):
+            return False
+        ring, due_next = self._ring, none if due == none else None
+        border = flags == BORDER if BORDER in due else None
         if terminated.tobytes() != none or truncated.tobytes() != none:
-            byte, due_next = pack_flags(flags, terminated, truncated, None), None
-        if not quiet and BORDER in due:
-            border = flags == BORDER
-            if np.count_nonzero(reward[border]) or np.count_nonzero(byte[border] & ENDED):
-                return False
-        at = each % self._length
-        self._obs[at], self._action[at], self._reward[at] = obs, action, reward
-        ring.stepped(byte, due_next)
+            flags, due_next = pack_flags(flags, terminated, truncated, None), None
+        if border is not None and (
+            np.count_nonzero(reward[border]) or np.count_nonzero(flags[border] & ENDED)
+        ):
+            return False
+        if stream is None and (each := ring.each) >= 0:
+            at = each % self._length
+            self._obs.write(at, obs)
+            self._action.write(at, action)
+            self._reward.write(at, reward)
+            ring.stepped(flags, due_next)
+            return True
+        slots, turned = ring.heads(stream)
+        for column, value in zip(self._columns, rows, strict=False):
+            column.write_each(turned if column.turned else slots, value)
+        ring.stepped_each(stream, slots, flags)
         return True
+
+    def closing(self, rows: Rows, final_obs: Any) -> bool:
+        """Write rows[env], and the border rows of those that ended; False if they were declined."""
+        obs, terminated, truncated, ring = rows.obs, rows.terminated, rows.truncated, self._ring
+        if (
+            not (obs.__class__ is final_obs.__class__ is _ndarray)
+            or not (terminated.__class__ is truncated.__class__ is _ndarray)
+            or final_obs.dtype is not obs.dtype
+            or final_obs.shape != self._obs.lead
+            or not (terminated.dtype is truncated.dtype is _BOOL)
+            or not terminated.shape == truncated.shape == self._lead
+        ):
+            return False
+        ended: Any = terminated | truncated
+        stream = ended.nonzero()[0]
+        number = len(stream)
+        if not number:
+            return self.step(rows)
+        final = final_obs.take(stream, axis=0)
+        if not (self._obs.between(final) and self.step(rows)):
+            return False
+        slots, turned = ring.heads(stream)
+        for column, value in zip(self._columns, (final, *self._border(number)), strict=True):
+            column.write_each(turned if column.turned else slots, value)
+        ring.stepped_each(stream, slots, np.uint8(BORDER))
+        return True
+
+    def _border(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Actions and rewards of that many border rows."""
+        lowest = self._lowest
+        return np.broadcast_to(lowest, (number, *lowest.shape)), np.zeros(number, np.float32)
 
     def row(self, rows: Rows, env: int | None) -> bool:
         """Write one row, of the only env or of `env`; False if it was declined."""
         obs, action, reward, terminated, truncated, flags, extras = rows
-        ring = self._ring
+        ring, streams = self._ring, self._streams
         if env is None:
-            env = 0 if self._streams == 1 else -1
+            env = 0 if streams == 1 else -1
         if (
-            env.__class__ not in _INTEGERS
-            or not 0 <= env < self._streams
+            env.__class__ not in INTEGERS
+            or not 0 <= env < streams
             or extras
             or terminated.__class__ not in _BOOLS
             or truncated.__class__ not in _BOOLS
-            or flags.__class__ not in _INTEGERS
+            or flags.__class__ not in INTEGERS
             or not 0 <= (byte := int(flags)) <= KNOWN_FLAGS
-            or not -_MOST <= reward <= _MOST
+            or not -MOST <= reward <= MOST
         ):
             return False
         byte |= terminated << 4 | truncated << 5
         if byte & BORDER and (reward or byte & ENDED):
             return False
-        alone = self._streams == 1
-        due = ring.due[0] if alone else FOLLOWS[ring.last.item(env)]
+        due = ring.due[0] if streams == 1 else FOLLOWS[ring.last.item(env)]
         if byte & (FIRST | BORDER) != due != _ANY:
             return False
-        (obs_shape, obs_rules), (action_shape, action_rules) = self._row
-        if not (obs_rules.pass_(obs, obs_shape) and action_rules.pass_(action, action_shape)):
+        first, second = self._pack_rows[0](obs), self._pack_rows[1](action)
+        if not (first or self._obs.fits_row(obs)):
             return False
-        if alone:
-            at = ring.each % self._length
-            self._only_obs[at], self._only_action[at], self._only_reward[at] = obs, action, reward
-            ring.stepped_alone(byte, _DUE[byte])
+        if not (second or self._action.fits_row(action)):
+            return False
+        if streams == 1:
+            slot = turned = ring.each % self._length
         else:
-            at = ring.added.item(env) % self._length, env
-            self._obs[at], self._action[at], self._reward[at] = obs, action, reward
-            ring.stepped_one(env, at[0], byte)
+            at = ring.added.item(env) % self._length
+            turned = env * self._length + at
+            slot = turned if ring.layout.own_heads else at * streams + env
+        self._obs.write_row(turned if self._obs.turned else slot, obs, first)
+        self._action.write_row(turned if self._action.turned else slot, action, second)
+        self._reward.write_row(turned if self._reward.turned else slot, reward)
+        ring.stepped_one(env, slot, byte)
         return True
-
-
-class _Rules:
-    """What the values of a field must lie between, by the dtype in which they come."""
-
-    def __init__(self, field: Field, finite: bool = False) -> None:
-        self.field, self._finite = field, finite
-        self._known: dict[np.dtype, tuple[Any, Any]] = {}
-        self._least, self._most = self._whole()
-
-    def pass_(self, value: Any, shape: tuple[int, ...]) -> bool:
-        """Whether a value is surely right."""
-        if value.__class__ is not _ndarray:
-            number = not shape and value.__class__ in _INTEGERS
-            return number and self._least <= value <= self._most
-        if value.shape != shape:
-            return False
-        low, high = self._known.get(value.dtype) or self._learn(value.dtype)
-        # The first NaN counts as both the least and the largest, and compares with nothing.
-        return (high is None or value.item(value.argmax()) <= high) and (
-            low is None or value.item(value.argmin()) >= low
-        )
-
-    def _whole(self) -> tuple[float, float]:
-        """Bounds of one whole number; none fits a field of floats or bools."""
-        if self.field.dtype.kind not in "iu":
-            return inf, -inf
-        dtype = np.dtype(np.int64)
-        low, high = self.field.limits(dtype)
-        if np.ndim(low) or np.ndim(high):
-            return inf, -inf
-        edge = np.iinfo(dtype)
-        return edge.min if low is None else int(low), edge.max if high is None else int(high)
-
-    def _learn(self, dtype: np.dtype) -> tuple[Any, Any]:
-        """Least and largest value; None where nothing needs to be compared."""
-        low, high = self._bounds(dtype)
-        rule = self._known[dtype] = _number(low), _number(high)
-        return rule
-
-    def _bounds(self, dtype: np.dtype) -> tuple[Any, Any]:
-        field = self.field
-        if not field.accepts(dtype):
-            return _REFUSE
-        low, high = field.limits(dtype)
-        if np.ndim(low) or np.ndim(high):
-            return _REFUSE  # an element each: the long way compares them
-        if field.dtype.kind == "f":
-            if field.allow_nan:
-                return (None, None) if dtype == field.dtype and low is high is None else _REFUSE
-            # Infinities fit a float field; what is only made infinite by storing it does not.
-            wider = self._finite or dtype != field.dtype
-            most = float(np.finfo(field.dtype).max) if wider else inf
-            low = None if low is None and most == inf else max(-most, -inf if low is None else low)
-            high = min(most, inf if high is None else high)
-        return low, high
-
-
-def _number(bound: Any) -> Any:
-    """A bound as a plain number, which compares faster."""
-    return None if bound is None else np.asarray(bound).item()
