@@ -14,6 +14,7 @@ from ..rows import Array, Draw, Rows
 from ..sequence import Sample
 from .host_replay import HostReplay
 from .lake_share import LakeShare, blend
+from .over_policies import over_policies
 from .settings import Settings
 from .updates import LEAST, Cycle, Learnt, Lesson, lesson_of
 
@@ -66,7 +67,8 @@ class HostUpdates:
         self._stores = replay.stores
         self.cut, self.export, self.restore = replay.cut, replay.export, replay.restore
         self._policies = np.asarray(policies, np.uint32)
-        self._update = jax.jit(jax.vmap(self._improve), donate_argnums=0)
+        improve = over_policies(self._improve, (0,) * 5, 0)
+        self._update = jax.jit(improve, donate_argnums=0)
 
     def _improve(
         self, agent: AgentState, batch: Sample, drawn: Any, steps: Array, policy: Array
