@@ -72,7 +72,7 @@ def make_actor(
 ) -> Actor:
     """Actor `index`; after a crash the next incarnation, which goes on at `cycle` and `steps`.
 
-    Incarnations are numbered from 0 in every sitting, turns are not: they are counted from the
+    Incarnations are numbered from 0 in every session, turns are not: they are counted from the
     run's first one. So whatever follows from both is never drawn twice in a run.
     """
     if isinstance(settings.world, Env):

@@ -18,7 +18,7 @@ from .settings import Settings
 
 
 class HostActor:
-    """Acts in a `HostVector`, whose seed no other actor, incarnation or sitting has."""
+    """Acts in a `HostVector`, whose seed no other actor, incarnation or session has."""
 
     def __init__(
         self,

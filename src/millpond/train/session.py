@@ -50,12 +50,12 @@ def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) 
 
 
 class _Sittings:
-    """One sitting after the other, while learners are lost that may come back."""
+    """One session after the other, while learners are lost that may come back."""
 
     def __init__(self, run: Run, told: Told, opener: Opener, asked: list[int]) -> None:
         self.run, self.told, self.opener, self.asked = run, told, opener, asked
         self.lost = self.in_vain = 0  # learners; those in a row without getting further
-        self.steps = self.furthest = -1  # where this sitting is, or the one that came furthest
+        self.steps = self.furthest = -1  # where this session is, or the one that came furthest
 
     def go(self) -> str:
         """The hash of the parameters, at the end."""
@@ -90,7 +90,7 @@ class _Sittings:
         raise KeyboardInterrupt
 
     def _may_return(self, error: LearnerLost) -> None:
-        """Raise unless another sitting may get further than this one."""
+        """Raise unless another session may get further than this one."""
         crew = self.run.settings.crew
         if not self.run.resume_state.exists():
             raise error
@@ -102,14 +102,14 @@ class _Sittings:
                 f"{error}; a learner was lost {self.in_vain} times and the run never got beyond "
                 f"{max(0, self.furthest):,} steps, so another try would not help. Look at what "
                 "killed it (out of memory? see events.jsonl and the kernel's log); the state at "
-                f"{resume_point(self.run):,} steps is kept, and millpond resume goes on from it"
+                f"{resume_point(self.run):,} steps is kept, and millpond resume continues from it"
             ) from error
         if self.lost > crew.restarts:
             raise RunFailed(f"{error}; {crew.restarts} restarts are used up") from error
 
 
 class _Session:
-    """One sitting of a run: from where it stands to its end, or until it is stopped."""
+    """One session of a run: from where it stands to its end, or until it is stopped."""
 
     def __init__(self, run: Run, loop: Loop, told: Told, asked: list[int]) -> None:
         self.run, self.loop, self.told, self.asked = run, loop, told, asked
@@ -124,7 +124,7 @@ class _Session:
         self.speed = Metrics(run.speed)
         self.started = time.perf_counter()
         self.reached = self.steps  # by the last whole round
-        self.saved = -1  # where this sitting has saved its state last
+        self.saved = -1  # where this session has saved its state last
 
     def _begin(self) -> tuple[Any, int]:
         """The state to go on from, and how long the metrics were then."""

@@ -98,7 +98,8 @@
     }
 
     look(column) {
-      return `${column.number && !column.left ? "number" : ""} ${column.narrow ? "" : "not-narrow"}`.trim();
+      const kind = column.number ? (column.left ? "" : "number") : column.name === "env" ? "words" : "";
+      return `${kind} ${column.narrow ? "" : "not-narrow"}`.trim();
     }
 
     // A row whose cells are replaced where what they show has changed.
