@@ -101,6 +101,7 @@ docs: docs-pages docs-code
 	touch $@
 
 docs-pages: .venv/docs
+	$(BIN)/python docs/run_notebooks.py $(wildcard docs/notebooks/*.ipynb)
 	$(BIN)/python docs/make_cli.py --check
 	$(BIN)/python docs/check_words.py
 	$(BIN)/codespell $(SPELLED)

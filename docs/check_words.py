@@ -28,6 +28,11 @@ def pages() -> list[Path]:
     return [*(ROOT / name for name in top), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+def notebooks() -> list[Path]:
+    """Notebooks, whose text is checked too."""
+    return sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
 def prose(page: Path) -> str:
     """A page without its code."""
     return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
@@ -48,6 +53,8 @@ def findings() -> list[str]:
         if page.name == "CONTRIBUTING.md":  # its table is the list
             text = re.sub(r"^\|.*\|$", "", text, flags=re.M)
         wrong += _in(page, text)
+    for path in notebooks():
+        wrong += _in(path, path.read_text(encoding="utf-8"))
     for path in sorted((ROOT / "src").rglob("*.py")):
         for text in texts_of(path):
             wrong += _in(path, text)

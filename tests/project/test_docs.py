@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 sys.path.insert(0, str(DOCS))
 check_words = importlib.import_module("check_words")
 make_cli = importlib.import_module("make_cli")
+run_notebooks = importlib.import_module("run_notebooks")
 run_blocks = importlib.import_module("run_blocks")
 PAGES = check_words.pages()
 WITH_PYTHON = [
@@ -99,7 +101,7 @@ def test_figures_of_the_readme_are_those_of_the_page_it_links():
 
 def test_every_page_is_in_the_index():
     text = (DOCS / "index.md").read_text(encoding="utf-8")
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in (*sorted(DOCS.rglob("*.md")), *NOTEBOOKS):
         name = page.relative_to(DOCS).with_suffix("").as_posix()
         listed = name == "index" or name.startswith("decisions/")
         assert listed or f"\n{name}\n" in text, f"{name} is in no toctree of docs/index.md"
@@ -172,6 +174,38 @@ def test_the_runner_runs_what_a_reader_would(tmp_path):
 def test_the_runner_says_what_went_wrong(text, why, tmp_path):
     with pytest.raises(run_blocks.BlockFailed, match=re.escape(why)):
         run_blocks.run_page(page_of(tmp_path, text), tmp_path)
+
+
+NOTEBOOKS = check_words.notebooks()
+
+
+def notebook_of(tmp_path: Path, *code: str) -> Path:
+    cells = [{"cell_type": "markdown", "source": ["# Title\n"]}]
+    cells += [{"cell_type": "code", "source": [text], "outputs": []} for text in code]
+    path = tmp_path / "one.ipynb"
+    path.write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    return path
+
+
+def test_a_notebook_becomes_a_page_with_what_it_printed(tmp_path):
+    path = notebook_of(tmp_path, "x = 2\nprint('two')", "x + 1")
+    page = run_notebooks.as_markdown(run_notebooks.run_notebook(path, tmp_path))
+    assert page.startswith("# Title\n\n\n```python\nx = 2\nprint('two')\n```\n\n```text\ntwo\n```")
+    assert page.endswith("x + 1\n```\n\n```text\n3\n```\n")
+    with pytest.raises(run_notebooks.CellFailed, match=r"one\.ipynb, cell 2: NameError: name 'y'"):
+        run_notebooks.run_notebook(notebook_of(tmp_path, "x = 1", "y"), tmp_path)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_hold_no_outputs(path):
+    """`make docs` runs them."""
+    cells = run_notebooks.cells_of(path)
+    assert cells[0]["source"].startswith("# ")
+    for cell in cells:
+        assert not cell.get("outputs"), "outputs are made by `make docs`"
+        assert cell["cell_type"] == "markdown" or ast.parse(cell["source"])
+    for target in re.findall(r"\]\(([^)\s]+)\)", run_notebooks.as_markdown(cells)):
+        assert (path.parent / target).exists(), target
 
 
 def public() -> list[tuple[str, str]]:
