@@ -124,7 +124,7 @@ def test_the_page_and_the_report_show_all_that_was_logged(root, tmp_path, capsys
     assert main(["report", str(root / "well"), "-o", str(target)]) == 0
     text = target.read_text()
     assert "only a run of millpond train records" in text
-    assert "was logged by a loop of your own" in text  # in the place of a film
+    assert "was logged by your own loop" in text  # in the place of a film
     with pytest.raises(RunRefused, match="no evaluation yet"):
         read_runs([root / "bad"])  # nothing was logged there
 
@@ -160,8 +160,8 @@ def test_the_doctor_checks_the_replay_and_says_what_it_cannot_know(root, capsys)
 @pytest.mark.parametrize("command", ["eval", "resume"])
 def test_what_only_the_loop_itself_can_do_is_refused(command, root, capsys):
     assert main([command, str(root / "well")]) == 1
-    assert "was logged by a loop of your own (millpond.run)" in capsys.readouterr().err
-    with pytest.raises(RunRefused, match="loop of your own"):
+    assert "was logged by your own loop (millpond.run)" in capsys.readouterr().err
+    with pytest.raises(RunRefused, match="your own loop"):
         Run.open(root / "well")
 
 

@@ -1,4 +1,4 @@
-"""`millpond doctor`: say what is wrong with a run, an env or a replay; prove that it would be said
+"""`millpond doctor`: diagnose a run, an env or a replay, or self-test the checks
 
     millpond doctor runs/treasure
     millpond doctor --env minatar/breakout
@@ -6,10 +6,11 @@
     millpond doctor --self-test --only "missing done"
 
 Every check is green, yellow (worth a look), red (wrong) or unknown (and why). The exit code is 1
-if anything is red. A run is judged by what it recorded and by a probe: its agents play for some
-seconds, one update is taken apart, transitions are rebuilt from stored rows; nothing of the run
-changes. --env plays an environment at random, before any training. --self-test plants each known
-bug in a real short run and prints which checks fired; the exit code is 1 unless the right ones did.
+if anything is red. A run is judged by what it recorded and by a probe: its agents play for a few
+seconds, one update is recomputed step by step, transitions are rebuilt from stored rows. The run
+itself is not changed. --env plays an environment at random, before any training. --self-test plants
+each known bug in a real short run and prints which checks fired; the exit code is 1 if the wrong
+ones did.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="the run's folder")
     parser.add_argument("--env", metavar="ENV", help="examine an environment before any training")
     parser.add_argument("--replay", type=Path, metavar="LAKE", help="examine the rows of a Lake")
-    parser.add_argument("--no-probe", action="store_true", help="of a run, only what it recorded")
+    parser.add_argument(
+        "--no-probe", action="store_true", help="judge a run only by what it recorded"
+    )
     parser.add_argument(
         "--seconds",
         type=float,

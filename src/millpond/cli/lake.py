@@ -56,7 +56,7 @@ Running it twice changes nothing.""",
     millpond lake import ~/.minari/datasets/mine runs/lake --format minari --env gym:CartPole-v1
 
 Every row is compared at the end. What a Lake cannot keep is named before and after. After an
-interruption the same command goes on.""",
+interruption the same command continues.""",
     "export": """`millpond lake export`: write a Lake's rows in another format
 
     millpond lake export runs/lake table --format parquet

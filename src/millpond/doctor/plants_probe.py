@@ -1,7 +1,7 @@
 """`PROBE_PLANTS`: bugs in envs, replay, learning and acting that counters do not show.
 
 Each says which checks may name it. One that `outlives` the run is still in the code when the doctor
-looks, as a bug in an env or agent of one's own is; the others are gone by then, and only what the
+looks, as a bug in your own env or agent is; the others are gone by then, and only what the
 run has left behind can tell.
 """
 

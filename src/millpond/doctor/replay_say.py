@@ -1,4 +1,4 @@
-"""The replay of a loop of one's own, examined: `examine_replay(pond)`."""
+"""The replay of your own loop, examined: `examine_replay(pond)`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What rows say of the environment they come from: rewards, observations, ends, resets, copies.
 
 Pure functions of a `Play`. They serve a run's stored rows, rows that were played for the doctor,
-an environment before any training, and the replay of a loop of one's own.
+an environment before any training, and the replay of your own loop.
 """
 
 from __future__ import annotations

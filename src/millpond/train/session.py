@@ -102,7 +102,7 @@ class _Attempts:
                 f"{error}; a learner was lost {self.in_vain} times and the run never got beyond "
                 f"{max(0, self.furthest):,} steps, so another try would not help. Look at what "
                 "killed it (out of memory? see events.jsonl and the kernel's log); the state at "
-                f"{resume_point(self.run):,} steps is kept, and millpond resume goes on from it"
+                f"{resume_point(self.run):,} steps is kept, and millpond resume continues from it"
             ) from error
         if self.lost > crew.restarts:
             raise RunFailed(f"{error}; {crew.restarts} restarts are used up") from error

@@ -147,7 +147,7 @@ def temperature(history: RunHistory) -> Figure | None:
 
 
 def q_values(history: RunHistory) -> Figure | None:
-    """Mean Q of what was learned from, and beside it what was really earned."""
+    """Mean Q of what was learned from, and next to it the realised return."""
     train = history.train
     data = line_of(history.places(train), train.of("q"), "mean Q", BLUE)
     if "big_q.mean" in train:
@@ -156,7 +156,7 @@ def q_values(history: RunHistory) -> Figure | None:
         ("BigAgent", "big", "q", ORANGE),
         ("max Q, before a reset", "measure", "max_q", GREEN),
         ("BigAgent's max Q", "measure", "big_max_q", ORANGE),
-        ("really earned", "measure", "realised", GREY),
+        ("realised return", "measure", "realised", GREY),
     ):
         data += rare_of(history, kind, key, name, colour)
     if not data:

@@ -27,7 +27,7 @@ def _logged(history: RunHistory) -> dict[str, Any]:
     """Of somebody's own loop: all that is known is a pond that it shows us."""
     seen = [one for one in history.last_health.get("learners", []) if one.get("capacity")]
     if not seen:
-        about = "A loop of your own. run.watch(pond) shows its replay here and to the doctor."
+        about = "Your own loop. run.watch(pond) shows its replay here and to the doctor."
         return {"places": [_place("Your loop", "")], "flows": [], "back": None, "about": about}
     stored, capacity = (
         sum(int(one.get(name, 0)) for one in seen) for name in ("stored", "capacity")
