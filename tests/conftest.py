@@ -19,9 +19,6 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
     "--xla_cpu_parallel_codegen_split_count=1",
 )
-# Traced programs are many small objects that stay; looking through them for cycles again and again
-# took a sixth of the suite's CPU time.
-gc.set_threshold(100_000, 50, 100)
 if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # What one worker or a test's own process has compiled, the others need not.
     _CACHE = tempfile.mkdtemp(prefix="millpond-tests-")
@@ -49,6 +46,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # Traced programs are many small objects that stay; looking through them for cycles again and
+    # again took a sixth of the suite's CPU time.
+    gc.set_threshold(100_000, 50, 100)
     config.addinivalue_line("markers", "full: long property, soak and fault tests")
     settings.load_profile("full" if config.getoption("--full") else "default")
 
