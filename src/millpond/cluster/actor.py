@@ -6,7 +6,6 @@ import threading
 import time
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..engine.actor import make_actor
@@ -15,6 +14,7 @@ from ..engine.chunk_dedup import ChunkId
 from ..engine.settings import Settings
 from ..engine.shard_store import Chunk
 from ..engine.trace import digest
+from ..engine.trees import joined
 from ..errors import ChannelClosed
 from ..rows import Rows
 from .links import RaySink, RayWeights
@@ -90,7 +90,7 @@ class RayActor(RayMember, ActorCalls):
             blocks.append(self.actor.cycle(tuple(self.params), versions))
             self.watch.starting = False
             self.watch.now("working")
-        rows = blocks[0] if len(blocks) == 1 else jax.tree.map(_joined, *blocks)
+        rows = joined(blocks)
         if self.settings.crew.trace:
             self.rows = digest(blocks[-1])
         self.watch.now("moving")
@@ -130,7 +130,3 @@ class RayActor(RayMember, ActorCalls):
             if not self._idle.wait_for(lambda: not self._running, timeout):
                 raise ChannelClosed(f"actor {self.index}: it did not pause within {timeout:g} s")
         return self.cycle
-
-
-def _joined(*leaves: Any) -> np.ndarray:
-    return np.concatenate(leaves)

@@ -17,6 +17,7 @@ from ..engine.host_updates import Stores
 from ..engine.learner import Learner
 from ..engine.settings import Settings
 from ..engine.sharded import actors_in, apart, together
+from ..engine.trees import part
 from ..errors import ChannelClosed
 from ..rows import Draw, Rows
 from ..sequence import Sample
@@ -121,8 +122,7 @@ class RayLearner(RayMember, LearnerCalls):
             for number in range(pack.cycles):
                 if self.learner.bad:
                     break
-                time_ = slice(number * turns, (number + 1) * turns)
-                rows = jax.tree.map(lambda leaf, t=time_: leaf[t], pack.rows)
+                rows = part(pack.rows, slice(number * turns, (number + 1) * turns))
                 with self._door.step():
                     self.watch.now("working")
                     for cycle, actor in pack.cuts:

@@ -7,13 +7,13 @@ import threading
 import time
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from ..engine.limiter import Limiter
 from ..engine.settings import Settings
 from ..engine.shard import Collected, actors_of
 from ..engine.sharded import draw_together
+from ..engine.trees import joined, part
 from ..errors import ChannelClosed
 from ..rows import Rows
 from ..sequence import Sample
@@ -122,15 +122,8 @@ class Packs:
 
     def _rows(self, found: list[Collected], cycles: int) -> Rows:
         time_ = cycles * self.settings.learns.turns
-        parts = [jax.tree.map(lambda leaf: leaf[:time_], one.rows) for one in found]
-        if len(parts) == 1 and self._order is None:
-            return parts[0]
-
-        def side_by_side(*leaves: np.ndarray) -> np.ndarray:
-            whole = np.concatenate(leaves, 2)
-            return whole if self._order is None else whole[:, :, self._order]
-
-        return jax.tree.map(side_by_side, *parts)
+        rows = joined([part(one.rows, slice(time_)) for one in found], 2)
+        return rows if self._order is None else part(rows, np.s_[:, :, self._order])
 
     def _draw(self, found: list[Collected], first: int, cycles: int) -> dict[int, Sample]:
         """Batches for the updates that are due after these cycles."""

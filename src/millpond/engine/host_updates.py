@@ -16,6 +16,7 @@ from .host_replay import HostReplay
 from .lake_share import LakeShare, blend
 from .over_policies import over_policies
 from .settings import Settings
+from .trees import joined, part, stacked
 from .updates import LEAST, Cycle, Learnt, Lesson, lesson_of
 
 # A policy and what takes its rows [time, env]; or all policies, [time, policies, env], at once.
@@ -82,7 +83,7 @@ class HostUpdates:
     def learn(self, agent: AgentState, cycle: Cycle) -> Learnt:
         if cycle.rows is not None:
             for policies, add in self._stores:
-                add(jax.tree.map(lambda leaf, which=policies: leaf[:, which], cycle.rows))
+                add(part(cycle.rows, np.s_[:, policies]))
         lessons: list[Lesson] = []
         evidence, first = None, cycle.number * self.settings.learns.updates
         for number in range(cycle.updates):
@@ -96,14 +97,13 @@ class HostUpdates:
                 self.replay.rank(batch.draw, np.asarray(priority) + LEAST)
             # Row ids of the host are 64-bit numbers, which JAX would cut.
             lesson = jax.device_get(lesson)._replace(row=np.asarray(batch.draw.row))
-            lessons.append(jax.tree.map(lambda leaf: leaf[:, None], lesson))
+            lessons.append(part(lesson, np.s_[:, None]))
             bad = np.flatnonzero(np.asarray(agent.bad))
             if bad.size:
-                both: Any = jax.tree.map(lambda leaf, p=bad[0]: leaf[p], (batch, drawn))
-                evidence = blend(both[0], both[1], np)
+                played, other = part((batch, drawn), bad[0])
+                evidence = blend(played, other, np)
                 break
-        lesson = jax.tree.map(lambda *some: np.concatenate(some, 1), *lessons) if lessons else None
-        return agent, lesson, evidence
+        return agent, joined(lessons, 1) if lessons else None, evidence
 
 
 class Replays:
@@ -114,14 +114,11 @@ class Replays:
         self.stores: Stores = [(policy, one.add) for policy, one in enumerate(replays)]
 
     def draw(self, turn: int) -> Sample | None:
-        batches = [replay.sample(turn) for replay in self.replays]
-        if len(batches) == 1:
-            return jax.tree.map(lambda leaf: leaf[None], batches[0])
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
+        return stacked([replay.sample(turn) for replay in self.replays])
 
     def rank(self, draw: Draw, priority: np.ndarray) -> None:
         for policy, replay in enumerate(self.replays):
-            replay.rank(jax.tree.map(lambda leaf, p=policy: leaf[p], draw), priority[policy])
+            replay.rank(part(draw, policy), priority[policy])
 
     def cut(self, envs: np.ndarray) -> None:
         for replay in self.replays:

@@ -18,6 +18,7 @@ from ..sequence import Sample
 from .host_replay import open_source
 from .provenance import stored_spec
 from .settings import Settings
+from .trees import stacked
 
 _APART = 0x1A4E  # keeps these draws apart from those of `from_lake`
 
@@ -40,11 +41,11 @@ class LakeShare:
 
     def draw(self, policies: Sequence[int], turn: int) -> Sample:
         """[policies, rows, ...] for update `turn`, counted since the run began."""
-        return _stack([self._sample(int(policy), turn) for policy in policies], 0)
+        return stacked([self._sample(int(policy), turn) for policy in policies])
 
     def draw_many(self, policies: Sequence[int], first: int, updates: int) -> Sample:
         """[policies, updates, rows, ...] for update `first` and those after it."""
-        return _stack([self.draw(policies, first + number) for number in range(updates)], 1)
+        return stacked([self.draw(policies, first + number) for number in range(updates)], 1)
 
     def _sample(self, policy: int, turn: int) -> Sample:
         rng = np.random.default_rng((self._settings.seed, _APART, policy, turn))
@@ -61,9 +62,3 @@ def blend(played: Any, drawn: Any, xp: Any = jnp) -> Any:
     first, second = (one._replace(draw=None) for one in (played._replace(extras=extras), drawn))
     whole = jax.tree.map(lambda *parts: xp.concatenate(parts), first, second)
     return whole._replace(draw=played.draw)
-
-
-def _stack(samples: list[Any], axis: int) -> Any:
-    if len(samples) == 1:
-        return jax.tree.map(lambda leaf: np.expand_dims(leaf, axis), samples[0])
-    return jax.tree.map(lambda *leaves: np.stack(leaves, axis), *samples)

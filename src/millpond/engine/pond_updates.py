@@ -20,6 +20,7 @@ from .make_agent import make_agent
 from .over_policies import over_policies
 from .provenance import traced_spec
 from .settings import Settings
+from .trees import part
 from .updates import Cycle, Learnt, Lesson, lesson_of
 
 
@@ -61,7 +62,7 @@ class PondUpdates:
         pond = self._program.pond
         row = Draw(lesson.stream, lesson.row, None).ids()[first] % pond.length
         batch = pond.take(self.of(policy), lesson.stream[first], row.astype(np.int32))
-        other = jax.tree.map(lambda leaf: leaf[first], drawn)
+        other = part(drawn, first)
         return blend(jax.device_get(batch), other, np)
 
     def of(self, policy: int) -> Any:

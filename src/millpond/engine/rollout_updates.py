@@ -17,6 +17,7 @@ from .episode_stats import numbers_of
 from .keys import Role, key_of
 from .provenance import stack_hash
 from .settings import Settings
+from .trees import part
 from .updates import Cycle, Learnt, Lesson
 
 
@@ -40,7 +41,7 @@ class RolloutUpdates:
         bad = np.flatnonzero(np.asarray(agent.bad))
         if not bad.size:
             return agent, lesson, None
-        return agent, lesson, jax.device_get(jax.tree.map(lambda leaf: leaf[bad[0]], evidence))
+        return agent, lesson, jax.device_get(part(evidence, bad[0]))
 
     def _improve(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..rows import Rows
@@ -16,6 +15,7 @@ from .episode_stats import Sums
 from .learner import Learner, Progress
 from .settings import Settings
 from .trace import Trace, digest
+from .trees import joined, part
 
 
 class LocalCrew:
@@ -55,7 +55,7 @@ class LocalCrew:
             for learner in self.learners:
                 mine = [rows_of(block, learner.policies) for block in blocks]
                 worth = np.concatenate(after, 1)[np.asarray(learner.policies)] if after else None
-                learner.cycle(join(mine) if mine else None, worth)
+                learner.cycle(joined(mine, 2) if mine else None, worth)
             if self.trace:
                 self.trace.write(
                     self.cycle,
@@ -97,11 +97,4 @@ def rows_of(rows: Rows, policies: range) -> Rows:
     """Rows [time, policies, env] of some policies, out of those of all."""
     if rows.reward.shape[1] == len(policies):
         return rows
-    return jax.tree.map(lambda leaf: leaf[:, policies.start : policies.stop], rows)
-
-
-def join(blocks: Sequence[Rows]) -> Rows:
-    """Rows [time, policies, env] of all actors side by side."""
-    if len(blocks) == 1:
-        return blocks[0]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves, 2), *blocks)
+    return part(rows, np.s_[:, policies.start : policies.stop])

@@ -20,6 +20,7 @@ from .chunk_dedup import ChunkDedup, Judgement
 from .provenance import traced_spec
 from .settings import Settings
 from .shard_store import Chunk, LakeStore, PondStore
+from .trees import joined, part
 
 _DRAW = 7_919  # keeps the chance of draws apart from all others
 
@@ -128,11 +129,9 @@ class Shard:
                 if piece.anew and low == piece.first:
                     cuts.append((low, actor))
                 time = slice((low - piece.first) * self.turns, (high - piece.first) * self.turns)
-                mine.append(jax.tree.map(lambda leaf, t=time: leaf[t], piece.rows))
-            parts.append(jax.tree.map(lambda *leaves: np.concatenate(leaves), *mine))
-        rows = jax.tree.map(lambda *leaves: np.concatenate(leaves, 2), *parts)
-        local = self._local(policies)
-        rows = jax.tree.map(lambda leaf: leaf[:, local], rows)
+                mine.append(part(piece.rows, time))
+            parts.append(joined(mine))
+        rows = part(joined(parts, 2), np.s_[:, self._local(policies)])
         return Collected(number, rows, cuts, masses)
 
     def take(self, cycle: int) -> None:
@@ -149,14 +148,12 @@ class Shard:
             key = (self.settings.seed, _DRAW, self.index, policy, turn)
             parts.append(self.store.draw(local, number, key))
         self.counts["drawn"] += int(counts.sum())
-        if len(parts) == 1:
-            return parts[0]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return joined(parts)
 
     def rank(self, policies: range, draw: Draw, errors: np.ndarray) -> None:
         """New priorities [policies, batch] of rows that were drawn here; others are left alone."""
         for policy in policies:
-            one = jax.tree.map(lambda leaf, p=policy: leaf[p - policies.start], draw)
+            one = part(draw, policy - policies.start)
             error = errors[policy - policies.start]
             self.store.rank(policy - self.policies.start, one, error)
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from ..sequence import Sample
+from .trees import joined, part
 
 
 def deal(masses: np.ndarray, batch: int, updates: int, key: Sequence[int]) -> np.ndarray | None:
@@ -46,12 +47,12 @@ def assemble(parts: Sequence[Sample], counts: np.ndarray, total: np.ndarray) -> 
         )
     else:
         order = _order(counts, size)
-        whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
+        whole = part(joined(parts), order)
     mass = whole.draw.probability
     if mass is not None:
         chance = mass / total[:, None].astype(np.float32)
         whole = whole._replace(draw=whole.draw._replace(probability=chance))
-    return [jax.tree.map(lambda leaf, u=update: leaf[u], whole) for update in range(updates)]
+    return [part(whole, update) for update in range(updates)]
 
 
 def _order(counts: np.ndarray, size: int) -> np.ndarray:

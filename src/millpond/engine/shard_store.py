@@ -21,6 +21,7 @@ from ..spec import Spec
 from .checkpoint import within
 from .chunk_dedup import ChunkId
 from .settings import Settings
+from .trees import joined, part
 
 
 class Chunk(NamedTuple):
@@ -80,7 +81,7 @@ class PondStore:
         for policy, ring in enumerate(rings):
             if chunk.anew:
                 ring.cut()
-            ring.add(_of(chunk.rows, policy))
+            ring.add(part(chunk.rows, np.s_[:, policy]))
 
     def cut(self, actor: int) -> None:
         """Continuity is lost after an actor's newest rows."""
@@ -110,7 +111,7 @@ class PondStore:
         # A row's place in the batch must not tell its actor: several updates share one draw.
         back = np.empty(number, np.int64)
         back[np.argsort(which, kind="stable")] = np.arange(number)
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[back], *parts)
+        return part(joined(parts), back)
 
     def _from(self, actor: int, policy: int, number: int) -> Sample:
         ring = self.rings[actor][policy]
@@ -233,15 +234,15 @@ class LakeStore:
             os.replace(draft, self._note_path(actor))
             self.notes[actor] = note
         for policy, writer in enumerate(writers):
-            rows = _of(chunk.rows, policy)
+            rows = part(chunk.rows, np.s_[:, policy])
             there = time - (note["end"] - writer.next_row)  # rows of this chunk, by stream
             if chunk.anew and not there.any():
                 writer.cut()
             if (there == there[0]).all():
-                writer.append(jax.tree.map(lambda leaf, t=int(there[0]): leaf[t:], rows))
+                writer.append(part(rows, slice(int(there[0]), None)))
             else:
                 for env, begin in enumerate(there.tolist()):
-                    one = jax.tree.map(lambda leaf, e=env, t=begin: leaf[t:, e], rows)
+                    one = part(rows, np.s_[begin:, env])
                     writer.append(one, env)
             writer.commit()
             self.lakes[policy].refresh()
@@ -288,7 +289,3 @@ def _masked(batch: Sample) -> Sample:
     batch = jax.tree.map(np.zeros_like, batch)
     batch.draw.row.fill(-1)
     return batch
-
-
-def _of(rows: Rows, policy: int) -> Rows:
-    return jax.tree.map(lambda leaf: leaf[:, policy], rows)

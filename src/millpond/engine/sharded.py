@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from ..rows import Draw, Rows
@@ -18,6 +17,7 @@ from .settings import Settings
 from .shard import Shard
 from .shard_sampling import assemble, deal, importance
 from .shard_store import Chunk
+from .trees import part
 
 _DEAL = 104_729  # keeps the chance of dealing apart from that of drawing
 
@@ -39,7 +39,7 @@ class LocalShards:
         width = self.settings.envs // self.settings.actors
         for shard in self.shards:
             for actor in shard.actors:
-                mine = _columns(rows, actor, width)
+                mine = part(rows, np.s_[:, :, actor * width : (actor + 1) * width])
                 id_ = ChunkId(actor, 0, self._cycle)
                 steps = np.zeros(len(self.policies), np.uint32)
                 shard.append(Chunk(id_, self._cycle, self._cycle, 1, steps, mine))
@@ -130,7 +130,3 @@ def apart(
 
     parts = [[within(one, f"{shard}/") for one in arrays] for shard in range(shards)]
     return int(arrays[0]["cycle"]), parts
-
-
-def _columns(rows: Rows, actor: int, width: int) -> Rows:
-    return jax.tree.map(lambda leaf: leaf[:, :, actor * width : (actor + 1) * width], rows)

@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.calls import LearnerCalls
 from ..engine.learner import Learner, Progress
 from ..engine.provenance import traced_spec
-from ..engine.sequential import join
+from ..engine.trees import joined
 from ..errors import ChannelBroken, ChannelClosed
 from ..rows import Rows
 from ..transport.channel import Channel
@@ -67,7 +67,7 @@ class LearnerWorker(ProcessMember, LearnerCalls):
     def advance(self) -> None:
         self.watch.now("moving")
         blocks = [self._pop(actor) for actor in range(self.settings.actors)]
-        rows = join([from_block(block, self.policies) for block in blocks])
+        rows = joined([from_block(block, self.policies) for block in blocks], 2)
         self.watch.now("working")
         self.learner.cycle(rows)
         self.watch.now("moving")

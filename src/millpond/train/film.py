@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..engine.settings import Settings
+from ..engine.trees import part
 from ..envs import Env, HostVector
 from ..envs.hosted import HostedVector
 from ..errors import BadConfig, RunFailed
@@ -47,7 +47,7 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
         vector = world.vector(1, EVALUATION_SEED)
     pictures = [vector.render()]
     referee = Referee(dataclasses.replace(settings, members=1, eval_turns=turns), 1)
-    params = jax.tree.map(lambda leaf: leaf[: world.num_agents], params)
+    params = part(params, slice(world.num_agents))
     referee.follow(vector, params, lambda: pictures.append(vector.render()))
     return pictures
 
