@@ -169,7 +169,7 @@ class Feeder:
                     id=ChunkId(actor, 0, number), oldest=number, first=number * like.cycles
                 )
                 shard = self.shards[actor % len(self.shards)]
-                under_way[actor].append(shard.append.remote(one))
+                under_way[actor].append(shard.deliver.remote(one))
                 if len(under_way[actor]) > 2:
                     assert self.ray.get(under_way[actor].pop(0), timeout=60) == "new"
                     rows += like.rows.reward.size

@@ -23,7 +23,7 @@ from ..rows import Draw, Rows
 from ..sequence import Sample
 from .links import RaySource, RayWeights
 from .member import RayMember
-from .packs import Packs
+from .packs import Pack, Packs
 from .ray import Lost
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
@@ -118,20 +118,11 @@ class RayLearner(RayMember, LearnerCalls):
             if pack is None:
                 self._publish(again=True)  # who keeps them may have been lost, and actors wait
                 continue
-            turns = self.settings.learns.turns
             for number in range(pack.cycles):
                 if self.learner.bad:
                     break
-                rows = part(pack.rows, slice(number * turns, (number + 1) * turns))
                 with self._door.step():
-                    self.watch.now("working")
-                    for cycle, actor in pack.cuts:
-                        if cycle == pack.first + number:
-                            self.learner.cut(actor)
-                    self.shards.batches |= pack.batches
-                    before = self.learner.version
-                    self.learner.cycle(rows)
-                    self.watch.starting &= self.learner.version == before
+                    self._learn(pack, number)
             self.shards.batches = {}
             self.watch.now("moving")
             self._publish()
@@ -140,6 +131,18 @@ class RayLearner(RayMember, LearnerCalls):
         self.watch.now("waiting")
         trace = self.settings.crew.trace
         return self.cycle, self.learner.traced() if trace else []
+
+    def _learn(self, pack: Pack, number: int) -> None:
+        """One cycle of a pack."""
+        turns = self.settings.learns.turns
+        self.watch.now("working")
+        for cycle, actor in pack.cuts:
+            if cycle == pack.first + number:
+                self.learner.cut(actor)
+        self.shards.batches |= pack.batches
+        before = self.learner.version
+        self.learner.cycle(part(pack.rows, slice(number * turns, (number + 1) * turns)))
+        self.watch.starting &= self.learner.version == before
 
     def _publish(self, again: bool = False) -> None:
         """Give parameters to the actors, if they are new or may have been lost."""

@@ -29,7 +29,6 @@ class Outbox:
         self._held: deque[tuple[Chunk, Any]] = deque()
         self._lost_since: float | None = None
         self._lost_at = 0.0
-        self.resent = 0
 
     @property
     def full(self) -> bool:
@@ -90,4 +89,3 @@ class Outbox:
         oldest = self._held[0][0].id.number
         again = [chunk._replace(oldest=oldest) for chunk, _ in self._held]
         self._held = deque((chunk, self._sink.append(chunk)) for chunk in again)
-        self.resent += len(again)
