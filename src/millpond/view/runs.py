@@ -29,7 +29,7 @@ _WHOLE = 24  # runs whose every line is kept in memory at the same time
 _FILES = ("config.json", "status.json", "metrics.jsonl", "speed.jsonl", "events.jsonl")
 
 
-class Entry:
+class RunEntry:
     """One run of the table."""
 
     def __init__(self, name: str, path: Path) -> None:
@@ -68,7 +68,7 @@ class Runs:
                 "one with millpond train ENV"
             )
         self.root, self.shown = root.resolve(), str(root)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, RunEntry] = {}
         self.version = 0
         self.name = secrets.token_hex(4)  # versions of another server mean nothing here
         self._lock, self._reading = threading.Lock(), threading.Lock()
@@ -100,7 +100,7 @@ class Runs:
             changed = True
         for path in found.keys() - known.keys():
             try:
-                entry = Entry(found[path], path)
+                entry = RunEntry(found[path], path)
             except RunRefused:  # some other config.json, or one half written: later, perhaps
                 continue
             self.entries[entry.id] = entry
@@ -139,11 +139,11 @@ class Runs:
         of = {entry.id: list(row) for entry, row in zip(entries, values, strict=True)}
         return {"names": [name for name, _ in rows], "values": of}
 
-    def get(self, run_id: str) -> Entry | None:
+    def get(self, run_id: str) -> RunEntry | None:
         """The run of an id, if there is one."""
         return self.entries.get(run_id)
 
-    def history(self, entry: Entry) -> RunHistory:
+    def history(self, entry: RunEntry) -> RunHistory:
         """Everything a run wrote, up to now; kept as long as somebody looks at it."""
         with self._lock:
             entry.used = time.monotonic()
@@ -155,7 +155,7 @@ class Runs:
             history.look()
         return history
 
-    def sketch(self, entry: Entry) -> Sketch:
+    def sketch(self, entry: RunEntry) -> Sketch:
         """What comparisons need of a run; made again when the run has changed."""
         version, known = entry.version, entry.sketch
         entry.used = time.monotonic()
@@ -165,7 +165,7 @@ class Runs:
                 entry.sketch = known = version, Sketch.of(history)
         return known[1]
 
-    def greedy(self, entry: Entry) -> dict[str, Any]:
+    def greedy(self, entry: RunEntry) -> dict[str, Any]:
         """Its greedy returns, up to now."""
         with self._reading:
             entry.greedy = entry.greedy or Greedy(entry.path)

@@ -30,7 +30,7 @@ from .page_files import PAGE_SCRIPTS, SHARED_SCRIPTS, index_page, page_file, plo
 from .parallel import comparison
 from .processes import processes
 from .projector import Projector
-from .runs import Entry, Runs
+from .runs import RunEntry, Runs
 from .summary import summary
 from .traces import COLOURS
 from .water import water
@@ -191,7 +191,7 @@ class WatchApp:
             return _no_run(request.path_params["run"])
         return _json(await run_in_threadpool(self._detail, entry))
 
-    def _detail(self, entry: Entry) -> str:
+    def _detail(self, entry: RunEntry) -> str:
         history = self.runs.history(entry)
         with history.lock:
             found = {
@@ -236,7 +236,7 @@ class WatchApp:
         figures = None if named is None else named.split(",")
         return _json(await run_in_threadpool(self._compared, entries, figures))
 
-    def _compared(self, entries: list[Entry], figures: list[str] | None) -> str:
+    def _compared(self, entries: list[RunEntry], figures: list[str] | None) -> str:
         pairs = [(one.name, sketch) for one, sketch in _in_time(entries, self.runs.sketch)]
         sketches = [sketch for _, sketch in pairs]
         rows = differences([sketch.settings for sketch in sketches])
@@ -249,11 +249,13 @@ class WatchApp:
         }
         return _text(found)
 
-    def _entry(self, run: str) -> Entry | None:
+    def _entry(self, run: str) -> RunEntry | None:
         return self.runs.get(run)
 
 
-def _in_time(entries: list[Entry], read: Callable[[Entry], Any]) -> Iterator[tuple[Entry, Any]]:
+def _in_time(
+    entries: list[RunEntry], read: Callable[[RunEntry], Any]
+) -> Iterator[tuple[RunEntry, Any]]:
     """Entries and what is read of them: one at least, the others as far as there is time.
 
     Long runs take a while at first. What is missing is known when it is asked for again.
