@@ -52,7 +52,7 @@ RUNS = (
     Healthy("treasurehunt-small", "dqn", "sequential", 40_000),
     Healthy("treasurehunt-small", "dqn", "lockstep", 20_000),
     Healthy("treasurehunt-small", "dqn", "processes", 40_000),
-    Healthy("treasurehunt-small", "pqn", "processes", 40_000),
+    Healthy("treasurehunt-small", "pqn", "sequential", 40_000),
     Healthy("treasurehunt-small", "dqn", "fused", 40_000, "--sampler prioritized"),
     Healthy("treasurehunt-small", "dqn", "sequential", 40_000, "--replay host"),
     Healthy("treasurehunt", "dqn", "fused", 40_000),

@@ -1,7 +1,10 @@
-"""In which order findings are read."""
+"""In which order findings are read, and small judgements that need no run."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from millpond.doctor.parameters_say import stops_at
 from millpond.doctor.verdict import green, red, unknown, worst_first, yellow
 
 
@@ -19,3 +22,10 @@ def test_causes_come_before_what_follows_from_them():
         "env-observations", "update-audit", "layers-move", "dormant-units", "env-rewards",
         "bellman-fit", "env-ends",
     ]  # fmt: skip
+
+
+def test_values_that_something_bounds_are_seen():
+    values = np.random.default_rng(0).normal(0, 10, (500, 4))
+    assert stops_at(values) is None
+    assert stops_at(np.tanh(values)) is not None
+    assert stops_at(np.repeat(np.tanh(values[:20]), 25, 0)) is None  # too few states

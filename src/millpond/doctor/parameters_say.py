@@ -165,8 +165,11 @@ def _reach(agent: Any) -> Any:
     return reach
 
 
-def _stops_at(values: np.ndarray) -> float | None:
-    """The value that many states and actions share as their highest, if there is one."""
+def stops_at(values: np.ndarray) -> float | None:
+    """The value that many states and actions share as their highest, if there is one.
+
+    Of values [states, actions]: `stops_at(np.tanh(values))`.
+    """
     wide = float(np.ptp(values))
     if len(np.unique(values.round(6), axis=0)) < 100 or wide <= 0:
         return None
@@ -200,7 +203,7 @@ def dormant(probe: Probe) -> Verdict:
         ]
         dead += [float((np.asarray(g) == 0).mean()) for g in reach(params, seen)]
         values = probe.values(params, seen)
-        top = top or _stops_at(values)
+        top = top or stops_at(values)
         flat |= float(values.std(0).max()) <= 1e-6 * max(1.0, float(np.abs(values).max()))
         worst, layers = max((worst, layers), (max(dead, default=0.0), dead))
     shares = [round(share, 3) for share in layers]

@@ -16,7 +16,7 @@ from ..agents import PQNSettings
 from ..agents.optimizer import Optimizer
 from ..schedule import constant, linear
 from ..train import Settings
-from . import sabotage_agent, sabotage_env, sabotage_replay
+from . import sabotage_agent, sabotage_env, sabotage_own, sabotage_replay
 from .plants import HEALTHY, Plant
 
 _DQN: Any = HEALTHY.learning
@@ -68,7 +68,7 @@ def _plant(
     return Plant(name, fires, (*others,), settings, patch=patch, outlives=outlives, probed=True)
 
 
-_E, _R, _A = sabotage_env, sabotage_replay, sabotage_agent
+_E, _R, _A, _O = sabotage_env, sabotage_replay, sabotage_agent, sabotage_own
 PROBE_PLANTS = (
     _plant("healthy, fused"),
     _plant("healthy, fused PQN", settings=PQN),
@@ -151,4 +151,26 @@ PROBE_PLANTS = (
     _plant("never exploring", "settings-fit", settings=_with(epsilon=constant(0.01))),
     _plant("a learning rate of 1e-9", "layers-move", "update-audit",
            settings=_with(optimizer=Optimizer(rate=constant(1e-9)))),
+    # of one's own: env, wrapper, agent
+    _plant("rewards are sums so far", "env-rewards", "reward-timing", patch=_O.summed_rewards),
+    _plant("agents get each other's rewards", "env-rewards", patch=_O.rewards_of_the_other),
+    _plant("an episode ends with the next one's beginning", "env-rows", patch=_O.final_is_reset),
+    _plant("rows hold what came next", "env-rows", "reward-timing", "action-effect",
+           "env-fresh-start", "stacks-acted-on", patch=_O.rows_hold_what_came_next),
+    _plant("evaluation numbers actions otherwise", "train-and-eval",
+           patch=_O.evaluation_remaps_actions),
+    _plant("evaluation sees a mirrored picture", "train-and-eval",
+           patch=_O.evaluation_sees_mirrored),
+    _plant("the future is discounted twice", "update-audit", patch=_O.gamma_twice),
+    _plant("bootstrap from the worst action", "update-audit", patch=_O.worst_future),
+    _plant("rewards normalised by their batch", "update-audit",
+           patch=_O.rewards_normalised_by_batch),
+    _plant("the next observation is not looked at", "update-audit", patch=_O.next_is_not_seen),
+    _plant("the optimizer forgets", "update-audit", patch=_O.optimizer_forgets),
+    _plant("steps are cut to nothing", "layers-move", patch=_O.tiny_steps),
+    _plant("one discount more than rewards", "replay-transitions", patch=_O.one_discount_more),
+    _plant("the same chance in every turn", "exploration", patch=_O.one_key_for_all_turns),
+    _plant("all envs explore together", "exploration", patch=_O.envs_explore_together),
+    _plant("the last action is never taken", "exploration", patch=_O.last_action_never),
+    _plant("newest frame first, to act", "stacks-acted-on", patch=_O.acts_on_reversed_stacks),
 )  # fmt: skip

@@ -14,8 +14,6 @@ import jax.numpy as jnp
 
 from ..agents import DQN, Act, Optimizer, QAgent
 from ..agents import dqn as dqn_module
-from ..agents import networks as networks_module
-from ..agents.networks import QNetwork
 from ..envs import VectorEnv
 from ..envs.treasurehunt import Treasurehunt
 from ..rows import BORDER, Array
@@ -28,18 +26,17 @@ from .sabotage_env import changed_step
 
 
 @contextlib.contextmanager
-def _rewards_by_history(make: Callable[[Array, Array, Array], Array]) -> Generator[None]:
-    """The reward is made of it, the episode's sum so far (with it) and the turns so far."""
+def summed_rewards() -> Generator[None]:
+    """The reward is the return so far."""
     reset, step, observe = Treasurehunt.reset, Treasurehunt.step, Treasurehunt.observe
 
     def begin(env: Treasurehunt, key: jax.Array) -> Any:
-        return reset(env, key), jnp.zeros(env.agents), jnp.float32(0)
+        return reset(env, key), jnp.zeros(env.agents)
 
     def go(env: Treasurehunt, state: Any, action: Array, key: jax.Array) -> Any:
-        inner, total, turns = state
-        inner, outcome = step(env, inner, action, key)
-        total, turns = total + outcome.reward, turns + 1
-        return (inner, total, turns), outcome._replace(reward=make(outcome.reward, total, turns))
+        inner, outcome = step(env, state[0], action, key)
+        total = state[1] + outcome.reward
+        return (inner, total), outcome._replace(reward=total)
 
     def see(env: Treasurehunt, state: Any) -> Array:
         return observe(env, state[0])
@@ -50,16 +47,6 @@ def _rewards_by_history(make: Callable[[Array, Array, Array], Array]) -> Generat
         patched(Treasurehunt, "observe", see),
     ):
         yield
-
-
-def summed_rewards() -> Any:
-    """The reward is the return so far."""
-    return _rewards_by_history(lambda reward, total, turns: total)
-
-
-def normalised_rewards() -> Any:
-    """A wrapper divides rewards by what they were on average in this episode."""
-    return _rewards_by_history(lambda reward, total, turns: reward / (jnp.abs(total) / turns + 0.1))
 
 
 def rewards_of_the_other() -> Any:
@@ -184,18 +171,6 @@ def one_discount_more() -> Any:
         return total, discount * window.gamma
 
     return patched(Window, "returns", other)
-
-
-def scaled_twice() -> Any:
-    """What is seen is divided by 255, and again."""
-    right = networks_module.as_float
-    return patched(networks_module, "as_float", lambda obs: right(obs) / 255)
-
-
-def bounded_values() -> Any:
-    """The last layer can say nothing beyond -1 and 1."""
-    values = QNetwork._values
-    return patched(QNetwork, "_values", lambda network, x: jnp.tanh(values(network, x)))
 
 
 # --- acting --------------------------------------------------------------------------------------

@@ -31,10 +31,12 @@ def settings_fit(evidence: Evidence) -> Verdict:
     found: list[tuple[str, str]] = []
     ahead = 1 / max(1e-9, 1 - window.gamma)
     gap = 1 / share if share else None
-    if gap and length and window.gamma < 0.7 and length > 5 and gap > 2 and ahead < gap / 2:
+    sparse = gap is not None and gap > 2 and ahead < gap / 2 and window.gamma < 0.7
+    if length and length > 5 and (sparse or window.gamma < 0.5):
+        told = f"one of {gap:.0f} steps is rewarded, " if gap is not None and gap > 2 else ""
         found.append((
-            f"gamma {window.gamma:g} looks {ahead:.1f} steps ahead; one of {gap:.0f} "
-            "steps is rewarded",
+            f"gamma {window.gamma:g} looks {ahead:.1f} steps ahead; {told}episodes last "
+            f"{length:.0f}",
             f"raise --{section}.gamma: 0.9 or more is usual",
         ))  # fmt: skip
     if window.gamma > 0.9999 and (length is None or length > 200):
