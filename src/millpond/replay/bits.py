@@ -140,6 +140,8 @@ def finished(tree: Any, zero: Array) -> tuple[Any, Array]:
     def seen(tree: Any, zero: Array) -> tuple[Any, Array]:
         tree = _behind(tree, zero)
         for leaf in jax.tree.leaves(tree):
+            if not leaf.size:
+                continue
             first = leaf[(0,) * leaf.ndim]
             if leaf.dtype != bool:
                 first = jax.lax.bitcast_convert_type(first, f"uint{leaf.dtype.itemsize * 8}")
