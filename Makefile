@@ -4,6 +4,8 @@ BIN := .venv/bin
 
 ONLY ?= replay
 
+SPELLED := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs src examples bench
+
 PAGES := docs/tutorial.md docs/seed-analysis.md $(wildcard docs/how-to/*.md)
 
 .PHONY: help setup demo demo-pqn ray-demo test test-ray test-compat test-full check bench bench-gpu docs docs-pages docs-code lock clean
@@ -16,7 +18,7 @@ help:
 	@echo "make test-ray   the tests of mode ray, with faults, on a Ray of two nodes on this machine"
 	@echo "make test-compat   the tests of millpond.compat with PyTorch, Stable-Baselines3 and others"
 	@echo "make check      ruff and pyright"
-	@echo "make docs       build the documentation into build/docs, check its links, run its code"
+	@echo "make docs       build the documentation into build/docs, check its links and spelling, run its code"
 	@echo "make test-full  long property, soak and fault tests"
 	@echo "make bench ONLY=replay      speed against the peers, each in its own environment"
 	@echo "make bench ONLY=sequences   the same for sequences of 64 rows, in memory and on disk, and qlambda's updates"
@@ -99,7 +101,10 @@ docs: docs-pages docs-code
 	touch $@
 
 docs-pages: .venv/docs
+	$(BIN)/python docs/run_notebooks.py $(wildcard docs/notebooks/*.ipynb)
 	$(BIN)/python docs/make_cli.py --check
+	$(BIN)/python docs/check_words.py
+	$(BIN)/codespell $(SPELLED)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 # Every command and code block of the tutorial and the how-to guides, as a reader would run them.

@@ -1,6 +1,6 @@
 """Does a shared ring hurt learning? The three layouts side by side: `make bench ONLY=layouts`.
 
-SAC on Pendulum with 2048 envs in one jitted program, the same seeds, envs, network and updates for
+SAC on Pendulum with many envs in one jitted program, the same seeds, envs, network and updates for
 each layout of the ring; only the layout differs. Seeds are trained side by side. Greedy return is
 taken in the same episodes for all. Prints means with 95% intervals, paired differences by seed, and
 CPU seconds per turn.
@@ -110,25 +110,27 @@ class Study:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, size in dict(envs=2_048, capacity=102_400, batch=256, updates=8).items():
+    for name, size in dict(envs=256, capacity=102_400, batch=128, updates=4).items():
         parser.add_argument(f"--{name}", type=int, default=size)
-    parser.add_argument("--members", type=int, default=5, help="seeds, side by side")
-    parser.add_argument("--turns", type=int, default=300)
-    parser.add_argument("--every", type=int, default=50, help="turns between two evaluations")
+    parser.add_argument("--members", type=int, default=10, help="seeds, side by side")
+    parser.add_argument("--warm", type=int, default=8, help="turns before the first update")
+    parser.add_argument("--turns", type=int, default=2_000)
+    parser.add_argument("--every", type=int, default=250, help="turns between two evaluations")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     studies = {layout: Study(layout, options) for layout in LAYOUTS}
     curves = {layout: [] for layout in LAYOUTS}
     spent = {layout: [] for layout in LAYOUTS}
-    keys = jax.random.split(jax.random.key(options.seed + 2), options.turns + 1)
+    warm, last = options.warm, options.warm + options.turns
+    keys = jax.random.split(jax.random.key(options.seed + 2), last)
     for study in studies.values():
-        study.go(keys[:1], learning=False)
-    for at in range(1, options.turns, options.every):
+        study.go(keys[:warm], learning=False)
+    for at in range(warm, last, options.every):
         for layout, study in studies.items():
             spent[layout].append(study.go(keys[at : at + options.every]))
             curves[layout].append(study.returns())
         now = "  ".join(f"{name} {np.mean(curves[name][-1]):8.1f}" for name in LAYOUTS)
-        print(f"turn {at + options.every - 1:5}: {now}", flush=True)
+        print(f"turn {at + options.every - warm:5}: {now}", flush=True)
     show(options, curves, spent)
 
 

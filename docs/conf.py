@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
+
+from myst_parser.sphinx_ import MystParser
+
+sys.path.insert(0, str(Path(__file__).parent))
+from run_notebooks import page_of
 
 project = "millpond"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
@@ -25,7 +32,18 @@ python_use_unqualified_type_names = True
 _MARKS = re.compile(r"([*|_])")
 
 
+class NotebookParser(MystParser):
+    """A notebook is a page: its text, its code, and what its last run in `make docs` showed."""
+
+    supported = ("notebook",)
+
+    def parse(self, inputstring: str, document: Any) -> None:
+        super().parse(page_of(Path(document["source"])), document)
+
+
 def setup(app: Any) -> None:
+    app.add_source_suffix(".ipynb", "notebook")
+    app.add_source_parser(NotebookParser)
     app.connect("autodoc-process-docstring", as_restructured_text)
     app.connect("autodoc-skip-member", skip)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import sys
@@ -10,11 +11,13 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-# Most of the suite's time is compiling; machine code need not be fast here, and one emitter for all
-# of it takes half as long as those for fusions. HLO is the same, and `make test-full` sets
-# XLA_FLAGS to nothing, so that it compiles as users do.
+# Most of the suite's time is compiling; machine code need not be fast here, one emitter for all of
+# it takes half as long as those for fusions, and one module per program less than many. HLO is the
+# same, and `make test-full` sets XLA_FLAGS to nothing, so that it compiles as users do.
 os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",
 )
 if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # What one worker or a test's own process has compiled, the others need not.
@@ -43,6 +46,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # Traced programs are many small objects that stay; looking through them for cycles again and
+    # again took a sixth of the suite's CPU time.
+    gc.set_threshold(100_000, 50, 100)
     config.addinivalue_line("markers", "full: long property, soak and fault tests")
     settings.load_profile("full" if config.getoption("--full") else "default")
 

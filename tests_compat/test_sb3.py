@@ -257,10 +257,39 @@ def test_dicts_are_theirs_element_by_element(envs, monkeypatch):
         mine.add({"b": 0}, {"b": 0}, np.zeros(envs), np.zeros(envs), np.zeros(envs), [{}] * envs)
 
 
+def test_frames_in_dicts_are_stored_once_and_come_back_stacked(monkeypatch):
+    space = spaces.Dict({"b": BOX, "a": spaces.Box(0, 255, (36, 36, 3), np.uint8)})
+    venv = VecFrameStack(vector_env(space, 2), 3)
+    mine, reference = both(
+        venv, 200, 60, DictReplayBuffer, theirs.DictReplayBuffer, (31,), frame_stack=3
+    )
+    known, seen = check_equal(mine, reference, monkeypatch, 10)
+    assert len(known) - len(seen) <= 2
+    shapes = {path: field.shape for path, field in mine.pond.spec.columns.items()}
+    assert (shapes["obs/a"], shapes["obs/b"]) == ((36, 36, 3), (3,))
+    wrong = vector_env(venv.observation_space, 1)
+    with pytest.raises(SpecMismatch, match="not those of obs one step on"):
+        both(wrong, 100, 5, DictReplayBuffer, theirs.DictReplayBuffer, frame_stack=3)
+
+
+def test_a_sample_is_its_own_memory():
+    mine, _ = both(vector_env(BOX, 1), 200, 90, n_steps=3, gamma=0.9)
+    drawn = [mine.sample(16) for _ in range(100)]
+    kept = [[part.clone() for part in one] for one in drawn]
+    parts = [part for one in drawn for part in one]
+    assert len({part.data_ptr() for part in parts}) == len(parts)
+    for one in drawn[::2]:
+        for part in one:
+            part.zero_()
+    for one, was in zip(drawn[1::2], kept[1::2], strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, was, strict=True))
+    assert drawn[1][0]._version == 0  # what is written to another batch is no write to this one
+
+
 def test_what_is_wrong_is_refused_and_changes_nothing():
     mine, _ = both(vector_env(BOX, 2), 100, 9)
     before = mine.pond.export()
-    (obs,) = mine._expected()
+    (obs,) = mine._seen.obs()
     zero, infos = np.zeros(2), [{}, {}]
     for change in (
         dict(reward=np.array([np.nan, 0])),
@@ -273,7 +302,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing():
             obs=obs, next_obs=obs, action=np.zeros(2, int), reward=zero, done=zero, infos=infos
         )
         if "obs" in change:
-            mine._after = []  # else the reset that it looks like is noted first
+            mine._seen.forget()  # else the reset that it looks like is noted first
         with pytest.raises(SpecMismatch):
             mine.add(**{**given, **change})
         for name, value in mine.pond.export().items():

@@ -34,7 +34,8 @@ def from_plain(
     for name, value in plain.items():
         path = f"{where}{name}"
         if name not in names:
-            raise BadConfig(f"there is no setting '{path}'; {nearest(name, names)}")
+            remedy = nearest(name, names).replace("mean '", f"mean '{where}")
+            raise BadConfig(f"there is no setting '{path}'; {remedy}")
         before = getattr(base, name, parts.get(name))
         values[name] = _typed(hints[name], value, before, path)
     if base is not None:

@@ -24,6 +24,7 @@ def terminal_curve(
     if len(x) == 1:
         return f"{title}: {y[0]:g} at {_short(x[0])}, one point so far"
     low, high = min(y), max(y)
+    height = height if high > low else 1  # a level line needs no axis
     label = max(len(f"{high:g}"), len(f"{low:g}"))
     width = max(8, columns - label - 2)
     grid = np.zeros((height, width), np.int64)
@@ -35,7 +36,7 @@ def terminal_curve(
         for dot in range(min(row, before), max(row, before) + 1):  # joined up, also where steep
             grid[dot // 4, column // 2] |= _DOTS[column % 2][dot % 4]
     lines = ["".join(chr(0x2800 + int(cell)) for cell in row) for row in grid]
-    edges = {0: f"{high:g}", height - 1: f"{low:g}"}
+    edges = {height - 1: f"{low:g}", 0: f"{high:g}"}
     body = [f"{edges.get(i, ''):>{label}} ┤{line}" for i, line in enumerate(lines)]
     start, end = _short(x[0]), _short(x[0] + reach)
     foot = " " * (label + 2) + start + end.rjust(width - len(start))

@@ -39,8 +39,8 @@ def find_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
     words = [*module.split("."), *attribute.split(".")]
     if not colon or not all(word.isidentifier() for word in words):
         raise BadConfig(
-            f"there is no {kind} '{name}'; {nearest(name, part_names(kind, ours))}, or write "
-            "package.module:Name for one of your own"
+            f"there is no {kind} '{name}'; {nearest(name, part_names(kind, ours))} "
+            "(one of your own: package.module:Name)"
         )
     return _imported(kind, name, module, attribute)
 

@@ -76,7 +76,7 @@ def refuse_used(path: Path) -> None:
         raise RunRefused(f"{path} is a file; choose a new folder with --run")
     if path.exists() and any(path.iterdir()):
         ours = (path / "config.json").exists()
-        remedy = f"millpond resume {path} goes on with it, or " if ours else ""
+        remedy = f"millpond resume {path} continues it, or " if ours else ""
         raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
 
 

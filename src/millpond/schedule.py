@@ -6,6 +6,7 @@ envs, processes or machines.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,6 +51,14 @@ class Schedule:
         levels = (self.start, self.last, *self.restart)
         if self.shape == "exponential" and min(levels) <= 0:
             raise BadConfig(f"Schedule: an exponential one needs levels above 0, got {levels}")
+
+    def check_levels(self, name: str, least: float, most: float = math.inf) -> None:
+        """Refuse levels outside these bounds: `epsilon.check_levels("DQN: epsilon", 0.0, 1.0)`."""
+        levels = (self.start, self.last, *self.restart)
+        if not all(least <= level <= most for level in levels):
+            bounds = f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
+            said = ", ".join(f"{level:g}" for level in levels)
+            raise BadConfig(f"{name}: start, end and restart must be {bounds}, got {said}")
 
     @property
     def last(self) -> float:

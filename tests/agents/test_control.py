@@ -257,10 +257,10 @@ def noise_of(agent, state, number):
     return [np.asarray(jax.random.normal(key, (6, 2))) for key in agent._keys(state, number)]
 
 
-def test_sac_learns_from_the_textbooks_losses():
-    agent, batch = sac(), batch_of()
-    state = begun(agent)
-    new, learned = update_of(agent)(state, batch, NOW)
+def check_sac_by_the_textbook(agent, update):
+    """One update's losses, priorities, temperature and target, beside float64 of another kind."""
+    batch, state = batch_of(), begun(agent)
+    new, learned = update(state, batch, NOW)
     noise_after, noise = noise_of(agent, state, 2)
 
     def draw(actor, obs, normal):
@@ -289,6 +289,49 @@ def test_sac_learns_from_the_textbooks_losses():
     wanted = math.log(0.4) - 0.1 * (-log_prob.mean() + 2)
     np.testing.assert_allclose(new.params.log_temperature, wanted, rtol=1e-4)
     follows_by_tau(agent, state, new)
+
+
+def test_sac_learns_from_the_textbooks_losses():
+    check_sac_by_the_textbook(sac(), update_of(sac()))
+
+
+def without_the_slope_of_tanh(mean, log_std, normal):
+    action, _ = squashed(mean, log_std, normal)
+    return action, (-0.5 * normal**2 - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def with_the_slope_added(mean, log_std, normal):
+    action, right = squashed(mean, log_std, normal)
+    return action, 2 * without_the_slope_of_tanh(mean, log_std, normal)[1] - right
+
+
+def past_terminated(reward, discount, after, bonus):
+    return twin_target(reward, jnp.where(discount == 0, 0.9, discount), after, bonus)
+
+
+FAULTS = {
+    "log-probability not corrected": ("squashed", without_the_slope_of_tanh),
+    "log-probability corrected the wrong way": ("squashed", with_the_slope_added),
+    "target from the mean": ("twin_target", lambda r, d, a, b: r + d * (a.mean(0) + b)),
+    "target from the higher critic": ("twin_target", lambda r, d, a, b: r + d * (a.max(0) + b)),
+    "target from one critic": ("twin_target", lambda r, d, a, b: r + d * (a[0] + b)),
+    "target without entropy": ("twin_target", lambda r, d, a, b: twin_target(r, d, a)),
+    "entropy with the wrong sign": ("twin_target", lambda r, d, a, b: twin_target(r, d, a, -b)),
+    "bootstrap past terminated": ("twin_target", past_terminated),
+    "temperature runs away": ("temperature_loss", lambda *of: -temperature_loss(*of)),
+    "target entropy with the wrong sign": (
+        "temperature_loss",
+        lambda t, log_prob, entropy: temperature_loss(t, log_prob, -entropy),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_textbook_finds_planted_faults(fault, monkeypatch):
+    """Without jit: a fault must not be hidden by a program that was compiled before it."""
+    monkeypatch.setattr(f"millpond.agents.sac.{FAULTS[fault][0]}", FAULTS[fault][1])
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_sac_by_the_textbook(sac(), sac().update)
 
 
 def test_td3_learns_from_the_textbooks_losses():

@@ -431,7 +431,7 @@ def test_the_command_ends_with_1_if_anything_is_red(run, capsys):
     [
         ([], "name one run, or use one of --env, --replay and --self-test"),
         (["somewhere", "--self-test"], "name one run, or use one of --env"),
-        (["somewhere", "--only", "done"], "--only belongs to --self-test"),
+        (["somewhere", "--only", "done"], "--only and --mode belong to --self-test"),
         (["--self-test", "--only", "nonsense"], "no plant's name or check contains 'nonsense'"),
     ],
 )

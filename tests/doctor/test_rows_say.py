@@ -11,7 +11,7 @@ from millpond import Field, Flag, HostPond, Lake, Pond, Rows, Spec, Window, next
 from millpond.doctor import examine_replay
 from millpond.doctor.play import Play
 from millpond.doctor.rows_say import examined
-from millpond.doctor.timing import mislabelled, timing
+from millpond.doctor.timing import mislabelled, others_reward, timing
 from millpond.errors import BadConfig
 
 WIDTH, ENVS, TURNS = 8, 12, 300
@@ -73,6 +73,16 @@ def carried_on(rows: Rows) -> Rows:
     return rows._replace(obs=obs)
 
 
+def summed(rows: Rows) -> Rows:
+    """Every reward is the return so far."""
+    reward, total = rows.reward.copy(), np.zeros(ENVS, np.float32)
+    for time, paid in enumerate(rows.reward):
+        border = (rows.flags[time] & Flag.BORDER) != 0
+        total = np.where(border, 0, total + paid)
+        reward[time] = total
+    return rows._replace(reward=reward)
+
+
 FAULTS = {
     "constant rewards": ("env-rewards", lambda r: r._replace(
         reward=np.ones_like(r.reward), truncated=r.terminated | r.truncated,
@@ -80,6 +90,7 @@ FAULTS = {
     "no rewards": ("env-rewards", lambda r: r._replace(reward=r.reward * 0)),
     "rewards without end": ("env-rewards", lambda r: r._replace(reward=r.reward / 0)),
     "huge rewards": ("env-rewards", lambda r: r._replace(reward=r.reward * 1e8)),
+    "sums so far": ("env-rewards", summed),
     "late rewards": ("reward-timing", lambda r: r._replace(reward=late(r.reward))),
     "late observations": ("action-effect", lambda r: r._replace(obs=late(r.obs))),
     "actions stored late": ("action-effect", lambda r: r._replace(action=late(r.action))),
@@ -120,6 +131,19 @@ def test_labels_are_compared_with_rows_of_today():
     verdict = mislabelled(play(swapped), now)
     assert verdict.state == "red"
     assert "0 does what 2 does" in verdict.message
+
+
+def test_agents_that_get_each_others_rewards_are_named():
+    def of_two(change):
+        one, other = walk(7), walk(8)
+        both = Rows(*(np.stack(pair, 1) for pair in zip(one[:6], other[:6], strict=True)))
+        return others_reward(play(both._replace(reward=change(both.reward))), 2)
+
+    assert of_two(lambda reward: reward).state == "green"
+    assert not of_two(lambda reward: reward + reward[:, ::-1]).fired  # they share
+    verdict = of_two(lambda reward: reward[:, ::-1])
+    assert verdict.state == "red"
+    assert "each other's" in verdict.message
 
 
 def test_too_few_rows_are_unknown_and_say_so():

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from millpond.agents import dqn
 from millpond.cli import _self_test_text
 from millpond.cli.main import main
-from millpond.doctor import CHECKS, Evidence, Verdict, examine
+from millpond.doctor import CHECKS, Evidence, Verdict, examine, plants_modes
 from millpond.doctor.plants import HEALTHY, PLANTS, Plant
+from millpond.doctor.plants_modes import in_mode, plants_in
 from millpond.doctor.plants_probe import PROBE_PLANTS
 from millpond.doctor.self_test import Result, chosen, planted
 
@@ -94,6 +96,34 @@ def test_plants_are_chosen_by_name_or_check():
     assert [plant.fires for plant in chosen("missing done")] == ["episode-borders"]
     assert {plant.fires for plant in chosen("channel-integrity")} == {"channel-integrity"}
     assert len(chosen("healthy")) == 4
+
+
+def test_plants_of_a_probe_are_planted_in_other_modes_too():
+    there = plants_in("processes")
+    assert {plant.settings.mode for plant in there} == {"processes"}
+    named = {plant.name: plant for plant in there}
+    assert {p.name for p in PROBE_PLANTS} - set(named) == {
+        p.name for p in PROBE_PLANTS if p.settings.agent == "pqn"
+    }
+    bug = named["no bootstrap in the goal"]
+    where = "millpond.doctor.plants_modes:millpond.doctor.sabotage_agent:no_bootstrap"
+    assert bug.opener.keywords == {"hook": {"actor": where, "learner": where}}
+    assert named["a gamma of 0.1"].opener.keywords == {"hook": {}}
+    assert "stack-parity" in named["stacks are never cleared"].may, "it is recorded there"
+    in_one_program = next(p for p in PROBE_PLANTS if p.name == bug.name)
+    assert in_mode(in_one_program, "fused") is in_one_program
+
+
+def test_a_process_that_asks_for_a_bug_has_it(monkeypatch):
+    right = dqn.td_target
+    monkeypatch.setattr(plants_modes, "_planted", [])
+    hook = getattr(plants_modes, "millpond.doctor.sabotage_agent:no_bootstrap")
+    try:
+        assert dqn.td_target is not right
+        assert hook(None) is None
+    finally:
+        plants_modes._planted[0].__exit__(None, None, None)
+    assert dqn.td_target is right
 
 
 def fake(monkeypatch, *results: Result) -> None:

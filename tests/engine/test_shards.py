@@ -20,7 +20,7 @@ from tiny_runs import WORLD, crash_at, dqn, settings
 
 from millpond import prioritized
 from millpond.cli.main import main
-from millpond.cluster.learning import LearnerPart
+from millpond.cluster.learner import RayLearner
 from millpond.cluster.outbox import Outbox
 from millpond.cluster.ray import Lost, import_ray
 from millpond.doctor.actor_checks import lag_bound
@@ -453,7 +453,7 @@ class Shelf:
 
 @pytest.mark.parametrize("every", [1, 8])
 def test_parameters_are_published_after_so_many_updates(every):
-    part = object.__new__(LearnerPart)
+    part = object.__new__(RayLearner)
     part.settings = replace(BASE, crew=replace(BASE.crew, publish_every=every))
     part.index, part.published, part.weights = 0, 0, Shelf()
     part.learner = SimpleNamespace(version=0, params={})

@@ -145,6 +145,12 @@ def test_a_learner_that_was_killed_may_come_back_and_one_that_raised_may_not(tmp
         run(tmp_path, Team({("learner", 0, 0): ("run", RAISED)}))
 
 
+def test_a_learner_that_raised_is_not_said_to_have_used_up_restarts(tmp_path):
+    of = replace(OF, crew=replace(OF.crew, restarts=0))
+    with pytest.raises(RunFailed, match="learner 0 failed: ValueError: no\nTraceback"):
+        run(tmp_path, Team({("learner", 0, 0): ("run", RAISED)}), of)
+
+
 def test_an_actor_that_cannot_start_ends_the_run_unless_it_was_killed(tmp_path):
     with pytest.raises(RunFailed, match="actor 1 failed: ValueError: no\nTraceback"):
         run(tmp_path, Team({("actor", 1, 0): ("beat", RAISED)}))

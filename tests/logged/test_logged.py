@@ -30,7 +30,7 @@ from millpond.run_folder import read_status
 from millpond.samplers import prioritized
 from millpond.train import Run
 from millpond.view.figures import figures_of
-from millpond.view.history import History
+from millpond.view.history import RunHistory
 from millpond.view.run_report import read_runs
 from millpond.view.runs import Runs
 from millpond.view.summary import summary
@@ -112,7 +112,7 @@ def looked_at(root: Path) -> Runs:
 
 
 def test_the_page_and_the_report_show_all_that_was_logged(root, tmp_path, capsys):
-    history = History(root / "well")
+    history = RunHistory(root / "well")
     history.look()
     figures = {one["title"] for one in figures_of(history)}
     assert {"Return", "q", "Loss and gradient", "Reuse", "Speed"} <= figures
@@ -124,7 +124,7 @@ def test_the_page_and_the_report_show_all_that_was_logged(root, tmp_path, capsys
     assert main(["report", str(root / "well"), "-o", str(target)]) == 0
     text = target.read_text()
     assert "only a run of millpond train records" in text
-    assert "was logged by a loop of your own" in text  # in the place of a film
+    assert "was logged by your own loop" in text  # in the place of a film
     with pytest.raises(RunRefused, match="no evaluation yet"):
         read_runs([root / "bad"])  # nothing was logged there
 
@@ -134,7 +134,7 @@ def test_metrics_that_no_figure_knows_get_one_each(tmp_path):
         for step in range(5):
             run.log(step, {"td/<b>error</b>": step, "entropy": [0.1, 0.5]})
             run.log(step, late=step) if step > 2 else None
-    history = History(run.path)
+    history = RunHistory(run.path)
     history.look()
     titles = [one["title"] for one in figures_of(history)]
     assert titles[-3:] == ["td/<b>error</b>", "entropy", "late"]  # which is set as text
@@ -160,8 +160,8 @@ def test_the_doctor_checks_the_replay_and_says_what_it_cannot_know(root, capsys)
 @pytest.mark.parametrize("command", ["eval", "resume"])
 def test_what_only_the_loop_itself_can_do_is_refused(command, root, capsys):
     assert main([command, str(root / "well")]) == 1
-    assert "was logged by a loop of your own (millpond.run)" in capsys.readouterr().err
-    with pytest.raises(RunRefused, match="loop of your own"):
+    assert "was logged by your own loop (millpond.run)" in capsys.readouterr().err
+    with pytest.raises(RunRefused, match="your own loop"):
         Run.open(root / "well")
 
 

@@ -14,15 +14,15 @@ from mix_runs import mixture
 from millpond.cluster.ray import Lost
 from millpond.engine.checkpoint import hash_of
 from millpond.errors import BadConfig, RunFailed
-from millpond.mixture.spread import Parts, SpreadAgents, Worker
+from millpond.mixture.spread import Parts, RoundWorker, SpreadAgents
 
 SETTINGS = mixture(members=1)  # two agents
 
 
 @functools.cache
-def worker_of(policy: int) -> Worker:
+def worker_of(policy: int) -> RoundWorker:
     """Compiled once for all tests."""
-    return Worker(SETTINGS, policy)
+    return RoundWorker(SETTINGS, policy)
 
 
 class Here:

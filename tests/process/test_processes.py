@@ -30,7 +30,7 @@ from process_runs import (
 )
 from tiny_runs import WORLD, Crash, dqn
 
-from millpond.cli.train import told_identical
+from millpond.cli.train import identical_text
 from millpond.engine import checkpoint
 from millpond.engine.row_audit import LAG_EDGES
 from millpond.engine.settings import CrewSettings
@@ -95,9 +95,9 @@ def test_the_hash_is_of_every_part_and_no_updates_are_told(tmp_path):
 
     one, two = same("1"), same("2")
     assert one.digest != two.digest
-    assert told_identical(one, 22).startswith("identical: 1 cycles, 22 updates, in lockstep and")
-    assert told_identical(one, 22).endswith(f"hash of all rows, draws and agents {one.digest}")
-    assert "nothing was learned yet: with more --steps" in told_identical(one, 0)
+    assert identical_text(one, 22).startswith("identical: 1 cycles, 22 updates, in lockstep and")
+    assert identical_text(one, 22).endswith(f"hash of all rows, draws and agents {one.digest}")
+    assert "nothing was learned yet: with more --steps" in identical_text(one, 0)
 
 
 @pytest.mark.parametrize("mode", ["sequential", pytest.param("lockstep", marks=pytest.mark.full)])

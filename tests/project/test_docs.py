@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -13,15 +14,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted(DOCS.rglob("*.md")),
-]
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 
 sys.path.insert(0, str(DOCS))
+check_words = importlib.import_module("check_words")
 make_cli = importlib.import_module("make_cli")
+run_notebooks = importlib.import_module("run_notebooks")
 run_blocks = importlib.import_module("run_blocks")
+PAGES = check_words.pages()
 WITH_PYTHON = [
     page for page in HOW_TO if any(b.kind == "python" for b in run_blocks.blocks_of(page))
 ]
@@ -42,14 +42,9 @@ PACKAGES = [
 ]
 
 
-def prose(page: Path) -> str:
-    """A page without its code."""
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-
-
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as repositories and Sphinx make them."""
-    heads = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    heads = re.findall(r"^#+ (.+)$", check_words.prose(page), re.M)
     plain = (re.sub(r"[^\w\- ]", "", head.lower()) for head in heads)
     return {head.replace(" ", "-") for head in plain}
 
@@ -57,7 +52,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_somewhere():
     wrong = []
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        for target in re.findall(r"\]\(([^)\s]+)\)", check_words.prose(page)):
             if "://" in target:
                 continue
             path, _, anchor = target.partition("#")
@@ -69,34 +64,9 @@ def test_links_lead_somewhere():
     assert not wrong, "\n".join(wrong)
 
 
-# What keeps coming back and nobody says; CONTRIBUTING.md has what to write instead.
-BANNED = re.compile(
-    r"\b(anew|befell|so many|the wiser|lets it be|comes to \d|told)\b|\bstands? beside\b"
-    r"|\bbeside others\b|\bless is better\b|\bhow (they|it|runs) stands?\b|\bleave \S+ away\b",
-    re.I,
-)
-
-
-def texts_of(path: Path) -> list[str]:
-    """Docstrings, messages and help: the longer strings of a module, none of its names."""
-    found = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    strings = (node.value for node in found if isinstance(node, ast.Constant))
-    return [text for text in strings if isinstance(text, str) and " " in text]
-
-
 def test_words_that_nobody_says():
-    wrong = []
-    for page in PAGES:
-        text = prose(page)
-        if page.name == "CONTRIBUTING.md":  # its table is the list
-            text = re.sub(r"^\|.*\|$", "", text, flags=re.M)
-        text = re.sub(r"`[^`]*`", "", text)
-        wrong += [f"{page.name}: {hit[0]}" for hit in BANNED.finditer(text)]
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        for text in texts_of(path):
-            plain = re.sub(r"`[^`]*`", "", text)
-            wrong += [f"{path.relative_to(ROOT)}: {hit[0]}" for hit in BANNED.finditer(plain)]
-    assert not wrong, "\n".join(wrong)
+    found = check_words.findings()
+    assert not found, "\n".join(found)
 
 
 def test_the_word_list_finds_what_it_looks_for():
@@ -106,9 +76,10 @@ def test_the_word_list_finds_what_it_looks_for():
         "after so many steps",
         "Less is better",
         "how it stands",
+        "on a slower day",
     ):
-        assert BANNED.search(text), text
-    assert not BANNED.search("holds, strongly, untold, standing; comes to rest")
+        assert check_words.BANNED.search(text), text
+    assert not check_words.BANNED.search("holds, strongly, untold, standing; comes to rest")
 
 
 def test_figures_of_the_readme_are_those_of_the_page_it_links():
@@ -130,7 +101,7 @@ def test_figures_of_the_readme_are_those_of_the_page_it_links():
 
 def test_every_page_is_in_the_index():
     text = (DOCS / "index.md").read_text(encoding="utf-8")
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in (*sorted(DOCS.rglob("*.md")), *NOTEBOOKS):
         name = page.relative_to(DOCS).with_suffix("").as_posix()
         listed = name == "index" or name.startswith("decisions/")
         assert listed or f"\n{name}\n" in text, f"{name} is in no toctree of docs/index.md"
@@ -203,6 +174,38 @@ def test_the_runner_runs_what_a_reader_would(tmp_path):
 def test_the_runner_says_what_went_wrong(text, why, tmp_path):
     with pytest.raises(run_blocks.BlockFailed, match=re.escape(why)):
         run_blocks.run_page(page_of(tmp_path, text), tmp_path)
+
+
+NOTEBOOKS = check_words.notebooks()
+
+
+def notebook_of(tmp_path: Path, *code: str) -> Path:
+    cells = [{"cell_type": "markdown", "source": ["# Title\n"]}]
+    cells += [{"cell_type": "code", "source": [text], "outputs": []} for text in code]
+    path = tmp_path / "one.ipynb"
+    path.write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    return path
+
+
+def test_a_notebook_becomes_a_page_with_what_it_printed(tmp_path):
+    path = notebook_of(tmp_path, "x = 2\nprint('two')", "x + 1")
+    page = run_notebooks.as_markdown(run_notebooks.run_notebook(path, tmp_path))
+    assert page.startswith("# Title\n\n\n```python\nx = 2\nprint('two')\n```\n\n```text\ntwo\n```")
+    assert page.endswith("x + 1\n```\n\n```text\n3\n```\n")
+    with pytest.raises(run_notebooks.CellFailed, match=r"one\.ipynb, cell 2: NameError: name 'y'"):
+        run_notebooks.run_notebook(notebook_of(tmp_path, "x = 1", "y"), tmp_path)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_hold_no_outputs(path):
+    """`make docs` runs them."""
+    cells = run_notebooks.cells_of(path)
+    assert cells[0]["source"].startswith("# ")
+    for cell in cells:
+        assert not cell.get("outputs"), "outputs are made by `make docs`"
+        assert cell["cell_type"] == "markdown" or ast.parse(cell["source"])
+    for target in re.findall(r"\]\(([^)\s]+)\)", run_notebooks.as_markdown(cells)):
+        assert (path.parent / target).exists(), target
 
 
 def public() -> list[tuple[str, str]]:

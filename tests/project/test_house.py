@@ -78,6 +78,15 @@ def imports(path: Path) -> set[str]:
     return {name.split(".")[1] for name in found if name.startswith("millpond.")}
 
 
+def test_a_class_name_means_one_thing():
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}
+
+
 def test_public_names_are_pinned():
     assert millpond.__all__ == [
         "BadConfig",

@@ -116,7 +116,7 @@ def test_the_doctor_examines_it_without_asking_who_it_is(tmp_path):
 def test_a_run_is_not_resumed_with_other_parts(tmp_path):
     run = Run.create(tmp_path / "run", _small())
     with pytest.raises(Crash):
-        train(run, told=_crash)
+        train(run, report=_crash)
     config = json.loads((run.path / "config.json").read_text())
     config["parts"]["agent"]["version"] = "0.9"
     (run.path / "config.json").write_text(json.dumps(config))

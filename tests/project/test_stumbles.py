@@ -67,9 +67,9 @@ def test_a_setting_that_cannot_work_leaves_nothing(args, said, capsys, here):
 
 def test_settings_of_the_env_go_by_either_name():
     base = settings_for("treasurehunt-small")
-    one = parse_settings(base, ["--env.size", "9", "--dqn.epsilon.restart", "0.5", "-0.25"], "x")
+    one = parse_settings(base, ["--env.size", "9", "--dqn.epsilon.agents", "0.5", "-0.25"], "x")
     assert one.world.size == 9
-    assert one.learning.epsilon.restart == (0.5, -0.25)
+    assert one.learning.epsilon.agents == (0.5, -0.25)
     two = parse_settings(base, ["--world.size=9", "--network.no-norm", "--steps", "2e6"], "x")
     assert (two.world.size, two.network.norm, two.steps) == (9, False, 2_000_000)
     both = parse_settings(base, ["--network.norm=false", "--dqn.n_step", "3"], "x")
@@ -221,7 +221,7 @@ def test_ctrl_c_while_it_is_compiling_is_one_line(after, here):
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=300)
     assert (process.returncode, said.count("\n")) == (130, 1), said
-    assert re.match(r"stopped; millpond resume r goes on from step [\d,]+\n", said)
+    assert re.match(r"stopped; millpond resume r continues from step [\d,]+\n", said)
 
 
 def test_curves_are_as_wide_as_asked_and_a_point_is_no_curve():

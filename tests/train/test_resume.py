@@ -145,7 +145,7 @@ def test_stopped_by_ctrl_c_and_resumed_equals_uninterrupted(tmp_path):
     whole, stopped = Run.create(tmp_path / "whole", RANKED), Run.create(tmp_path / "s", RANKED)
     code, err = signal_after_save(stopped.path, signal.SIGINT)
     assert code == 130
-    again = f"millpond resume {stopped.path} goes on from step {resume_point(stopped):,}"
+    again = f"millpond resume {stopped.path} continues from step {resume_point(stopped):,}"
     assert f"stopped; {again}\n" in err
     assert "Traceback" not in err
     lines = list(read_metrics(stopped.metrics, "train"))
@@ -184,7 +184,7 @@ def test_a_learner_that_dies_at_the_same_place_ends_the_run(tmp_path):
             opened.append(place)
 
             def lost(state, cycles):
-                if loop.steps(state).min() >= place:
+                if state.steps.min() >= place:
                     raise LearnerLost("learner 0: killed by SIGKILL")
                 return real(state, cycles)
 

@@ -45,7 +45,7 @@ def test_a_run_is_opened_as_it_was_created(tmp_path):
 
 def test_create_refuses_what_is_there(tmp_path):
     ours = Run.create(tmp_path / "ours", PLAIN)
-    with pytest.raises(RunRefused, match=r"ours is not empty; millpond resume .*ours goes on"):
+    with pytest.raises(RunRefused, match=r"ours is not empty; millpond resume .*ours continues it"):
         Run.create(ours.path, PLAIN)
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.tex").write_text("my work")

@@ -325,7 +325,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(trained, capsys, here):
     before = sorted(trained.iterdir())
     code, _, err = call(capsys, "train", "staghunt", "--run", trained)
     assert code == 1
-    assert f"{trained} is not empty; millpond resume {trained} goes on with it" in err
+    assert f"{trained} is not empty; millpond resume {trained} continues it" in err
     assert sorted(trained.iterdir()) == before
 
 

@@ -32,13 +32,13 @@ from millpond.view import run_report
 from millpond.view.address import check_door, listen
 from millpond.view.card import pace_of, phase_of
 from millpond.view.checkup import Checkup
-from millpond.view.columns import Columns
+from millpond.view.columns import MetricColumns
 from millpond.view.decimate import thin, thin_band
 from millpond.view.figures import figures_of
 from millpond.view.greedy import Greedy
 from millpond.view.groups import group_names, group_of
 from millpond.view.guard import Guard, Tokens
-from millpond.view.history import History, differences
+from millpond.view.history import RunHistory, differences
 from millpond.view.page_files import index_page, page_file, plotly_path
 from millpond.view.parallel import settings_and_score
 from millpond.view.picture import save_figure
@@ -69,8 +69,8 @@ def page(root):
         yield page
 
 
-def history_of(path: Path) -> History:
-    history = History(path)
+def history_of(path: Path) -> RunHistory:
+    history = RunHistory(path)
     history.look()
     return history
 
@@ -159,7 +159,7 @@ def test_last_lines_begin_with_a_whole_one(tmp_path):
 
 
 def test_columns_hold_numbers_and_ends_of_lists():
-    columns = Columns(("a", "b", "deep", "yes"))
+    columns = MetricColumns(("a", "b", "deep", "yes"))
     columns.add({"kind": "x", "a": 1, "deep": [[1.0, None], [4.0]], "yes": True, "c": 3})
     columns.add({"b": 2.5})
     assert np.array_equal(columns.of("a"), [1, np.nan], equal_nan=True)

@@ -1,7 +1,7 @@
 """A bare single-file SAC in JAX: the env, a hand-written ring and the updates in one jitted loop.
 
 No rows, no borders, no counting, no guard. It does the same work per turn as ours: all envs step,
-then so many updates.
+then one update.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from .task import FILL, GAMMA, RATE, TAU, WIDTH
+from .task import FILL, GAMMA, RATE, TAU
 
 TURNS = 200
 
 
 class Net(nn.Module):
     outputs: int
+    width: int
 
     @nn.compact
     def __call__(self, x):
         for _ in range(2):
-            x = nn.relu(nn.Dense(WIDTH, kernel_init=nn.initializers.he_normal())(x))
+            x = nn.relu(nn.Dense(self.width, kernel_init=nn.initializers.he_normal())(x))
         return nn.Dense(self.outputs)(x)
 
 
@@ -49,11 +50,11 @@ class Carry(NamedTuple):
 
 
 class Bare:
-    """`Bare(envs=1, batch=256, capacity=50_000).go(turns)`"""
+    """`Bare(envs=1, batch=256, capacity=50_000, width=256).go(turns)`"""
 
-    def __init__(self, envs: int, batch: int, capacity: int) -> None:
+    def __init__(self, envs: int, batch: int, capacity: int, width: int) -> None:
         self.envs, self.batch, self.capacity = envs, batch, capacity
-        self.actor, self.critic = Net(2), Net(1)
+        self.actor, self.critic = Net(2, width), Net(1, width)
         self.rule = optax.adam(RATE)
         self.carry = jax.jit(self._init)(jax.random.key(0))
         self.run = jax.jit(self._turns, donate_argnums=0)

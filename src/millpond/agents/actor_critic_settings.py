@@ -62,6 +62,7 @@ class ActorCriticSettings:
                 f"{self._name}: min_fill {self.min_fill} is more than the capacity "
                 f"{self.capacity}, so learning would never start; lower it or raise the capacity"
             )
+        self.beta.check_levels(f"{self._name}: beta", 0.0)
 
     def learns(self, stack: int) -> Replayed:
         """From n-step transitions."""

@@ -44,6 +44,8 @@ class Optimizer:
                 f"{self.accumulate}, {self.clip} and {self.eps}"
             )
 
+        self.rate.check_levels("Optimizer: rate", 0.0)
+
     def _transform(self) -> optax.GradientTransformation:
         rule = _KINDS[self.kind](eps=self.eps)
         if self.clip:

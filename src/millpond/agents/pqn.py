@@ -51,6 +51,7 @@ class PQNSettings:
             raise BadConfig(
                 f"PQN: gamma and lam must lie in [0, 1], got {self.gamma} and {self.lam}"
             )
+        self.epsilon.check_levels("PQN: epsilon", 0.0, 1.0)
 
     def learns(self, stack: int, memory: int = 0) -> Rollouts:
         """From its own play."""

@@ -75,6 +75,8 @@ class QLambdaSettings:
                 f"QLambda: min_fill {self.min_fill} is more than the capacity {self.capacity}, so "
                 "learning would never start; lower it or raise the capacity"
             )
+        self.epsilon.check_levels("QLambda: epsilon", 0.0, 1.0)
+        self.beta.check_levels("QLambda: beta", 0.0)
 
     def learns(self, stack: int, memory: int = 0) -> Replayed:
         """From sequences."""

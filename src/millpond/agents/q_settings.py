@@ -53,6 +53,8 @@ class QSettings:
                 f"{self.who}: min_fill {self.min_fill} is more than the capacity {self.capacity}, "
                 "so learning would never start; lower it or raise the capacity"
             )
+        self.epsilon.check_levels(f"{self.who}: epsilon", 0.0, 1.0)
+        self.beta.check_levels(f"{self.who}: beta", 0.0)
 
     @property
     def who(self) -> str:

@@ -111,7 +111,7 @@ def show_verified(found: Verified) -> None:
     text = f"{many(found.damaged_rows, 'row')} damaged"
     behind = found.lost_rows - found.damaged_rows
     if behind > 0:
-        text += f", {behind:,} more stand behind one of these in their segment"
+        text += f", {behind:,} more come after one of these in their segment"
     if found.unreadable:
         text += f"; {many(found.unreadable, 'segment')} cannot be read at all"
     print(f"{text}. Nothing was changed.")

@@ -26,7 +26,7 @@ def mix_and_show(run: MixRun) -> int:
     try:
         digest = mix(run, Teller(console))
     except KeyboardInterrupt:
-        again = f"millpond resume {run.path} goes on from frame {frames_saved(run):,}"
+        again = f"millpond resume {run.path} continues from frame {frames_saved(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
         return 130
     except Paused as error:
@@ -36,7 +36,7 @@ def mix_and_show(run: MixRun) -> int:
         console.print(f"diverged: {error}", style="red", soft_wrap=True)
         return 3
     show_mixture(run)
-    print(f"parameters {digest}")
+    print(f"hash of the parameters {digest}")
     return 0
 
 

@@ -31,6 +31,10 @@ class Parser(argparse.ArgumentParser):
             near = difflib.get_close_matches(found[1], self._option_string_actions, n=1)
             message = f"there is no option {found[1]}"
             message += f"; did you mean {near[0]}?" if near else ""
+        message = re.sub(r"^argument (?:-\w/)?(-[^:]+): ", r"\1: ", message)
+        message = re.sub(r"invalid int value: (.*)", r"expected a whole number, got \1", message)
+        message = re.sub(r"invalid float value: (.*)", r"expected a number, got \1", message)
+        message = message.replace("the following arguments are required:", "give")
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

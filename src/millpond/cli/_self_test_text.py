@@ -16,9 +16,9 @@ from ._print import Coloured, empty_table, many, print_table
 MARKS = {"red": ("R", "red"), "yellow": ("y", "yellow"), "green": (".", ""), "unknown": (" ", "")}
 
 
-def self_test_and_show(only: str, as_json: bool) -> int:
+def self_test_and_show(only: str, mode: str, as_json: bool) -> int:
     """Run the self-test, or part of it; the exit code."""
-    plants = chosen(only)
+    plants = chosen(only, mode)
     if not plants:
         raise BadConfig(
             f"no plant's name or check contains '{only}'; docs/doctor.md lists them, and without "

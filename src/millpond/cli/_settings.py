@@ -200,7 +200,10 @@ def _value(kind: Any, text: str, name: str) -> Any:
     choices = get_args(kind)
     if get_origin(kind) is Literal:
         if text not in map(str, choices):
-            raise BadConfig(f"{name}: expected one of {', '.join(map(str, choices))}, got {text}")
+            near = difflib.get_close_matches(text, [str(one) for one in choices if one], n=1)
+            remedy = f"; did you mean {near[0]}?" if near else ""
+            known = ", ".join(str(one) or "''" for one in choices)
+            raise BadConfig(f"{name}: expected one of {known}, got {text}{remedy}")
         return next(choice for choice in choices if str(choice) == text)
     if get_origin(kind) in (Union, types.UnionType):
         if text in ("None", "none"):
@@ -283,8 +286,10 @@ def _rows(options: Sequence[Option], everything: bool) -> list[str]:
         end = f"({option.default})"
         room = width() - 27 - len(end)
         choices = option.takes if get_origin(option.kind) is Literal else ""
-        abouts = [option.about, option.about.partition(";")[0], option.about.partition(",")[0]]
+        abouts = [option.about, *(option.about.partition(mark)[0] for mark in ";:,")]
+        abouts = [one for one in abouts if " " in one]  # a single word says too little
         about = next((one for one in (choices, *abouts) if 0 < len(one) <= room), "")
+        about = about or textwrap.shorten(option.about, room, placeholder=" ...")
         head = f"  {option.name}" if len(head) > 24 else head
         rows.append(f"{head:<25} {about} {end}".replace("  (", " ("))
     return rows

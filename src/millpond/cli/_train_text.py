@@ -47,7 +47,7 @@ def train_and_show(run: Run) -> int:
 
             digest = train(run, show)
     except KeyboardInterrupt:
-        again = f"millpond resume {run.path} goes on from step {resume_point(run):,}"
+        again = f"millpond resume {run.path} continues from step {resume_point(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
         return 130
     except Diverged as error:
@@ -58,14 +58,15 @@ def train_and_show(run: Run) -> int:
     except Exception as error:
         console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
         why = f"{type(error).__name__}: {error}"
-        again = f"millpond doctor {run.path} says where, millpond resume {run.path} goes on"
+        again = f"millpond doctor {run.path} says where, millpond resume {run.path} continues it"
         console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
         return 1
     show_curve(run)
     show_last(run)
     if line.speed:
-        print(f"{elapsed(time.monotonic() - began)}, {line.speed}")
-    print(f"parameters {digest}")
+        took = elapsed(time.monotonic() - began)
+        print(f"{took} in all; {line.speed} while acting and learning")
+    print(f"hash of the parameters {digest}")
     print(f"next: millpond eval {run.path}")
     return 0
 

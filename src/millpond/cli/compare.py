@@ -1,4 +1,4 @@
-"""`millpond compare`: run arms over seeds and say which is better, and how sure that is
+"""`millpond compare`: compare settings over several seeds, with confidence intervals
 
     millpond compare --preset mixture-vs-single --env minatar/breakout --frames 1e8 --seeds 10
     millpond compare --arms sequential,processes --env treasurehunt-small --seeds 10
@@ -7,10 +7,10 @@
     millpond compare --env treasurehunt-small --seeds 5 \\
         --grid dqn.batch=32,64 --grid dqn.gamma=0.9,0.99
 
-An arm is a name and settings: NAME=KIND KEY=VALUE ... with KIND single, mixture, apart, alone, an
-agent (dqn, pqn) or a mode of training. --grid makes an arm of every combination of its values, for
-each arm named or for the env's usual agent. What is finished is not run again: call it as before to
-go on. Writes results.json, report.html and report.png into the folder.
+An arm is one side of it: NAME=KIND KEY=VALUE ... with KIND single, mixture, apart, alone, an agent
+(dqn, pqn) or a mode of training. --grid makes an arm of every combination of its values, for each
+arm named or for the env's usual agent. Runs that have finished are not repeated: give the same
+command to continue. Writes results.json, report.html and report.png into the folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..compare import PRESETS, Arm, Grid, Study, make_arms
 from ..compare.arms import pair
 from ..errors import BadConfig, NotInstalled, Paused
 from ..train.presets import settings_for
-from ..train.session import Told
+from ..train.session import Report
 from ..view.report import arms_table, grid_table, pairs_table, save_picture, save_report
 from ._mix_text import Teller
 from ._options import Parser, whole
@@ -42,25 +42,38 @@ def main(args: Sequence[str]) -> int:
         __doc__,
         allow_abbrev=False,
     )
-    parser.add_argument("--env", required=True, help="the same for all arms")
-    parser.add_argument("--preset", choices=sorted(PRESETS), help="arms fixed beforehand")
+    parser.add_argument("--env", required=True, help="the env, the same for all arms")
+    parser.add_argument("--preset", choices=sorted(PRESETS), help="a set of arms made beforehand")
     parser.add_argument("--only", help="names of the preset's arms to run, such as A,B")
     parser.add_argument("--arms", help="kinds, separated by commas: dqn,pqn")
-    parser.add_argument("--arm", action="append", default=[], help="NAME=KIND KEY=VALUE ...")
     parser.add_argument(
-        "--grid", action="append", default=[], metavar="KEY=VALUE,...", help="a sweep; repeatable"
+        "--arm", action="append", default=[], help="NAME=KIND KEY=VALUE ...; repeatable"
     )
-    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, for every arm")
     parser.add_argument(
-        "--frames", type=whole, help="of each seed, such as 1e7; default: the env's preset"
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,...",
+        help="values to sweep; repeatable",
     )
-    parser.add_argument("--seeds", type=whole, default=10, help="of each arm")
-    parser.add_argument("--seed", type=int, default=0, help="the first one")
-    parser.add_argument("--agents", type=whole, default=4, help="of mixture and apart")
     parser.add_argument(
-        "--together", type=int, default=0, help="seeds in one run; 0: all, if it can"
+        "--set", action="append", default=[], help="KEY=VALUE for every arm; repeatable"
     )
-    parser.add_argument("--out", type=Path, help="default runs/compare-ENV-FRAMES")
+    parser.add_argument(
+        "--frames", type=whole, help="frames of each seed, such as 1e7; default: the env's preset"
+    )
+    parser.add_argument("--seeds", type=whole, default=10, help="seeds of each arm (default 10)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument(
+        "--agents", type=whole, default=4, help="agents of mixture and apart (default 4)"
+    )
+    parser.add_argument(
+        "--together",
+        type=int,
+        default=0,
+        help="seeds that share a program; 0: all, where that is possible (default 0)",
+    )
+    parser.add_argument("--out", type=Path, help="a folder; default: runs/compare-ENV-FRAMES")
     parser.add_argument("--json", action="store_true", help="print results.json instead of tables")
     options = parser.parse_args(args)
     if options.frames is None:
@@ -78,10 +91,10 @@ def main(args: Sequence[str]) -> int:
     try:
         results = study.go(lambda *run: _announce(console, *run))
     except KeyboardInterrupt:
-        console.print("stopped; the same command goes on from here", soft_wrap=True)
+        console.print("stopped; the same command continues from here", soft_wrap=True)
         return 130
     except Paused as error:
-        console.print(f"{error}; then the same command goes on", style="yellow", soft_wrap=True)
+        console.print(f"{error}; then the same command continues", style="yellow", soft_wrap=True)
         return 4
     save_picture(out / "report.png", results)
     with redirect_stdout(sys.stderr if options.json else sys.stdout):
@@ -117,18 +130,18 @@ def chosen(options: Any) -> list[str]:
     return [text for text in texts if text.partition("=")[0] in wanted]
 
 
-def _announce(console: Console, arm: Arm, first: int, last: int) -> Told:
+def _announce(console: Console, arm: Arm, first: int, last: int) -> Report:
     seeds = f"seed {first}" if first == last else f"seeds {first} to {last}"
     console.print(f"arm {arm.name} ({arm.about}), {seeds}", soft_wrap=True)
     teller = Teller(console)
 
-    def told(line: dict[str, Any]) -> None:
+    def report(line: dict[str, Any]) -> None:
         if line["kind"] == "eval" and "when" not in line:
             console.print(f"{line['steps']:>12,} steps    greedy {line['return']:.2f}")
         else:
             teller(line)
 
-    return told
+    return report
 
 
 def show(results: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`millpond doctor`: say what is wrong with a run, an env or a replay; prove that it would be said
+"""`millpond doctor`: diagnose a run, an env or a replay, or self-test the checks
 
     millpond doctor runs/treasure
     millpond doctor --env minatar/breakout
@@ -6,16 +6,19 @@
     millpond doctor --self-test --only "missing done"
 
 Every check is green, yellow (worth a look), red (wrong) or unknown (and why). The exit code is 1
-if anything is red. A run is judged by what it recorded and by a probe: its agents play for some
-seconds, one update is taken apart, transitions are rebuilt from stored rows; nothing of the run
-changes. --env plays an environment at random, before any training. --self-test plants each known
-bug in a real short run and prints which checks fired; the exit code is 1 unless the right ones did.
+if anything is red. A run is judged by what it recorded and by a probe: its agents play for a few
+seconds, one update is recomputed step by step, transitions are rebuilt from stored rows. The run
+itself is not changed. --env plays an environment at random, before any training. --self-test plants
+each known bug in a real short run and prints which checks fired; the exit code is 1 if the wrong
+ones did.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,9 @@ from ..train import Run
 from ._options import Parser
 from ._print import Coloured, empty_table, print_table
 
+# A probe is some hundred small programs that each run once: code that is made fast comes first.
+_COMPILING = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+_MODES = ("fused", "sequential", "lockstep", "processes")
 COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 
 
@@ -54,7 +60,9 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="the run's folder")
     parser.add_argument("--env", metavar="ENV", help="examine an environment before any training")
     parser.add_argument("--replay", type=Path, metavar="LAKE", help="examine the rows of a Lake")
-    parser.add_argument("--no-probe", action="store_true", help="of a run, only what it recorded")
+    parser.add_argument(
+        "--no-probe", action="store_true", help="judge a run only by what it recorded"
+    )
     parser.add_argument(
         "--seconds",
         type=float,
@@ -64,7 +72,12 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--self-test", action="store_true", help="plant every known bug")
     parser.add_argument("--only", metavar="NAME", help="of --self-test, plants whose name has this")
+    parser.add_argument(
+        "--mode", choices=_MODES, help="of --self-test, plants in this mode (default: their own)"
+    )
     options = parser.parse_args(args)
+    if not entry_points(group="jax_plugins"):  # the CPU alone
+        os.environ.setdefault("XLA_FLAGS", _COMPILING)
     asked = [options.run, options.env, options.replay, options.self_test or None]
     if sum(one is not None for one in asked) != 1:
         raise BadConfig(
@@ -74,9 +87,9 @@ def main(args: Sequence[str]) -> int:
     if options.self_test:
         from ._self_test_text import self_test_and_show
 
-        return self_test_and_show(options.only or "", options.json)
-    if options.only:
-        raise BadConfig("--only belongs to --self-test; add it, or omit --only")
+        return self_test_and_show(options.only or "", options.mode or "", options.json)
+    if options.only or options.mode:
+        raise BadConfig("--only and --mode belong to --self-test; add it, or omit them")
     path: Any = options.run
     lake: Any = options.replay
     if options.env is not None:

@@ -25,9 +25,13 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond eval", __doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
-    parser.add_argument("--episodes", type=int, default=100, help="of each player")
     parser.add_argument(
-        "--checkpoint", type=int, help="env steps, or frames of a mixture; default the newest"
+        "--episodes", type=int, default=100, help="episodes of each player (default 100)"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=int,
+        help="by its env steps, or frames of a mixture; default: the newest",
     )
     parser.add_argument("--video", type=Path, help="film one episode: a .gif or an .mp4")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")

@@ -56,7 +56,7 @@ Running it twice changes nothing.""",
     millpond lake import ~/.minari/datasets/mine runs/lake --format minari --env gym:CartPole-v1
 
 Every row is compared at the end. What a Lake cannot keep is named before and after. After an
-interruption the same command goes on.""",
+interruption the same command continues.""",
     "export": """`millpond lake export`: write a Lake's rows in another format
 
     millpond lake export runs/lake table --format parquet
@@ -110,7 +110,7 @@ def main(args: Sequence[str]) -> int:
 
 def _move(name: str, parser: Parser, args: Sequence[str]) -> int:
     """Import or export, with a bar for each pass; what is lost is said before and after."""
-    from ..exchange import export_lake, import_lake
+    from ..exchange import EXPORTS, IMPORTS, export_lake, import_lake
 
     importing = name == "import"
     first, second = ("source", "lake") if importing else ("lake", "target")
@@ -121,7 +121,7 @@ def _move(name: str, parser: Parser, args: Sequence[str]) -> int:
     }
     for one in (first, second):
         parser.add_argument(one, metavar=one.upper(), type=Path, help=abouts[one])
-    kinds = "parquet, minari, vault" if importing else "parquet, minari"
+    kinds = ", ".join(IMPORTS if importing else EXPORTS)
     parser.add_argument("--format", required=True, metavar="NAME", help=f"one of {kinds}")
     if importing:
         parser.add_argument("--env", default="", help="check the rows against this env")

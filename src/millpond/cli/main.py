@@ -11,6 +11,7 @@ import ast
 import contextlib
 import difflib
 import os
+import re
 import signal
 import sys
 from collections.abc import Generator, Sequence
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = next((arg for arg in rest if arg in commands), "COMMAND")
         where = f"{command} ENV" if command in ("train", "mix") else command
         behind = "the env" if where.endswith("ENV") else "the command"
-        remedy = f"options go behind {behind}: millpond {where} {name} ..."
+        remedy = f"options go after {behind}: millpond {where} {name} ..."
         print(f"millpond: {remedy}; see millpond --help", file=sys.stderr)
         return 2
     if name not in commands:
@@ -89,11 +90,29 @@ def main(argv: Sequence[str] | None = None) -> int:
             return command.main(rest)
     except MillpondError as error:
         said = str(error).removeprefix(f"{name}: ")  # some errors name the command themselves
+        said = with_option(said, rest) if isinstance(error, BadConfig) else said
         print(f"millpond {name}: {said}", file=sys.stderr)
         return 2 if isinstance(error, BadConfig) else 1
     except KeyboardInterrupt:  # commands that have something to save do so first
         print(f"millpond {name}: stopped", file=sys.stderr)
         return 130
+
+
+def with_option(said: str, args: Sequence[str]) -> str:
+    """An error about a setting, with the option that set it in front.
+
+    `DQN: batch must be at least 1, got 0` after `--dqn.batch 0` begins with that option.
+    """
+    for number, arg in enumerate(args):
+        option, equals, value = arg.partition("=")
+        value = value if equals else next(iter(args[number + 1 :]), "")
+        field = option.rpartition(".")[2].lstrip("-").replace("-", "_")
+        begin = re.match(rf"(?:\w+: )?(?={re.escape(field)}\b)", said)
+        several = "." in option and " must " in said and re.search(rf"\b{re.escape(field)}\b", said)
+        if arg.startswith("--") and option not in said and (begin or several):
+            said = said[begin.end() :].removeprefix(f"{field}: ") if begin else said
+            return f"{option} {value}: {said}"
+    return said
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@
 
 Every setting is an option; the env's preset gives those of the network, the agents and the
 BigAgent. `--preset seed-003` is the first mixture: a DQN that learns from all of the Lake.
-`millpond resume RUN` goes on with a mixture that was stopped or killed.
+`millpond resume RUN` continues a mixture that was stopped or killed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def main(args: Sequence[str]) -> int:
         add_help=False,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "env", metavar="ENV", nargs="?", help="an env that runs in JAX and has one agent"
-    )
+    parser.add_argument("env", metavar="ENV", nargs="?", help="an env with one agent")
     parser.add_argument("--run", type=Path, help="a new folder for the run")
     parser.add_argument("--preset", type=Path, help="a TOML file, or a preset's name")
-    parser.add_argument("--frames", type=whole, help="such as 2e6; of each member, all its agents")
+    parser.add_argument(
+        "--frames", type=whole, help="frames of each member, over all its agents, such as 2e6"
+    )
     parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     if known.env is None or known.env.startswith("-"):

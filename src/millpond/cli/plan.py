@@ -181,8 +181,6 @@ def show(plan: Plan) -> None:
         f"Totals are the ring{' and its priorities' if plan.prioritized else ' alone'}: leave room "
         "for networks and batches."
     )
-    if plan.num_envs > 1:
-        _say(_one_ring_or_many(plan))
     _say(_what_saves(plan))
 
 
@@ -224,19 +222,6 @@ def _layout_table(rows: Sequence[PlanRow], footnotes: list[str]) -> Table:
             "-" if row.rows_fit is None else f"{row.rows_fit:,}",
         )
     return table
-
-
-def _one_ring_or_many(plan: Plan) -> str:
-    """Whether a ring per env or one over all costs less, by the plan's own figures."""
-    second = "the next observation too" if plan.stack == 1 else "two stacks per transition"
-    host = {row.layout: row.row_bytes or 0 for row in plan.layouts if row.placement == "host"}
-    return (
-        f"A ring per env costs what one ring over all envs costs, row for row: {plan.num_envs:,} x "
-        f"{plan.rows // plan.num_envs:,} rows in per_env take "
-        f"{sized(host['per_env'] * plan.rows)}, {plan.rows:,} rows in stream "
-        f"{sized(host['stream'] * plan.rows)}. Layout shared takes "
-        f"{host['shared'] / host['stream']:.1f}x that: it stores {second}."
-    )
 
 
 def _what_saves(plan: Plan) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import textwrap
 import tomllib
 from collections.abc import Sequence
 from typing import Any
 
 from ..train.presets import preset_names, preset_text
-from ._options import Parser
+from ._options import Parser, width
 
 
 def main(args: Sequence[str]) -> int:
@@ -29,9 +30,10 @@ def main(args: Sequence[str]) -> int:
     if options.name:
         print(preset_text(options.name), end="")
         return 0
-    width = max(len(name) for name in preset_names())
+    indent = 2 + max(len(name) for name in preset_names())
     for name in preset_names():
-        print(f"{name:{width}}  {first_sentence(preset_text(name))}")
+        text = f"{name:{indent}}{first_sentence(preset_text(name))}"
+        print(textwrap.fill(text, width(), subsequent_indent=" " * indent, break_on_hyphens=False))
     return 0
 
 

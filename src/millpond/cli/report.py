@@ -3,7 +3,7 @@
 millpond report runs/treasure
 millpond report runs/breakout-0 runs/breakout-1 -o breakout.html --no-film
 
-The pictures lie in a folder beside the file. Runs may be going on.
+The PNGs go into a folder next to the file. It may be used while a run is still training.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond report", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
-    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"))
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("report.html"),
+        help="the HTML file (default report.html)",
+    )
     parser.add_argument("--no-film", action="store_true", help="do not play an episode")
     options = parser.parse_args(args)
     if options.out.suffix.lower() not in (".html", ".htm"):

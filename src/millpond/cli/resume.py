@@ -1,9 +1,9 @@
-"""`millpond resume`: go on with a run that was stopped or killed
+"""`millpond resume`: continue a run that was stopped or killed
 
     millpond resume runs/breakout
 
-The run's folder holds everything that is needed. On a CPU the result is bit for bit that of a run
-that was never interrupted, if the env can save its state (all but atari/ and gym: can).
+The run's folder holds everything that is needed. On a CPU the result is bit for bit that of an
+uninterrupted run if the env can save its state (all can, except atari/ and gym:).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond runs", __doc__)
     parser.add_argument(
-        "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default runs"
+        "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default: runs"
     )
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     options = parser.parse_args(args)
@@ -41,7 +41,7 @@ def main(args: Sequence[str]) -> int:
     heads = ["run", "env", "agent", "state", "steps", "of", "time", "steps/s", "greedy", "best"]
     table = empty_table(heads, 4)
     for one in found:
-        of = f"{one['of']:,}" if one["of"] else "-"  # a loop of one's own need not say
+        of = f"{one['of']:,}" if one["of"] else "-"  # your own loop need not say
         numbers = [f"{one['steps']:,}", of]
         numbers += [elapsed(one["seconds"]) if one["seconds"] else "-"]
         numbers += [short(one["speed"]) if one["speed"] else "-"]
@@ -93,7 +93,7 @@ def _seconds(pace: list[dict[str, Any]]) -> float:
 
 
 def about_logged(run: LoggedRun) -> dict[str, Any]:
-    """A run of somebody's own loop; it has no checkpoints that we know of."""
+    """A run of a user's own loop; it has no checkpoints that we know of."""
     returns, status, settings = greedy(run.metrics), run.status(), run.settings
     return {
         "run": str(run.path),

@@ -43,19 +43,23 @@ def main(args: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("env", metavar="ENV", nargs="?", help=f"one of {', '.join(env_names())}")
-    parser.add_argument("--run", type=Path, help="a new folder for the run")
     parser.add_argument(
-        "--preset", type=Path, help="a TOML file, or a preset's name, instead of the env's own"
+        "--run", type=Path, help="a new folder for the run; default: runs/ENV-AGENT-SEED"
+    )
+    parser.add_argument(
+        "--preset",
+        type=Path,
+        help="a TOML file, or a preset's name, instead of the env's own preset",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="with --mode lockstep or ray: take turns, run the sequential twin too, compare bits",
+        help="with --mode lockstep or ray: run the same sequentially too, and compare every bit",
     )
     parser.add_argument(
         "--lake-phases",
         action="store_true",
-        help="keep all rows in a Lake and learn from them again in phases; settings as of mix",
+        help="keep all rows in a Lake and learn from them again in phases (settings of mix)",
     )
     parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
     known, rest = parser.parse_known_args(args)
@@ -105,17 +109,19 @@ def check_twin(run: Run) -> int:
     found = compare_with_twin(run)
     if found.identical:
         updates = [line.get("updates", 0) for line in read_metrics(run.metrics, "train")]
-        print(told_identical(found, max(updates, default=0)))
+        print(identical_text(found, max(updates, default=0)))
         return 0
     print(f"NOT identical: {found.cycles:,} cycles are; then {found.differs}")
     return 1
 
 
-def told_identical(found: Comparison, updates: int) -> str:
+def identical_text(found: Comparison, updates: int) -> str:
     """What is proved, what its hash is of, and whether learning was part of it."""
     much = f"{found.cycles:,} cycles, {updates:,} updates, in lockstep and in sequence"
     hashed = f"hash of all rows, draws and agents {found.digest}"
-    more = "" if updates else "\nnothing was learned yet: with more --steps learning is proved too"
+    more = (
+        "" if updates else "\nnothing was learned yet: with more --steps learning is compared too"
+    )
     return f"identical: {much}; {hashed}{more}"
 
 

@@ -2,10 +2,10 @@
 
     millpond watch
     millpond watch elsewhere --port 9000
-    millpond train ENV --watch               # the same beside a run, until it ends
+    millpond train ENV --watch               # the same page, for as long as the run lasts
 
-It only reads what runs write, needs no network, and listens to this machine alone. The address
-that it prints opens the page once; each time it is used the next one is printed.
+It only reads what runs write, needs no network, and by default can be opened from this machine
+only. The printed address works once; whenever it is used, a new one is printed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,18 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default: runs"
     )
-    parser.add_argument("--port", type=int, help="default 8787, or a free one if that is taken")
-    parser.add_argument("--host", default="127.0.0.1", help="to listen to other machines: 0.0.0.0")
-    parser.add_argument("--token", default="", help="a token of your own, needed with --host")
+    parser.add_argument("--port", type=int, help="default: 8787, or a free one if that is taken")
     parser.add_argument(
-        "--name", action="append", default=[], help="a name by which browsers know this machine"
+        "--host",
+        default="127.0.0.1",
+        help="0.0.0.0 lets other machines connect (default 127.0.0.1)",
+    )
+    parser.add_argument("--token", default="", help="your own token, needed with --host")
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        help="another name of this machine in browsers' addresses",
     )
     # Of `--watch`: a socket that listens already, and the process to end with.
     parser.add_argument("--inherit", type=int, nargs=2, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""What runs in Ray's processes: a run's shards, weights, actors and learners."""
+"""What runs in Ray's processes beside actors and learners: a run's shards and weights."""
 
 from __future__ import annotations
 
@@ -13,98 +13,69 @@ import numpy as np
 
 from ..engine.chunk_dedup import Judgement
 from ..engine.settings import Settings
-from ..engine.shard import Collected, Shard, Stood
+from ..engine.shard import Collected, Shard
 from ..engine.shard_store import Chunk
 from ..engine.sharded import shard_folder
 from ..engine.trace import digest
-from ..rows import Draw
-from ..sequence import Sample
-from .acting import ActorPart
-from .learning import LearnerPart
-from .links import RaySink, RaySource, RayWeights
 from .ray import import_ray
 
 _ORDER_S = 1.0  # how long a chunk waits for the one before it
 
 
-class ShardHost:
+class ShardHost(Shard):
     """A `Shard` that many call at the same time. One thread serves them all, so nothing is torn."""
 
     def __init__(self, settings: dict[str, Any], index: int, folder: str, session: str) -> None:
-        self.settings = Settings.from_json(settings)
-        policies = range(self.settings.policies)
+        of = Settings.from_json(settings)
         path = shard_folder(Path(folder), index)
-        self.shard = Shard(self.settings, index, policies, path, session)
-        self._taken = [0] * len(self.settings.groups)
+        super().__init__(of, index, range(of.policies), path, session)
+        self._reached = [0] * len(of.groups)  # by each learner
         self._changed = asyncio.Condition()
 
-    async def append(self, chunk: Chunk) -> Judgement:
+    async def deliver(self, chunk: Chunk) -> Judgement:
         """Store a chunk; the answer comes when every learner has taken it. That is the credit."""
-        judge = self.shard.ledger.judge
+        judge = self.ledger.judge
         with contextlib.suppress(asyncio.TimeoutError):
             # Ray keeps no order among calls: an older chunk may be a moment behind this one.
             async with self._changed, asyncio.timeout(_ORDER_S):
                 await self._changed.wait_for(lambda: judge(chunk.id, chunk.oldest) != "gap")
-        judgement = self.shard.append(chunk)
+        judgement = self.append(chunk)
         if judgement in ("new", "known"):
             await self._notify()
             async with self._changed:
-                await self._changed.wait_for(lambda: min(self._taken) >= chunk.stop)
+                await self._changed.wait_for(lambda: min(self._reached) >= chunk.stop)
         return judgement
 
-    async def collect(self, learner: int, first: int, most: int, wait_s: float) -> Collected:
+    async def fetch(self, learner: int, first: int, most: int, wait_s: float) -> Collected:
         """At most that many cycles from `first` on, of which there is none if none came in time."""
         await self.took(learner, first)
         with contextlib.suppress(asyncio.TimeoutError):
             async with self._changed, asyncio.timeout(wait_s):
-                await self._changed.wait_for(lambda: self.shard.available(first) > 0)
-        return self.shard.collect(first, most, self.settings.groups[learner])
+                await self._changed.wait_for(lambda: self.available(first) > 0)
+        return self.collect(first, most, self.settings.groups[learner])
 
     async def took(self, learner: int, first: int) -> None:
         """A learner has all rows before `first`."""
-        if first > self._taken[learner]:
-            self._taken[learner] = first
-            self.shard.take(min(self._taken))
+        if first > self._reached[learner]:
+            self._reached[learner] = first
+            self.take(min(self._reached))
             await self._notify()
 
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
-    async def draw(self, learner: int, counts: np.ndarray, turn: int) -> Sample:
-        """Samples for a learner's policies."""
-        return self.shard.draw(self.settings.groups[learner], counts, turn)
+    def began(self, cycle: int) -> None:
+        super().began(cycle)
+        self._reached = [cycle] * len(self._reached)
 
-    async def rank(self, learner: int, draw: Draw, errors: np.ndarray) -> None:
-        """New priorities of a learner's policies."""
-        self.shard.rank(self.settings.groups[learner], draw, errors)
-
-    async def cut(self, actor: int, cycle: int) -> None:
-        """An actor goes on with new episodes after `cycle`."""
-        self.shard.cut(actor, cycle)
-
-    async def stood(self, actor: int) -> Stood | None:
-        """How far an actor's rows go here."""
-        return self.shard.stood(actor)
-
-    async def export(self, learner: int) -> list[dict[str, np.ndarray]]:
-        """The store of a learner's policies."""
-        return self.shard.export(self.settings.groups[learner])
-
-    async def restore(
-        self, learner: int, cycle: int, arrays: list[Mapping[str, np.ndarray]]
-    ) -> None:
-        """Go on from what was exported, at `cycle`."""
-        self.shard.began(cycle)
-        self._taken = [cycle] * len(self._taken)
+    def go_on(self, policies: range, cycle: int, arrays: list[Mapping[str, np.ndarray]]) -> None:
+        """All go on from `cycle`, a learner's policies from what was exported."""
+        self.began(cycle)
         if arrays:
-            self.shard.restore(self.settings.groups[learner], arrays)
+            self.restore(policies, arrays)
 
-    async def stats(self) -> dict[str, Any]:
-        """What is stored here, and what has come and gone."""
-        return self.shard.stats()
-
-    async def beat(self) -> dict[str, Any]:
+    def beat(self) -> dict[str, Any]:
         """It answers, so it does not hang."""
         return {"pid": os.getpid()}
 
@@ -133,30 +104,3 @@ class WeightsHost:
     async def beat(self) -> dict[str, Any]:
         """It answers, so it does not hang."""
         return {"pid": os.getpid()}
-
-
-class ActorHost(ActorPart):
-    """`run` keeps one thread of Ray busy; others answer meanwhile."""
-
-    def __init__(
-        self,
-        settings: dict[str, Any],
-        index: int,
-        incarnation: int,
-        cycle: int,
-        steps: np.ndarray,
-        shard: Any,
-        weights: Any,
-    ) -> None:
-        of, sink, shelf = Settings.from_json(settings), RaySink(shard), RayWeights(weights)
-        super().__init__(of, index, incarnation, cycle, steps, sink, shelf)
-
-
-class LearnerHost(LearnerPart):
-    """`run` keeps one thread of Ray busy; others answer meanwhile."""
-
-    def __init__(
-        self, settings: dict[str, Any], index: int, folder: str, shards: list[Any], weights: Any
-    ) -> None:
-        of, source = Settings.from_json(settings), RaySource(index, shards)
-        super().__init__(of, index, Path(folder), source, RayWeights(weights))

@@ -32,7 +32,7 @@ class RaySink:
 
     def append(self, chunk: Chunk) -> Any:
         """Begin to send a chunk; a ticket for `outcome`."""
-        return self._shard.append.remote(chunk)
+        return self._shard.deliver.remote(chunk)
 
     def outcome(self, ticket: Any, timeout: float) -> Judgement | None:
         """What became of a chunk once every learner has taken it; None if that is not yet so.
@@ -46,15 +46,16 @@ class RaySink:
 class RaySource:
     """Where one learner's rows and batches come from: all shards, asked at the same time."""
 
-    def __init__(self, learner: int, shards: Sequence[Any]) -> None:
-        self._ray, self._learner, self._shards = import_ray(), learner, shards
+    def __init__(self, learner: int, policies: range, shards: Sequence[Any]) -> None:
+        self._ray, self._shards = import_ray(), shards
+        self._learner, self._policies = learner, policies
         self._loose: list[tuple[int, Any]] = []
 
     def collect(self, first: int, most: int, timeout: float) -> list[Collected] | None:
         """Of every shard at most `most` cycles from `first` on; None if not all have any yet."""
         self._settle()
         wait_s = min(timeout, _WAIT_S)
-        asked = [shard.collect.remote(self._learner, first, most, wait_s) for shard in self._shards]
+        asked = [shard.fetch.remote(self._learner, first, most, wait_s) for shard in self._shards]
         found: list[Collected] = self._results(asked)
         return found if all(one.cycles for one in found) else None
 
@@ -66,7 +67,7 @@ class RaySource:
     def draw(self, counts: np.ndarray, turn: int) -> list[Sample]:
         """Of every shard its share, counts int64[updates, shards, policies]."""
         asked = [
-            shard.draw.remote(self._learner, counts[:, place], turn)
+            shard.draw.remote(self._policies, counts[:, place], turn)
             for place, shard in enumerate(self._shards)
         ]
         return self._results(asked)
@@ -75,7 +76,7 @@ class RaySource:
         """Priorities on their way back to their shards."""
         self._settle()
         for place, shard in enumerate(self._shards):
-            self._loose.append((place, shard.rank.remote(self._learner, draw, errors)))
+            self._loose.append((place, shard.rank.remote(self._policies, draw, errors)))
 
     def _settle(self) -> None:
         """See what became of calls that nobody waited for: at most one round is on its way."""
@@ -90,12 +91,12 @@ class RaySource:
 
     def export(self) -> list[list[dict[str, np.ndarray]]]:
         """Of every shard the whole store of each policy."""
-        return self._results([shard.export.remote(self._learner) for shard in self._shards])
+        return self._results([shard.export.remote(self._policies) for shard in self._shards])
 
     def restore(self, cycle: int, parts: Sequence[Sequence[Mapping[str, np.ndarray]]]) -> None:
         """Every shard goes on from what it exported, at `cycle`."""
         pairs = zip(self._shards, parts, strict=True)
-        self._results([s.restore.remote(self._learner, cycle, list(part)) for s, part in pairs])
+        self._results([s.go_on.remote(self._policies, cycle, list(part)) for s, part in pairs])
 
     def _results(self, asked: Sequence[Any]) -> list[Any]:
         """Of every shard its answer."""

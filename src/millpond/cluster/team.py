@@ -17,7 +17,9 @@ from ..engine.settings import Settings
 from ..engine.supervised_crew import SupervisedCrew
 from ..engine.team import CALL_S, Asks, Begun, Failed, Gone, Member, Server
 from ..errors import RunFailed
-from .hosts import ActorHost, LearnerHost, ShardHost, WeightsHost
+from .actor import RayActor
+from .hosts import ShardHost, WeightsHost
+from .learner import RayLearner
 from .ray import beside_us, connected, import_ray, passed_on, why_of
 
 
@@ -29,68 +31,55 @@ class RayTeam:
         self.settings, self.folder = settings, folder.absolute()
         self._plain = settings.to_json()
         self._session = secrets.token_hex(8)
+        self._everybody: list[Any] = []  # that was started, members and servers
         # Learners and shards beside the driver, where there is room; actors everywhere.
         self._near = beside_us(self._ray)
-        self.weights = self._make(WeightsHost, len(settings.groups), restarts=True, cpus=0.0)
+        again = {"max_restarts": -1}  # by Ray
+        self.weights = self._make(WeightsHost, len(settings.groups), num_cpus=0.0, **again)
         self.shards = [
-            self._make(ShardHost, self._plain, i, str(self.folder), self._session, restarts=True)
+            self._make(ShardHost, self._plain, i, str(self.folder), self._session, **again)
             for i in range(settings.shards)
         ]
         self.servers = [Server("shard", index, shard) for index, shard in enumerate(self.shards)]
         self.servers.append(Server("weights", 0, self.weights))
-        self._members: list[Any] = []
 
-    def _make(
-        self,
-        kind: type,
-        *args: Any,
-        restarts: bool = False,
-        cpus: float = 1.0,
-        gpus: float = 0.0,
-        spread: bool = False,
-        threads: int | None = None,
-    ) -> Any:
+    def _make(self, kind: type, *args: Any, **options: Any) -> Any:
         # A folder of this machine is of no use to the others.
         compiled = None if self.settings.address else self.folder / "compiled"
-        environment = child_environment(self.settings.crew.threads, not gpus, compiled)
-        options: dict[str, Any] = {
-            "num_cpus": cpus,
-            "max_restarts": -1 if restarts else 0,
+        on_cpu = "num_gpus" not in options
+        environment = child_environment(self.settings.crew.threads, on_cpu, compiled)
+        usual = {
+            "num_cpus": 1.0,
+            "max_restarts": 0,
             "max_task_retries": 0,
-            "scheduling_strategy": "SPREAD" if spread else self._near,
+            "scheduling_strategy": self._near,
             "runtime_env": passed_on(environment),
+            "max_concurrency": max(1000, 8 * self.settings.actors),
         }
-        if gpus:
-            options["num_gpus"] = gpus
-        options["max_concurrency"] = threads or max(1000, 8 * self.settings.actors)
-        return self._ray.remote(kind).options(**options).remote(*args)
+        made = self._ray.remote(kind).options(**usual | options).remote(*args)
+        self._everybody.append(made)
+        return made
 
     def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
-        """A new incarnation of an actor."""
         shard = self.shards[index % len(self.shards)]
         begin = (index, incarnation, min(begun.cycles), begun.steps, shard, self.weights)
-        return self._join(self._make(ActorHost, self._plain, *begin, spread=True, threads=4))
+        how = {"scheduling_strategy": "SPREAD", "max_concurrency": 4}
+        return self._make(RayActor, self._plain, *begin, **how)
 
     def start_learner(self, index: int) -> Any:
-        """A learner."""
         begin = (index, str(self.folder), self.shards, self.weights)
         gpus = self.settings.crew.gpus
-        return self._join(self._make(LearnerHost, self._plain, *begin, gpus=gpus, threads=8))
-
-    def _join(self, member: Any) -> Any:
-        self._members.append(member)
-        return member
+        how = {"max_concurrency": 8, **({"num_gpus": gpus} if gpus else {})}
+        return self._make(RayLearner, self._plain, *begin, **how)
 
     def about(self, member: Any) -> dict[str, Any]:
         """Its process may be on another machine."""
         return {}
 
     def call(self, member: Any, method: str, *args: Any) -> Any:
-        """Begin a call; what it returns is for `wait` and `result`."""
         return getattr(member, method).remote(*args)
 
     def wait(self, calls: Sequence[Any], number: int, timeout: float) -> list[Any]:
-        """Those that have ended, once there are `number` of them, or time is up."""
         if not calls:
             time.sleep(min(timeout, 0.05))
             return []
@@ -98,7 +87,6 @@ class RayTeam:
         return ended
 
     def result(self, call: Any, timeout: float = CALL_S) -> Any:
-        """What a call returned; `Gone` if the member was lost, `Failed` if it raised."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(call, timeout=timeout)
@@ -117,7 +105,6 @@ class RayTeam:
             raise Gone(f"no answer within {timeout:g} s") from error
 
     def kill(self, member: Any) -> None:
-        """End a member at once."""
         with contextlib.suppress(Exception):  # it is gone already
             self._ray.kill(member, no_restart=True)
 
@@ -158,7 +145,7 @@ class RayTeam:
 
     def close(self) -> None:
         """End everybody."""
-        for member in (*self._members, *self.shards, self.weights):
+        for member in reversed(self._everybody):
             self.kill(member)
 
 

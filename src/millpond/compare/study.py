@@ -16,14 +16,14 @@ from typing import Any
 from ..errors import RunRefused
 from ..mixture import MixRun, MixSettings, mix
 from ..train import Run, train
-from ..train.session import Told
+from ..train.session import Report
 from ..whole_file import write_whole
 from . import results
 from .arms import Arm
 from .norm import Norm
 
 # begun(arm, first seed, last seed) -> what that run reports to
-Begun = Callable[[Arm, int, int], Told]
+Begun = Callable[[Arm, int, int], Report]
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ class Study:
             return
         settings = arm.runs_of(self.seed + first, last - first + 1)
         new = not (folder / "config.json").exists()
-        told = begun(arm, first, last)
+        report = begun(arm, first, last)
         if isinstance(settings, MixSettings):
-            mix(MixRun.create(folder, settings) if new else MixRun.open(folder), told)
+            mix(MixRun.create(folder, settings) if new else MixRun.open(folder), report)
         else:
-            train(Run.create(folder, settings) if new else Run.open(folder), told)
+            train(Run.create(folder, settings) if new else Run.open(folder), report)
 
 
 def _plain(about: dict[str, Any]) -> dict[str, Any]:

@@ -16,15 +16,18 @@ class FrameStack:
     """
 
     def __init__(self, shape: tuple[int, ...], number: int, first: bool, pad: str) -> None:
-        axis = 0 if first else len(shape) - 1
         if not isinstance(number, int) or number < 1:
             raise BadConfig(f"frame_stack must be a whole number >= 1, got {number!r}")
+        self.number, self.shape, self._pad = number, shape, pad
+        self.frame = shape
+        if number == 1:
+            return
+        axis = 0 if first else len(shape) - 1
         if not shape or shape[axis] % number:
             raise BadConfig(
                 f"frame_stack={number}: axis {axis} of observations {shape} does not divide into "
                 "that many frames; give the number that the env stacks"
             )
-        self.number, self.shape, self._pad = number, shape, pad
         self._axis, self._wide = axis, shape[axis] // number  # channels of one frame
         self.frame = (*shape[:axis], self._wide, *shape[axis + 1 :])
 
@@ -39,7 +42,7 @@ class FrameStack:
         moved = np.moveaxis(frames, 1, 1 + self._axis)
         return moved.reshape(len(frames), *self.shape)
 
-    def check(self, obs: np.ndarray, next_obs: np.ndarray, first: np.ndarray) -> None:
+    def check(self, obs: np.ndarray, next_obs: np.ndarray, first: list[int]) -> None:
         """Raise SpecMismatch unless what is not stored can be had from the frames that are."""
         if self.number == 1:
             return
@@ -50,7 +53,7 @@ class FrameStack:
                 f"frame_stack={self.number} is for observations that stack their own last frames, "
                 "such as VecFrameStack's, the terminal observation among them"
             )
-        if first.any():
+        if first:
             past = self._part(obs[first], None, -self._wide)
             if self._pad == "zeros":
                 wrong = past.any()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from ..spec import Field, Spec
 from ..window import Window
 from .frame_stack import FrameStack
 from .kept_rows import KeptRows
+from .last_seen import LastSeen
 from .need import need
+from .ready_samples import ReadySamples
 from .tensors import as_torch
 
 buffers = need("stable_baselines3.common.buffers", "sb3")
 _types = need("stable_baselines3.common.type_aliases", "sb3")
-_spaces = need("stable_baselines3.common.preprocessing", "sb3")
+_images = need("stable_baselines3.common.preprocessing", "sb3")
 
 __all__ = ["DictReplayBuffer", "ReplayBuffer"]
 
@@ -44,6 +47,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
     `buffer_size` counts stored rows: an episode's final observation is one of them. A transition
     can be drawn once its env has made `n_steps` more steps, or its episode has ended.
     """
+
+    _kind: Any = _types.ReplayBufferSamples
 
     def __init__(
         self,
@@ -81,9 +86,18 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.handle_timeout_termination = handle_timeout_termination
         self.buffer_size = max(buffer_size // n_envs, 1)
         self.n_steps, self.gamma = n_steps, gamma
-        self._stack = self._frame_stack(frame_stack, frame_pad)
+        spaces = self._spaces()
+        self._stacks = [self._frame_stack(space, frame_stack, frame_pad) for space in spaces]
+        self._dtypes = [space.dtype for space in spaces]
+        self._stacked = frame_stack > 1
+        self._lead, self._action_lead = (n_envs,), (n_envs, self.action_dim)
+        self._obs_leads = [(n_envs, *stack.shape) for stack in self._stacks]
+        fields = [
+            Field(dtype, stack.frame)
+            for dtype, stack in zip(self._dtypes, self._stacks, strict=True)
+        ]
         action_dtype = self._maybe_cast_dtype(action_space.dtype)
-        spec = Spec(self._obs_fields(), Field(action_dtype, (self.action_dim,)))
+        spec = Spec(self._tree(fields), Field(action_dtype, (self.action_dim,)))
         self._how: dict[str, Any] = dict(
             spec=spec,
             capacity=self.buffer_size * n_envs,
@@ -93,6 +107,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
             layout="stream" if n_envs == 1 else "per_env",
         )
         self._no_action = spec.action.lowest()
+        # Samples of the pond's own memory, where that is all there is to do.
+        self._ready = None
+        if not self._stacked and str(self.device) == "cpu":
+            discounted = gamma if n_steps > 1 else None
+            window, ranked = self._how["window"], isinstance(sampler, Prioritized)
+            self._ready = ReadySamples(spec, window, ranked, discounted, self._kind)
         # Otherwise as set_random_seed says.
         self._begin(np.random.randint(2**31) if seed is None else seed)
         self._kept = None
@@ -104,47 +124,49 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._every = min(commit_every, max(1, (self.pond.length - 3) // 3))
         self._steps = 0  # since the last commit
 
-    def _frame_stack(self, number: int, pad: str) -> FrameStack | None:
-        space = self.observation_space
-        first = _spaces.is_image_space(space) and _spaces.is_image_space_channels_first(space)
-        return FrameStack(tuple(self.obs_shape), number, first, pad)
+    def _spaces(self) -> list[Any]:
+        """The spaces of the arrays of which an observation consists, in their order."""
+        return [self.observation_space]
 
-    def _obs_fields(self) -> Any:
-        assert self._stack
-        return Field(self.observation_space.dtype, self._stack.frame)
+    def _frame_stack(self, space: Any, number: int, pad: str) -> FrameStack:
+        first = _images.is_image_space(space) and _images.is_image_space_channels_first(space)
+        return FrameStack(_images.get_obs_shape(space), number, first, pad)
+
+    def _tree(self, parts: list[Any]) -> Any:
+        """An observation of its arrays, or of what belongs to them."""
+        return parts[0]
 
     def _begin(self, seed: int) -> None:
         """An empty pond; the next row of every env begins an episode."""
         self.pond: HostPond = HostPond(**self._how, seed=seed)
         self.last: Batch | None = None  # the batch that was drawn last
         self._due = False  # priorities of it are due
-        self._flags = np.full(self.n_envs, FIRST, np.uint8)
-        # The newest next_obs, leaf by leaf. As bytes: they compare fastest and never change.
-        self._after: list[tuple[bytes, np.dtype, tuple[int, ...]]] = []
+        self._fresh = list(range(self.n_envs))  # envs whose next row begins an episode
+        self._seen = LastSeen(self.n_envs)
         self._zeros, self._plain = np.zeros(self.n_envs, bool), np.zeros(self.n_envs, np.uint8)
 
     def add(
         self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[Any]
     ) -> None:
         """One step of every env; refused, and nothing of it stored, where it does not fit."""
-        seen, after = self._observations(obs), self._observations(next_obs)
-        action = self._shaped("action", action, (self.action_dim,))
-        done, reward = self._shaped("done", done).astype(bool), self._shaped("reward", reward)
-        truncated, ended = self._zeros, bool(done.any())
-        if ended and self.handle_timeout_termination:
-            late = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-            truncated = done & self._shaped("infos", late)
-        strayed = self._strayed(leaves(seen))
+        seen, after = self._parts("obs", obs), self._parts("next_obs", next_obs)
+        action = self._shaped("action", action, self._action_lead)
+        reward = self._shaped("reward", reward, self._lead)
+        done = self._shaped("done", done, self._lead)
+        ended = [env for env, over in enumerate(done.tolist()) if over]
+        terminated, truncated = self._ends(ended, infos) if ended else (self._zeros, self._zeros)
+        strayed = self._seen.strayed(seen, self._fresh)
         final = after
-        if self._stack and self._stack.number > 1:
-            self._stack.check(seen, after, (self._flags == FIRST) | strayed)
-            seen, final = self._stack.newest(seen), self._stack.newest(after)
-        if strayed is not self._zeros:
-            for env in np.flatnonzero(strayed):
-                self._leave(int(env))
-        self._store(seen, final, action, reward, done, truncated, ended)
-        self._after = [(leaf.tobytes(), leaf.dtype, leaf.shape) for leaf in leaves(after)]
-        self._flags = done * np.uint8(FIRST) if ended else self._plain
+        if self._stacked:
+            first = sorted({*self._fresh, *strayed})
+            for stack, here, then in zip(self._stacks, seen, after, strict=True):
+                stack.check(here, then, first)
+            seen, final = self._newest(seen), self._newest(after)
+        for env in strayed:
+            self._leave(env)
+        self._store(seen, final, action, reward, terminated, truncated, ended)
+        self._seen.note(after)
+        self._fresh = ended
         self.pos += 1
         if self.pos == self.buffer_size:
             self.full, self.pos = True, 0
@@ -152,85 +174,77 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if self._kept and self._steps >= self._every:
             self.commit()
 
-    def _observations(self, obs: Any) -> Any:
-        """[env, *shape]; of Discrete ones, which come without it, with an axis of their own."""
-        return self._shaped("obs", obs, tuple(self.obs_shape))
+    def _parts(self, name: str, obs: Any) -> list[np.ndarray]:
+        """Arrays [env, *shape]; of Discrete ones, which come without it, with an axis of theirs."""
+        return [self._shaped(name, obs, self._obs_leads[0])]
 
-    def _shaped(self, name: str, value: Any, shape: tuple[int, ...] = ()) -> np.ndarray:
-        """One value of this shape for every env."""
-        array, wanted = np.asarray(value), (self.n_envs, *shape)
-        if array.shape == wanted:
-            return array
-        if array.size != int(np.prod(wanted)) or array.shape[:1] != wanted[:1]:
+    def _shaped(self, name: str, value: Any, wanted: tuple[int, ...]) -> np.ndarray:
+        """One value for every env, in the shape that is wanted."""
+        if value.__class__ is np.ndarray and value.shape == wanted:
+            return value
+        array = np.asarray(value)
+        if array.size != prod(wanted) or array.shape[:1] != wanted[:1]:
             raise SpecMismatch(
                 f"add: {name}: expected shape {wanted}, got {array.shape}; give one per env of the "
                 f"{self.n_envs} that this buffer was made for"
             )
         return array.reshape(wanted)
 
-    def _strayed(self, seen: list[np.ndarray]) -> np.ndarray:
-        """Which envs do not go on where they were: they were reset, or others were played."""
-        if not self._after:
-            return self._zeros
-        for leaf, (known, dtype, _) in zip(seen, self._after, strict=True):
-            if leaf.dtype != dtype or leaf.tobytes() != known:
-                break
-        else:
-            return self._zeros
-        strayed = self._zeros.copy()
-        for leaf, was in zip(seen, self._expected(), strict=True):
-            strayed |= (leaf != was).reshape(self.n_envs, -1).any(1)
-        return strayed & (self._flags != FIRST)
+    def _ends(self, ended: list[int], infos: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Which envs terminated and which were truncated, of those that ended."""
+        terminated, truncated = self._zeros.copy(), self._zeros.copy()
+        if self.handle_timeout_termination:
+            self._shaped("infos", [0] * len(infos), self._lead)
+        for env in ended:
+            late = self.handle_timeout_termination and infos[env].get("TimeLimit.truncated", False)
+            (truncated if late else terminated)[env] = True
+        return terminated, truncated
 
-    def _expected(self) -> list[np.ndarray]:
-        """The newest next_obs, leaf by leaf."""
-        return [np.frombuffer(known, dtype).reshape(shape) for known, dtype, shape in self._after]
+    def _newest(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        return [stack.newest(part) for stack, part in zip(self._stacks, parts, strict=True)]
 
     def _leave(self, env: int) -> None:
         """Close what env played without an end: its last next_obs, which others do not follow."""
-        obs = self._tree(self._expected())
-        obs = self._stack.newest(obs) if self._stack else obs
-        one = {k: v[env] for k, v in obs.items()} if isinstance(obs, dict) else obs[env]
+        one = self._tree([part[env] for part in self._newest(self._seen.obs())])
         self.pond.add(Rows(one, self._no_action, 0.0, False, False, np.uint8(CONTEXT)), env=env)
         self.pond.cut(env)
-        self._flags = self._flags.copy()
-        self._flags[env] = FIRST
-
-    def _tree(self, found: list[np.ndarray]) -> Any:
-        return found[0]
+        self._fresh = sorted({*self._fresh, env})
 
     def _store(
         self,
-        obs: Any,
-        final: Any,
+        obs: list[np.ndarray],
+        final: list[np.ndarray],
         action: np.ndarray,
         reward: np.ndarray,
-        done: np.ndarray,
+        terminated: np.ndarray,
         truncated: np.ndarray,
-        ended: bool,
+        ended: list[int],
     ) -> None:
-        terminated = done & ~truncated if ended else self._zeros
-        rows = Rows(obs, action, reward, terminated, truncated, self._flags)
-        if not self._stack or (ended and not self._storable(final)):
-            self.pond.add(rows, final_obs=final if ended else None)
+        flags = self._plain
+        if self._fresh:
+            flags = np.zeros(self.n_envs, np.uint8)
+            flags[self._fresh] = FIRST
+        if ended and not self._storable(final):
+            rows = Rows(self._tree(obs), action, reward, terminated, truncated, flags)
+            self.pond.add(rows, final_obs=self._tree(final))
             return
         # A row at a time takes a short way, but a border must not fail behind its row.
         if self.n_envs == 1:
-            late, flag = bool(truncated[0]), self._flags[0]
-            rows = Rows(obs[0], action[0], reward.item(), bool(terminated[0]), late, flag)
-            self.pond.add(rows)
+            one = self._tree([part[0] for part in obs])
+            flag, end = FIRST if self._fresh else 0, (terminated.item(), truncated.item())
+            self.pond.add(Rows(one, action[0], reward.item(), *end, flag))
         else:
-            self.pond.add(rows)
-        if ended:
-            for env in np.flatnonzero(done):
-                border = Rows(final[env], self._no_action, 0.0, False, False, BORDER)
-                self.pond.add(border, env=int(env))
+            self.pond.add(Rows(self._tree(obs), action, reward, terminated, truncated, flags))
+        for env in ended:
+            one = self._tree([part[env] for part in final])
+            self.pond.add(Rows(one, self._no_action, 0.0, False, False, BORDER), env=env)
 
-    def _storable(self, final: np.ndarray) -> bool:
-        """Whether nothing can be wrong with final observations: their field has no bounds."""
-        if final.dtype != self.pond.spec.columns["obs"].dtype:
-            return False
-        return final.dtype.kind != "f" or not np.isnan(final).any()
+    def _storable(self, final: list[np.ndarray]) -> bool:
+        """Whether nothing can be wrong with final observations: their fields have no bounds."""
+        for part, dtype in zip(final, self._dtypes, strict=True):
+            if part.dtype != dtype or (part.dtype.kind == "f" and np.isnan(part).any()):
+                return False
+        return True
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """Tensors of `batch_size` transitions; with a VecNormalize they are normalised."""
@@ -240,9 +254,11 @@ class ReplayBuffer(buffers.ReplayBuffer):
                 "update_priorities(errors) after each sample, as PrioritizedDQN does, or use "
                 "another sampler"
             )
-        steps = self.n_steps
+        steps, ready = self.n_steps, None
+        if self._ready and env is None and batch_size.__class__ is int and batch_size > 0:
+            ready = self._ready.take(batch_size)
         try:
-            batch = self.pond.sample(batch_size)
+            batch = self.pond.sample(batch_size, out=ready and ready.batch)
         except NotEnoughData as error:
             raise NotEnoughData(
                 f"ReplayBuffer: {error}. A transition can be drawn when its env has made "
@@ -250,7 +266,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             ) from error
         self._due = self.prioritized
         self.last = batch
-        return self.tensors(batch, env)
+        return self._ready.fill(ready) if self._ready and ready else self.tensors(batch, env)
 
     def tensors(self, batch: Batch, env: Any = None) -> Any:
         """A batch of the pond as Stable-Baselines3's samples: `tensors(pond.take(stream, row))`."""
@@ -266,16 +282,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
             discounts = np.float32(self.gamma) ** batch.steps[:, None].astype(np.float32)
         dones = batch.terminated[:, None].astype(np.float32)
         given = (obs, batch.action, after, dones, reward, discounts)
-        kind = _types.ReplayBufferSamples if self._stack else _types.DictReplayBufferSamples
         device = None if str(self.device) == "cpu" else self.device  # .to() costs where it stays
-        return kind(*as_torch(given, device))
+        return self._kind(*as_torch(given, device))
 
     def _normal(self, obs: Any, env: Any) -> Any:
-        if self._stack:
-            obs = self._stack.joined(obs)
-        else:
-            obs = {key: value[:, 0] for key, value in obs.items()}
-        return self._normalize_obs(obs, env)
+        parts = zip(self._stacks, leaves(obs), strict=True)
+        return self._normalize_obs(self._tree([one.joined(part) for one, part in parts]), env)
 
     @property
     def prioritized(self) -> bool:
@@ -327,29 +339,27 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
 
 class DictReplayBuffer(ReplayBuffer):
-    """The same for observations that are dicts: `replay_buffer_class=DictReplayBuffer`."""
+    """The same for observations that are dicts: `replay_buffer_class=DictReplayBuffer`.
 
-    def _frame_stack(self, number: int, pad: str) -> None:
-        if number != 1:
-            raise BadConfig(
-                f"DictReplayBuffer: frame_stack must be 1, got {number!r}; stacks inside dicts are "
-                "stored as they come"
-            )
+    With `frame_stack` every value is such a stack, as VecFrameStack gives them.
+    """
 
-    def _obs_fields(self) -> Any:
-        spaces = self.observation_space.spaces
-        return {key: Field(spaces[key].dtype, shape) for key, shape in self.obs_shape.items()}
+    _kind = _types.DictReplayBufferSamples
 
-    def _observations(self, obs: Any) -> Any:
-        if set(obs) != set(self.obs_shape):
+    def _spaces(self) -> list[Any]:
+        self._keys = sorted(self.observation_space.spaces)
+        return [self.observation_space.spaces[key] for key in self._keys]
+
+    def _parts(self, name: str, obs: Any) -> list[np.ndarray]:
+        if obs.keys() != self.obs_shape.keys():
             raise SpecMismatch(
-                f"add: expected observations with the keys {sorted(self.obs_shape)}, "
+                f"add: expected observations with the keys {self._keys}, "
                 f"got {sorted(obs)}; give every key of the space"
             )
-        return {
-            key: self._shaped(f"obs['{key}']", obs[key], shape)
-            for key, shape in self.obs_shape.items()
-        }
+        return [
+            self._shaped(f"{name}['{key}']", obs[key], lead)
+            for key, lead in zip(self._keys, self._obs_leads, strict=True)
+        ]
 
-    def _tree(self, found: list[np.ndarray]) -> Any:
-        return dict(zip(sorted(self.obs_shape), found, strict=True))
+    def _tree(self, parts: list[Any]) -> Any:
+        return dict(zip(self._keys, parts, strict=True))

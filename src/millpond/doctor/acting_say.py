@@ -52,6 +52,8 @@ def explored(probe: Probe) -> Verdict:
                 "look at act: the coin against epsilon, argmax, the action that is returned",
                 **numbers,
             )
+        if (found := _together(off, step, wanted, name)) is not None:
+            return found
         stored = game.play.action.reshape(game.chosen.shape) != game.chosen
         if (stored & step).any():
             return red(
@@ -63,6 +65,26 @@ def explored(probe: Probe) -> Verdict:
             )
         told.append(f"{share.mean():.1%} of {wanted.mean():.1%}")
     return green(name, f"not greedy: {' and '.join(told)} that epsilon asks for")
+
+
+def _together(off: np.ndarray, step: np.ndarray, wanted: np.ndarray, name: str) -> Verdict | None:
+    """Coins must fall apart: over turns of one env, and over envs in one turn."""
+    for axis, what, remedy in (
+        (0, "some envs always explore and others never", "draw a new key in every turn"),
+        (2, "all envs explore at the same time", "draw a coin and an action for every env"),
+    ):
+        each = step.sum(axis)
+        share = np.where(step, off - wanted[:, None], 0).sum(axis) / np.maximum(each, 1)
+        usual = np.expand_dims(wanted * (1 - wanted), 1 - axis // 2) / np.maximum(each, 1)
+        known = (each >= 8) & (usual > 0)
+        number = int(known.sum())
+        if number < 16:
+            continue
+        spread = float((share[known] ** 2 / usual[known]).mean())
+        if spread > 2 + _SURE * np.sqrt(2 / number):
+            message = f"{what}: its share is {np.sqrt(spread):.1f} times as uneven as by chance"
+            return red(name, message, f"{remedy} (chance)", spread=round(spread, 2))
+    return None
 
 
 def collapsed(probe: Probe) -> Verdict:

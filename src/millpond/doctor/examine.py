@@ -12,7 +12,7 @@ from .replay_checks import replay_fill, replay_turnover
 from .rows_checks import episode_borders, nstep_oracle, reward_scale, stack_parity
 from .settings_say import settings_fit
 from .transport_checks import channel_integrity, shared_memory, transfer_share, weights_hash
-from .verdict import ORDER, Check, Verdict, unknown
+from .verdict import Check, Verdict, unknown, worst_first
 
 CHECKS: dict[str, Check] = {
     "process-health": process_health,
@@ -43,7 +43,7 @@ def examine(evidence: Evidence) -> list[Verdict]:
     real = find_agent(evidence.settings.agent).continuous
     checks = {**CHECKS, **CONTINUOUS_CHECKS} if real else CHECKS
     found = [check(evidence) for check in checks.values()]
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)
 
 
 def folded(verdicts: list[Verdict]) -> list[Verdict]:

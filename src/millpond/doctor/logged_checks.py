@@ -15,7 +15,7 @@ from ..logged import LoggedRun
 from ..metrics import read_metrics
 from .evidence import Line
 from .examine import CHECKS
-from .verdict import ORDER, Verdict, green, red, unknown, yellow
+from .verdict import Verdict, green, red, unknown, worst_first, yellow
 
 _UNSEEN = "no replay was shown; pond = run.watch(pond) shows it"
 _LARGE, _SMALL = 100.0, 1e-3  # largest rewards that are worth a look
@@ -273,4 +273,4 @@ def examine_logged(run: LoggedRun) -> list[Verdict]:
     found = [check(evidence) for check in LOGGED_CHECKS.values()]
     why = "only a run of millpond train records what this needs"
     found += [unknown(name, why) for name in CHECKS if name not in LOGGED_CHECKS]
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)

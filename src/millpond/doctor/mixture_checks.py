@@ -11,7 +11,7 @@ from ..metrics import read_metrics
 from ..mixture import MixRun, MixSettings
 from .evidence import Evidence, Line
 from .examine import examine
-from .verdict import ORDER, Verdict, green, red, unknown, yellow
+from .verdict import Verdict, green, red, unknown, worst_first, yellow
 
 _AS_GOOD = 0.9  # of the agents' return, at which a clone loses next to nothing
 _ALIKE = 0.05  # share of states in which two agents act differently
@@ -180,7 +180,7 @@ def examine_mixture(run: MixRun) -> list[Verdict]:
     names = [verdict.name for verdict in plain if verdict.state == "unknown"]
     why = f"{len(names)} checks need processes or a run with replay; a mixture is one program"
     return [
-        *sorted(found, key=lambda verdict: ORDER.index(verdict.state)),
+        *worst_first(found),
         unknown("others", why, checks=names),
     ]
 

@@ -10,10 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..agents.optimizer import Optimizer
 from ..engine.checkpoint import named_leaves
 from .probe import Probe
 from .verdict import Verdict, green, red, unknown, yellow
 
+_FEW = 100  # updates before it may be asked how far they came
 _EARLY = 20  # updates before a layer may be called still
 _JUDGED = 500  # updates before little movement is a fault
 _DORMANT = 0.025  # of its layer's mean activity, below which a unit counts for nothing
@@ -61,7 +63,14 @@ def moved(probe: Probe) -> Verdict:
         message = f"{', '.join(still)} did not move in {probe.updates:,} updates; the others did"
         remedy = "a layer is frozen, cut off from the loss, or its inputs are all dead"
         return red(name, message, remedy, **numbers)
-    if whole < 0.01 and probe.updates >= _JUDGED:
+    if (share := _of_asked(probe)) is not None and share < 0.02:
+        message = (
+            f"{probe.updates:,} updates moved the parameters by {share:.2%} of what steps of the "
+            "learning rate in any directions would have"
+        )
+        remedy = "gradients or steps are cut to next to nothing: look at clip and the optimizer"
+        return red(name, message, remedy, **numbers, of_asked=round(share, 5))
+    if (whole < 0.002 and probe.updates >= _FEW) or (whole < 0.01 and probe.updates >= _JUDGED):
         section = probe.settings.section
         return yellow(
             name,
@@ -70,6 +79,20 @@ def moved(probe: Probe) -> Verdict:
             **numbers,
         )
     return green(name, f"all {len(shares)} moved, by {whole:.0%} of their size in all", **numbers)
+
+
+def _of_asked(probe: Probe) -> float | None:
+    """How far parameters came, as a share of a random walk by Adam's steps of the learning rate."""
+    settings, rule = probe.settings, getattr(probe.settings.learning, "optimizer", None)
+    if not isinstance(rule, Optimizer) or rule.kind == "sgd" or probe.updates < _FEW:
+        return None
+    at = np.linspace(0, probe.steps, 33).astype(np.uint32)
+    rates = [float(settings.now(step)["rate"]) for step in at]
+    steps = probe.updates / rule.accumulate
+    asked = np.sqrt(np.mean(np.square(rates)) * steps)
+    gone = _distance(probe.saved.params, probe.saved.initial)
+    number = sum(np.asarray(leaf).size for leaf in jax.tree.leaves(probe.saved.params))
+    return gone / max(np.sqrt(number) * float(asked), 1e-30)
 
 
 def target_follows(probe: Probe) -> Verdict:
@@ -127,6 +150,30 @@ def target_follows(probe: Probe) -> Verdict:
     return green(name, told, **numbers)
 
 
+def _reach(agent: Any) -> Any:
+    """Of every layer but the last, whether a unit's bias changes any value: gradients [units]."""
+
+    def total(params: Any, seen: Any) -> Any:
+        values = agent.values(params, seen)
+        return (values * jax.random.normal(jax.random.key(0), values.shape)).sum()
+
+    def reach(params: Any, seen: Any) -> list[Any]:
+        found = jax.grad(total)(params, seen)
+        named = [(str(name), leaf) for name, leaf in named_leaves(found)]
+        return [leaf for name, leaf in named if "bias" in name and leaf.size > agent.actions]
+
+    return reach
+
+
+def _stops_at(values: np.ndarray) -> float | None:
+    """The value that many states and actions share as their highest, if there is one."""
+    wide = float(np.ptp(values))
+    if len(np.unique(values.round(6), axis=0)) < 100 or wide <= 0:
+        return None
+    top = float(values.max())
+    return top if (values > top - 1e-3 * wide).mean() > 0.1 else None
+
+
 def dormant(probe: Probe) -> Verdict:
     """Units that never fire on what is seen, and values that do not depend on it."""
     name, saved = "dormant-units", probe.saved
@@ -136,9 +183,11 @@ def dormant(probe: Probe) -> Verdict:
         return unknown(
             name, "only networks without memory and with values of actions are looked into"
         )
+    if len(np.unique(probe.curious.play.hashes)) == 1:
+        return unknown(name, "the agents always see the same: see env-observations")
     stacks = jax.tree.map(lambda leaf: leaf[::3], probe.curious.stacks)
-    activity = jax.jit(probe.agent.activity)
-    worst, flat = 0.0, False
+    activity, reach = jax.jit(probe.agent.activity), jax.jit(_reach(probe.agent))
+    worst, flat, top = 0.0, False, None
     layers: list[float] = []
     for policy in range(probe.settings.policies):
         params = probe.policy(saved.params, policy)
@@ -149,7 +198,9 @@ def dormant(probe: Probe) -> Verdict:
             float((np.asarray(a) <= _DORMANT * max(float(np.mean(a)), 1e-12)).mean())
             for a in activity(params, seen)
         ]
+        dead += [float((np.asarray(g) == 0).mean()) for g in reach(params, seen)]
         values = probe.values(params, seen)
+        top = top or _stops_at(values)
         flat |= float(values.std(0).max()) <= 1e-6 * max(1.0, float(np.abs(values).max()))
         worst, layers = max((worst, layers), (max(dead, default=0.0), dead))
     shares = [round(share, 3) for share in layers]
@@ -157,6 +208,10 @@ def dormant(probe: Probe) -> Verdict:
     remedy = f"lower --{section}.optimizer.rate.start; leave --network.norm on"
     if flat:
         message = "the values are the same whatever is seen: nothing reaches the last layer"
+        return red(name, message, remedy, share_by_layer=shares)
+    if top is not None:
+        message = f"values stop at {top:.3g}, in many states and actions: something bounds them"
+        remedy = "let the last layer be linear; scale rewards so that returns are of its size"
         return red(name, message, remedy, share_by_layer=shares)
     if worst > 0.5:
         message = f"{worst:.0%} of a layer's units hardly ever fire"

@@ -1,7 +1,7 @@
 """`PROBE_PLANTS`: bugs in envs, replay, learning and acting that counters do not show.
 
 Each says which checks may name it. One that `outlives` the run is still in the code when the doctor
-looks, as a bug in an env or agent of one's own is; the others are gone by then, and only what the
+looks, as a bug in your own env or agent is; the others are gone by then, and only what the
 run has left behind can tell.
 """
 
@@ -22,6 +22,7 @@ from .plants import HEALTHY, Plant
 _DQN: Any = HEALTHY.learning
 FUSED = dataclasses.replace(
     HEALTHY,
+    learning=dataclasses.replace(_DQN, capacity=2_048, update_every=1),
     mode="fused",
     envs=16,
     steps=3_200,
@@ -63,9 +64,8 @@ def _plant(
 ) -> Plant:
     """The first check must fire; the others named may."""
     fires, *others = named_by or ("",)
-    return Plant(
-        name, fires, (*others, *may), settings, patch=patch, outlives=outlives, probed=True
-    )
+    others += [*may, *(_FOLLOWS if fires else ())]
+    return Plant(name, fires, (*others,), settings, patch=patch, outlives=outlives, probed=True)
 
 
 _E, _R, _A = sabotage_env, sabotage_replay, sabotage_agent
@@ -110,9 +110,10 @@ PROBE_PLANTS = (
     _plant("stored rewards lost, gone by now", "stored-rows", "env-rewards",
            patch=_R.not_rewarded_when_stored, outlives=False),
     # learning
-    _plant("a still target", "target-network", patch=_A.still_target),
+    _plant("a still target", "target-network", "update-audit", patch=_A.still_target),
     _plant("a still target, gone by now", "target-network", patch=_A.still_target, outlives=False),
-    _plant("the target is the online network", "target-network", patch=_A.target_is_online),
+    _plant("the target is the online network", "target-network", "update-audit",
+           patch=_A.target_is_online),
     _plant("a target ten times too slow", "update-audit", "target-network", patch=_A.slow_target),
     _plant("no bootstrap in the goal", "update-audit", "bellman-fit", patch=_A.no_bootstrap),
     _plant("rewards left out of the goal", "update-audit", patch=_A.rewards_left_out),
@@ -134,7 +135,8 @@ PROBE_PLANTS = (
     # acting
     _plant("nobody explores", "exploration", "acting-weights", patch=_A.always_greedy),
     _plant("exploring twice as much", "exploration", patch=_A.explores_twice),
-    _plant("the worst action, PQN", "exploration", patch=_A.worst_action, settings=PQN),
+    _plant("the worst action, PQN", "exploration", "train-and-eval", patch=_A.worst_action,
+           settings=PQN),
     _plant("always one action", "exploration", "env-rewards", "acting-weights",
            patch=_A.one_action),
     _plant("exploring is the first action", "exploration", patch=_A.biased_exploration),

@@ -13,10 +13,10 @@ from .play import Play
 from .probe import Probe
 from .rows_say import examined
 from .stored_say import same_world, stacks_as_acted, training_and_evaluation
-from .timing import mislabelled, timing
+from .timing import mislabelled, others_reward, timing
 from .updates_say import update_audit
 from .values_say import bellman
-from .verdict import ORDER, Verdict, unknown
+from .verdict import Verdict, unknown, worst_first
 from .world import counterfactual, fresh, fresh_starts, own_step, played, shared_chance, sizes_for
 
 Asked = Callable[[Probe], Sequence[Verdict]]
@@ -42,7 +42,8 @@ def _rows(probe: Probe) -> list[Verdict]:
     """What rows say by themselves: those that are stored, and those that are played now."""
     stored, found = probe.saved.play, list[Verdict]()
     if probe.saved.params is not None:
-        found = _about(probe.curious.play)
+        play, agents = probe.curious.play, probe.settings.world.num_agents
+        found = _worst(_about(play), [others_reward(play, agents)])
     if stored is not None:
         found = _worst(found, _about(stored))
         if probe.saved.params is not None:
@@ -114,7 +115,7 @@ def examine_probe(probe: Probe, seconds: float = SECONDS) -> list[Verdict]:
         except MillpondError as error:
             found.append(unknown("probe", f"the env or agent refused: {error}"))
             break
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)
 
 
 def without_answered(verdicts: list[Verdict], probed: list[Verdict]) -> list[Verdict]:
@@ -134,4 +135,4 @@ def examined_with(verdicts: list[Verdict], probe: Probe, seconds: float = SECOND
     """
     probed = examine_probe(probe, seconds)
     found = [*without_answered(verdicts, probed), *probed]
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)

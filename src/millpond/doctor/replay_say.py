@@ -1,4 +1,4 @@
-"""The replay of a loop of one's own, examined: `examine_replay(pond)`."""
+"""The replay of your own loop, examined: `examine_replay(pond)`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .draws_say import of_pond, rebuilt
 from .play import Play
 from .rows_say import examined
 from .timing import timing
-from .verdict import ORDER, Verdict, unknown
+from .verdict import Verdict, unknown, worst_first
 
 _TURNS, _STREAMS = 400, 128
 _BYTES = 64 << 20
@@ -46,7 +46,7 @@ def examine_replay(replay: Pond | HostPond | Lake, state: Any = None) -> list[Ve
         found.append(unknown("rows", "it holds no two rows of a stream, or rows without an order"))
     else:
         found += [*examined(play), *timing(play)]
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)
 
 
 def _sizes(spec: Any, streams: int, size: int) -> tuple[int, int]:

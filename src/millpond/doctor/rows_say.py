@@ -1,7 +1,7 @@
 """What rows say of the environment they come from: rewards, observations, ends, resets, copies.
 
 Pure functions of a `Play`. They serve a run's stored rows, rows that were played for the doctor,
-an environment before any training, and the replay of a loop of one's own.
+an environment before any training, and the replay of your own loop.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ def rewards(play: Play) -> Verdict:
     if low == high:
         what = "no step is rewarded" if low == 0 else f"every reward is {low:g}"
         return _constant(play, name, what, bool(low == 0), numbers)
+    if (kinds := _sums(play)) is not None:
+        return red(
+            name,
+            f"every reward of {play.source} is the one before and one of {kinds} values more, from "
+            "0 in every episode: they are sums so far",
+            "give what this step was worth, not the return until now",
+            **numbers,
+        )
     if max(-low, high) > _LARGE:
         return yellow(
             name,
@@ -42,6 +50,20 @@ def rewards(play: Play) -> Verdict:
         )
     sparse = f", one of {1 / some:,.0f} steps is rewarded" if 0 < some < 0.01 else ""
     return green(name, f"from {low:.3g} to {high:.3g}, {some:.2%} not zero{sparse}", **numbers)
+
+
+def _sums(play: Play) -> int | None:
+    """Of rewards that add up over an episode, how many kinds of step they are made of."""
+    both = play.follows & play.step[1:]
+    now, later = play.reward[:-1][both], play.reward[1:][both]
+    begun = play.reward[play.first & play.step]
+    kinds, more = np.unique(np.round(now, 4)), np.unique(np.round(later - now, 4))
+    if len(now) < _FEW or len(begun) < 8 or len(more) > 16 or len(kinds) < 2 * len(more):
+        return None
+    # At the beginning of an episode there is one step in it; later there are many.
+    steps = np.isin(np.round(begun, 4), more).mean()
+    grows = (begun**2).mean() < 0.2 * (later**2).mean()
+    return len(more) if steps > 0.95 and grows else None
 
 
 def _constant(play: Play, name: str, what: str, zero: bool, numbers: dict[str, float]) -> Verdict:

@@ -22,12 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, AgentState, Learned, Now
-from ..engine.actor import Acting, Params
+from ..engine.acting import Acting, Params
 from ..engine.limiter import Limiter
 from ..engine.sequential import LocalCrew
 from ..process.actor_worker import ActorWorker
 from ..process.learner_worker import LearnerWorker
-from ..process.part import Part
+from ..process.member import ProcessMember
 from ..rows import Array, Batch, Rows
 from ..transport.channel import Channel
 from ..transport.memory import PAGE, Memory
@@ -168,7 +168,7 @@ def by_value() -> Any:
 # --- in a process --------------------------------------------------------------------------------
 
 
-def at_cycle(part: Part, act: Callable[[], object]) -> None:
+def at_cycle(part: ProcessMember, act: Callable[[], object]) -> None:
     """Do something in the middle of a process's first life."""
     if part.cycle:
         return
@@ -183,12 +183,12 @@ def at_cycle(part: Part, act: Callable[[], object]) -> None:
     whole.advance = planted
 
 
-def die(part: Part) -> None:
+def die(part: ProcessMember) -> None:
     """SIGKILL."""
     at_cycle(part, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
-def fail(part: Part) -> None:
+def fail(part: ProcessMember) -> None:
     """An exception."""
 
     def planted() -> None:
@@ -197,7 +197,7 @@ def fail(part: Part) -> None:
     at_cycle(part, planted)
 
 
-def hang(part: Part) -> None:
+def hang(part: ProcessMember) -> None:
     """Never come back."""
     at_cycle(part, lambda: threading.Event().wait())
 

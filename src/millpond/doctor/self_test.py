@@ -17,8 +17,8 @@ from ..train import Run, train
 from .chance import chance
 from .evidence import Evidence
 from .examine import examine
-from .plants import PLANTS, Plant
-from .plants_probe import PROBE_PLANTS
+from .plants import Plant
+from .plants_modes import compiled_again, plants_in
 from .probe import Probe
 from .probe_checks import examined_with
 from .verdict import Verdict
@@ -57,11 +57,9 @@ class Result(NamedTuple):
         return found
 
 
-def chosen(only: str = "") -> list[Plant]:
-    """The plants whose name, or whose check's name, contains `only`."""
-    return [
-        plant for plant in (*PLANTS, *PROBE_PLANTS) if only in plant.name or only in plant.fires
-    ]
+def chosen(only: str = "", mode: str = "") -> list[Plant]:
+    """The plants whose name, or whose check's name, contains `only`; `mode` is another one."""
+    return [plant for plant in plants_in(mode) if only in plant.name or only in plant.fires]
 
 
 def self_test(folder: Path, plants: Sequence[Plant]) -> Iterator[Result]:
@@ -76,7 +74,7 @@ def self_test(folder: Path, plants: Sequence[Plant]) -> Iterator[Result]:
 def planted(plant: Plant, path: Path) -> Result:
     """One run with one bug, examined as any run would be."""
     run, began, ended = Run.create(path, plant.settings), time.perf_counter(), ""
-    with plant.patch() if plant.outlives else nullcontext():
+    with compiled_again(), plant.patch() if plant.outlives else nullcontext():
         try:
             with nullcontext() if plant.outlives else plant.patch():
                 train(run, opener=plant.opener)

@@ -43,14 +43,21 @@ def _rates(stored: Play, played: Play, name: str) -> Verdict | None:
         return red(name, message, remedy, stored=some, now=others)
     if some and others:
         size, other = np.abs(then[then != 0]).max(), np.abs(now[now != 0]).max()
-        known = len(np.unique(now)) <= 32  # rewards of a few kinds: they must be the same kinds
-        if known and not np.isin(np.round(np.unique(then), 5), np.round(np.unique(now), 5)).any():
+        paid, pays = np.round(then[then != 0], 5), np.round(now[now != 0], 5)
+        known = len(np.unique(pays)) <= 32  # rewards of a few kinds: they must be the same kinds
+        if known and len(pays) >= 32 and len(paid) >= 8 and not np.isin(paid, pays).any():
             message = (
-                f"stored rewards are up to {size:.4g}, the env gives up to {other:.4g} "
-                "now: no kind in common"
+                f"no stored reward is one that the env gives now, 0 apart: then {_some(paid)}, "
+                f"now {_some(pays)}"
             )
             return red(name, message, remedy, stored=float(size), now=float(other))
     return None
+
+
+def _some(rewards: np.ndarray) -> str:
+    """The commonest few."""
+    kinds, counts = np.unique(rewards, return_counts=True)
+    return ", ".join(f"{kind:g}" for kind in kinds[np.argsort(-counts)][:3])
 
 
 def _ends(stored: Play, played: Play, name: str) -> Verdict | None:

@@ -6,6 +6,7 @@ the action of the same row, the other that of the row before. Pure functions of 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,6 +166,42 @@ def late_reward(play: Play, found: Pairs | None) -> Verdict:
         )
     return green(name, f"their own row explains {max(explained[1], 0):.0%}, the one before "
                  f"{max(explained[0], 0):.0%}", **numbers)  # fmt: skip
+
+
+def others_reward(play: Play, agents: int) -> Verdict:
+    """What an agent is paid must go with what itself saw and did, not with what another did."""
+    name = "env-rewards"
+    found = pairs(play) if 2 <= agents <= 8 else None
+    if found is None or len(np.unique(found.block)) < 8:
+        return unknown(name, "one agent, or too few rows")
+    goal, test = found.reward, ~found.fit
+    total = float(((goal[test] - goal[found.fit].mean()) ** 2).sum())
+    if total < 1e-9 or (goal != np.median(goal)).sum() < 50:
+        return unknown(name, f"rewards of {play.source} hardly vary: nothing can be seen")
+
+    def explained(goal: np.ndarray) -> np.ndarray:
+        some = _telling(found, found.here, found.acted, goal)
+        return errors(_by_action(found.here[:, some], found.acted), goal, found.fit)
+
+    own = explained(goal)
+    # Streams are [members, agents, envs]: the agents of one env are one axis.
+    apart = play.reward.reshape(len(play.reward), -1, agents, len(play.of_policy(0)))
+    for other in range(1, agents):
+        turned = np.roll(apart, other, 2).reshape(play.reward.shape)
+        theirs = pairs(dataclasses.replace(play, reward=turned))
+        assert theirs
+        wrong = explained(theirs.reward)
+        gain, sure = _gain(wrong, own, found.block[test], total)
+        shares = 1 - own.sum() / total, 1 - wrong.sum() / total
+        if gain > 0.15 and sure > _SURE and shares[0] < 0.5 * shares[1]:
+            return red(
+                name,
+                f"what an agent sees and does explains {shares[1]:.0%} of another agent's rewards "
+                f"and {max(shares[0], 0):.0%} of its own: agents get each other's",
+                "give reward[i] to the agent that took action[i]",
+                own=round(shares[0], 3), other=round(shares[1], 3), agents_on=other,
+            )  # fmt: skip
+    return green(name, f"{agents} agents are paid for what they do themselves")
 
 
 def effect(play: Play, found: Pairs | None) -> Verdict:

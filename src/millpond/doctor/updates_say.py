@@ -15,6 +15,7 @@ import numpy as np
 from ..agents import DQN, PQN, AgentState, QAgent, Replayed, Rollout
 from ..agents.optimizer import Optimizer
 from ..engine.make_agent import make_agent
+from .goals_say import wrong_errors, wrong_goals
 from .probe import Probe
 from .verdict import Verdict, green, red, unknown
 
@@ -57,8 +58,10 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if float(np.asarray(batch.mask).mean()) < 0.5:
         return unknown(name, "the saved replay is too small to draw from")
     new, learned = jax.jit(probe.agent.update)(one, batch, _now(probe))
+    if (found := _counts(probe, state, name)) is not None:
+        return found
     if isinstance(probe.agent, DQN) and not probe.agent.memory:
-        found = _errors(probe, one, batch, np.asarray(learned.priority), name)
+        found = wrong_errors(probe, one, batch, np.asarray(learned.priority), name)
         if found is not None:
             return found
     if (found := _target(probe, one, new, name)) is not None:
@@ -66,56 +69,30 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
 
     def program(agent: Any) -> Any:
         update = jax.jit(agent.update)
-        return lambda at: update(at, batch, _now(probe, rate=1.0, beta=1.0))
+        return lambda at, rate: update(at, batch, _now(probe, rate=rate, beta=1.0))
 
     return _descent(probe, one, program, name)
 
 
-def _errors(
-    probe: Probe, state: AgentState, batch: Any, found: np.ndarray, name: str
-) -> Verdict | None:
-    """Temporal-difference errors against those worked out here, and which other rule they fit."""
-    settings: Any = probe.settings.learning
-    mask = np.asarray(batch.mask)
-    rows, action = np.arange(len(mask)), np.asarray(batch.action)
-    here = probe.values(state.params, batch.obs)
-    online, target = (
-        probe.values(state.params, batch.next_obs),
-        probe.values(state.target, batch.next_obs),
-    )
-    reward, discount = np.asarray(batch.reward), np.asarray(batch.discount)
-    scaled = reward * settings.reward_scale
-    q = here[rows, action]
-    double, single = target[rows, online.argmax(1)], target.max(1)
-    right = scaled + discount * (double if settings.double else single)
-    gamma = probe.settings.window.gamma ** np.asarray(batch.steps)
-    rules = {
-        "nothing is bootstrapped": (q, scaled),
-        "the online network is bootstrapped from, not the target": (
-            q, scaled + discount * online.max(1)),
-        "the rule of double learning is the other one": (
-            q, scaled + discount * (single if settings.double else double)),
-        "terminations do not stop the bootstrap": (q, scaled + gamma * double),
-        "rewards are not scaled": (q, reward + discount * double),
-        "rewards are left out": (q, discount * double),
-        "rewards have the wrong sign": (q, -scaled + discount * double),
-        "the value of another action is learned": (here.max(1), right),
-        "the first action's value is learned whatever was done": (here[:, 0], right),
-    }  # fmt: skip
-    wrong = _off(np.abs(q - right), found, mask)
-    numbers: dict[str, Any] = dict(transitions=int(mask.sum()), wrong=round(wrong, 4))
-    if wrong < 0.02:
+def _counts(probe: Probe, state: AgentState, name: str) -> Verdict | None:
+    """An optimizer's own count of steps, where its rule keeps one, must be that of the updates."""
+    rule = getattr(probe.settings.learning, "optimizer", None)
+    if not isinstance(rule, Optimizer) or probe.updates < 20 * rule.accumulate:
         return None
-    fits = {what: _off(np.abs(a - b), found, mask) for what, (a, b) in rules.items()}
-    best = min(fits, key=lambda what: fits[what])
-    cause = best if fits[best] < 0.02 else "none of nine known mistakes explains them"
-    message = f"{wrong:.0%} of the update's errors are not reward + discount * value - q: {cause}"
-    return red(name, message, "look at the goal in the agent's update (td_target)", **numbers)
-
-
-def _off(wanted: np.ndarray, found: np.ndarray, mask: np.ndarray) -> float:
-    scale = 1e-3 + 1e-2 * np.abs(wanted)
-    return float((np.abs(wanted - found) > scale)[mask].mean())
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state.optimizer)]
+    counts = [leaf for leaf in leaves if leaf.dtype.kind in "iu" and leaf.ndim == 1]
+    least = 0.5 * probe.updates / rule.accumulate
+    if not counts or max(int(count.min()) for count in counts) >= least:
+        return None
+    most = max(int(count.min()) for count in counts)
+    return red(
+        name,
+        f"the optimizer has counted {most:,} steps in {probe.updates:,} updates: it begins again "
+        "all the time, without its averages of the gradient",
+        "keep the optimizer's state from update to update; make it in init alone",
+        counted=most,
+        updates=probe.updates,
+    )
 
 
 def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> Verdict | None:
@@ -145,8 +122,10 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
 
 
 def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdict:
-    """`program(agent)(state)` gives the state after and what was learned. A tiny "
-    "step of plain gradient descent must lower the loss of the very same rows."""
+    """A tiny step of plain gradient descent must lower the loss of the very same rows.
+
+    `program(agent)(state, rate)` gives the state after and what was learned.
+    """
     rule = getattr(probe.settings.learning, "optimizer", None)
     if not isinstance(rule, Optimizer):
         return green(name, "its errors and target are as recomputed")
@@ -159,9 +138,13 @@ def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdic
     agent = make_agent(dataclasses.replace(probe.settings, learning=plain))
     begin = state._replace(optimizer=plain.optimizer.init(state.params))
     learn = program(agent)
-    moved, said = learn(begin)
-    again = learn(begin._replace(params=moved.params))[1]
-    before, after = float(said.numbers["loss"]), float(again.numbers["loss"])
+    before = after = np.inf
+    for rate in (1.0, 0.01):  # where the loss is nearly 0, a step may go beyond its lowest point
+        moved, said = learn(begin, rate)
+        again = learn(begin._replace(params=moved.params), rate)[1]
+        before, after = float(said.numbers["loss"]), float(again.numbers["loss"])
+        if not after > before * (1 + 1e-6):
+            break
     numbers = dict(loss=before, after_a_small_step=after)
     if not np.isfinite(before):
         return red(
@@ -211,53 +194,17 @@ def _rollout(probe: Probe, state: AgentState, name: str) -> Verdict:
         jax.tree.map(lambda leaf: leaf[:-1], stacks), mine(rows.action), mine(rows.reward),
         mine(rows.terminated), mine(rows.truncated), mine(rows.flags), jnp.asarray(worth),
     )  # fmt: skip
-    if isinstance(probe.agent, PQN) and (found := _goals(probe, rollout, worth, name)) is not None:
+    if (found := _counts(probe, state, name)) is not None:
+        return found
+    if (
+        isinstance(probe.agent, PQN)
+        and (found := wrong_goals(probe, rollout, worth, name)) is not None
+    ):
         return found
     key = jax.random.key(5)
 
     def program(agent: Any) -> Any:
         learn = jax.jit(agent.learn)
-        return lambda at: learn(at, rollout, _now(probe, rate=1.0), key)[:2]
+        return lambda at, rate: learn(at, rollout, _now(probe, rate=rate), key)[:2]
 
     return _descent(probe, one, program, name)
-
-
-def _goals(probe: Probe, rollout: Rollout, worth: np.ndarray, name: str) -> Verdict | None:
-    """Lambda-returns worked out here, from the last row backwards."""
-    settings: Any = probe.settings.learning
-    found = np.asarray(probe.agent.goals(rollout))
-    reward = np.asarray(rollout.reward, np.float64)
-    if settings.reward_clip:
-        reward = np.clip(reward, -settings.reward_clip, settings.reward_clip)
-    over, cut = np.asarray(rollout.terminated), np.asarray(rollout.truncated)
-    step = (np.asarray(rollout.flags) & 2) == 0
-
-    def returns(scale: float = settings.reward_scale, gamma: float = settings.gamma,
-                stop: bool = True, lam: float = settings.lam) -> np.ndarray:  # fmt: skip
-        goal, later = np.zeros(reward.shape), worth[-1].astype(np.float64)
-        for time in range(len(reward) - 1, -1, -1):
-            ahead = worth[time + 1]
-            mixed = np.where(over[time] | cut[time], ahead, (1 - lam) * ahead + lam * later)
-            later = reward[time] * scale + gamma * np.where(over[time] & stop, 0, mixed)
-            goal[time] = later
-        return goal
-
-    rules = {
-        "nothing is bootstrapped": returns(gamma=0.0),
-        "terminations do not stop the bootstrap": returns(stop=False),
-        "rewards are not scaled": returns(1.0),
-        "rewards are left out": returns(0.0),
-        "rewards have the wrong sign": returns(-settings.reward_scale),
-        "lambda is 0": returns(lam=0.0),
-        "lambda is 1": returns(lam=1.0),
-    }
-    wrong = _off(returns(), found, step)
-    if wrong < 0.02:
-        return None
-    fits = {what: _off(goal, found, step) for what, goal in rules.items()}
-    best = min(fits, key=lambda what: fits[what])
-    cause = best if fits[best] < 0.02 else "none of seven known mistakes explains them"
-    message = f"{wrong:.0%} of the goals are not the lambda-returns of their rows: {cause}"
-    return red(
-        name, message, "look at goals in the agent, and at lambda_returns", wrong=round(wrong, 4)
-    )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 from .evidence import Evidence
 
 State = Literal["red", "yellow", "unknown", "green"]
 ORDER: tuple[State, ...] = ("red", "yellow", "unknown", "green")  # worst first
+# What a fault of the env or the rows brings with it, and what any fault does, comes after it.
+_ORIGINS = ("process-health", "env-", "reward-timing", "action-effect", "row-order")
+_EFFECTS = (
+    "layers-move", "bellman-fit", "reward-scale", "settings-fit", "train-and-eval",
+    "greedy-actions", "dormant-units", "learning",
+)  # fmt: skip
 
 
 class Verdict(NamedTuple):
@@ -27,6 +33,17 @@ class Verdict(NamedTuple):
     def fired(self) -> bool:
         """Whether there is something to look at."""
         return self.state in ("red", "yellow")
+
+
+def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """By state and, of one state, causes before what follows from them."""
+
+    def place(verdict: Verdict) -> tuple[int, int]:
+        name = verdict.name
+        late = _EFFECTS.index(name) + 2 if name in _EFFECTS else 1
+        return ORDER.index(verdict.state), 0 if name.startswith(_ORIGINS) else late
+
+    return sorted(verdicts, key=place)
 
 
 Check = Callable[[Evidence], Verdict]

@@ -19,7 +19,7 @@ from ..rows import BORDER, Array, Rows
 from .play import Play
 from .rows_say import examined
 from .timing import effect, late_reward, pairs
-from .verdict import ORDER, Verdict, green, red, unknown, yellow
+from .verdict import Verdict, green, red, unknown, worst_first, yellow
 
 ENVS, TURNS = 16, 256
 _BYTES = 96 << 20  # of all that is observed in one play
@@ -112,7 +112,8 @@ def fresh_starts(game: Play, begun: np.ndarray) -> Verdict:
     flat = begun.reshape(len(begun) * begun.shape[1], -1).astype(np.float64)
     later = game.first.copy()
     later[0] = False  # that was the reset itself
-    number = int(later.sum())
+    # Envs that are copies begin one episode, not many: each way to begin counts once per turn.
+    number = len(np.unique(np.stack([np.nonzero(later)[0], game.hashes[later]]), axis=1).T)
     every = -(-flat.shape[1] // 4096)
     flat, seen = flat[:, ::every], game.seen[later].astype(np.float64)
     if number < 16 or flat.shape[1] != seen.shape[1]:
@@ -226,7 +227,7 @@ def own_step(world: Env, state: Any, seed: int = _SEED + 3) -> Verdict:
             "rewards": (rows.reward != outcome.reward.astype(np.float32).T) & wide,
             "ends": (rows.terminated != outcome.terminated) & wide
             | (rows.truncated != outcome.truncated) & wide,
-            "observations": (after.obs != seen) & ahead,
+            "observations": ((after.obs != seen) & ahead) | (rows.obs != state.obs),
             "actions": acted,
         }
         return after, {what: wrong[what].mean() for what in wrong}
@@ -295,4 +296,4 @@ def examine_env(world: Any, told: Callable[[str], None] = lambda text: None) -> 
     else:
         found.append(delayed)
     found += [determinism(game.rows, again.rows), speed(again)]
-    return sorted(found, key=lambda verdict: ORDER.index(verdict.state))
+    return worst_first(found)

@@ -2,65 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ..agents import Now, Rollouts
-from ..envs import Env, EnvState, HostEnv, spec_of
-from ..envs.checked import check_rows
-from ..intake import Intake
-from ..rows import Array, Rows
-from ..window import Stacker
-from .checkpoint import named_leaves
-from .episode_stats import EpisodeStats, Sums, count, new_stats, no_sums
-from .keys import Role, key_of
-from .make_agent import make_agent
-from .player import Move, Past, Player
-from .population import Population
-from .provenance import stack_hash
+from ..envs import Env
+from .device_actor import DeviceActor
+from .host_actor import HostActor
 from .settings import Settings
-from .stage import Fate, Stage
 
-Params = tuple[Any, ...]  # of every learner one tree, [its policies]
-
-
-class Actor(Protocol):
-    """One of `settings.actors`; a cycle is `update_every` turns under the same parameters."""
-
-    def cycle(self, params: Params, versions: np.ndarray) -> Rows:
-        """Act; rows [time, policies, envs] on the host, with their provenance."""
-        ...
-
-    def after(self, params: Params) -> np.ndarray | None:
-        """What the states that are seen now are worth, [policies, envs], to agents that learn
-        from rollouts; None to others."""
-        ...
-
-    def report(self) -> Sums:
-        """What happened since the last report."""
-        ...
-
-    @property
-    def steps(self) -> np.ndarray:
-        """Env steps of every policy here, since the run began: uint32[policies]."""
-        ...
-
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state."""
-        ...
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Go on from an exported state; False if the envs had to begin new episodes."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the envs."""
-        ...
+# One of `settings.actors`; a cycle is `update_every` turns under the same parameters.
+Actor = DeviceActor | HostActor
 
 
 def make_actor(
@@ -72,181 +22,9 @@ def make_actor(
 ) -> Actor:
     """Actor `index`; after a crash the next incarnation, which goes on at `cycle` and `steps`.
 
-    Incarnations are numbered from 0 in every sitting, turns are not: they are counted from the
-    run's first one. So whatever follows from both is never drawn twice in a run.
+    Incarnations are numbered from 0 each time a run is started or resumed, turns are not: they are
+    counted from the run's first one. So whatever follows from both is never drawn twice in a run.
     """
     if isinstance(settings.world, Env):
         return DeviceActor(settings, index, incarnation, cycle, steps)
-    from .host_actor import HostActor  # envs on the host are not needed by every actor
-
-    assert isinstance(settings.world, HostEnv)
     return HostActor(settings, index, incarnation, cycle, steps)
-
-
-class Acting:
-    """What both kinds of actor are made of: the player, the shapes, epsilon. It never changes."""
-
-    def __init__(self, settings: Settings) -> None:
-        world: Any = settings.world
-        self.settings = settings
-        self.turns = settings.learns.turns
-        self.bootstraps = isinstance(settings.learns, Rollouts)
-        self.envs_here = settings.envs // settings.actors
-        self.population = Population(settings.members, world.num_agents, self.envs_here)
-        stacker = Stacker(spec_of(world), settings.sight)
-        self.player = Player(make_agent(settings), stacker, self.population)
-
-    def now(self, steps: Array, xp: Any = np) -> dict[str, Array]:
-        """The schedules [policies] at the steps of all actors, of which ours are an equal share."""
-        agents = np.arange(self.population.policies)
-        return self.settings.now(steps * self.settings.actors, agents, xp)
-
-    def provenance(self, versions: Array, now: Now, move: Move) -> dict[str, Array]:
-        """The extras of one turn, [policies, envs]."""
-        shape = move.worth.shape
-        epsilon = now.get("epsilon", jnp.zeros(shape[0]))
-        extras = {
-            "policy_version": jnp.broadcast_to(versions[:, None], shape),
-            "epsilon": jnp.broadcast_to(epsilon[:, None], shape).astype(np.float32),
-            "stack_hash": stack_hash(move.stacks, 2),
-        }
-        return extras | move.extras | ({"worth": move.worth} if self.bootstraps else {})
-
-
-def all_policies(params: Params) -> Any:
-    """One tree [policies]. Inside jit."""
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *params)
-
-
-def actor_key(settings: Settings, role: Role, index: int, incarnation: int) -> jax.Array:
-    """Random numbers of one role in one incarnation of one actor."""
-    return jax.random.fold_in(jax.random.fold_in(key_of(settings.seed, role), index), incarnation)
-
-
-class ActorState(NamedTuple):
-    """All that changes in an actor whose envs run in JAX."""
-
-    envs: EnvState
-    history: Past
-    tally: EpisodeStats
-    sums: Sums
-    turn: Array  # uint32, since the run began
-
-
-class DeviceActor:
-    """An actor whose envs run in JAX: a cycle is one jitted program."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        index: int,
-        incarnation: int,
-        cycle: int,
-        steps: np.ndarray | None,
-    ) -> None:
-        self._program = _program(settings)
-        roles = (Role.RESET, Role.ACT, Role.ENV)
-        begin, *self._keys = (actor_key(settings, role, index, incarnation) for role in roles)
-        turn = np.uint32(cycle * self._program.turns)
-        self.state: ActorState = self._program.init(jax.random.fold_in(begin, turn), turn)
-        if steps is not None:
-            tally = self.state.tally._replace(steps=jnp.asarray(steps, np.uint32))
-            self.state = self.state._replace(tally=tally)
-
-    def cycle(self, params: Params, versions: np.ndarray) -> Rows:
-        versions = np.asarray(versions, np.uint32)
-        self.state, rows = self._program.cycle(self.state, params, versions, self._keys)
-        rows = jax.device_get(rows)
-        self._program.check(rows)
-        return rows
-
-    def after(self, params: Params) -> np.ndarray | None:
-        if not self._program.bootstraps:
-            return None
-        return np.asarray(self._program.worth(params, self.state.envs, self.state.history))
-
-    def report(self) -> Sums:
-        sums = jax.device_get(self.state.sums)
-        blank = jax.tree.map(jnp.zeros_like, self.state.sums)
-        self.state = self.state._replace(sums=blank)
-        return sums
-
-    @property
-    def steps(self) -> np.ndarray:
-        return np.asarray(self.state.tally.steps)
-
-    def export(self) -> dict[str, np.ndarray]:
-        return {name: np.asarray(_plain(leaf)) for name, leaf in named_leaves(self.state)}
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        leaves = [_like(leaf, arrays[name]) for name, leaf in named_leaves(self.state)]
-        self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
-        return True
-
-    def close(self) -> None:
-        pass
-
-
-class _Program(Acting):
-    """What the actors of one run share in a process, so that it is compiled once."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.stage = Stage(settings.world, self.player)
-        self._intake = Intake(spec_of(settings.world))
-        self.init = jax.jit(self._init)
-        self.cycle = jax.jit(self._cycle, donate_argnums=0)
-        self.worth = jax.jit(
-            lambda params, envs, history: self.stage.worth(all_policies(params), envs, history)
-        )
-
-    def check(self, rows: Rows) -> None:
-        """Inside jit nothing can raise: what the env gave is looked at here."""
-        declared = {name: rows.extras[name] for name in self.settings.world.extras}
-        lead = np.shape(rows.reward)
-        plain = rows._replace(extras=declared)
-        check_rows(self.settings.world, self._intake, plain, lead, "time, policies, envs")
-
-    def _init(self, key: jax.Array, turn: Array) -> ActorState:
-        policies = self.population.policies
-        state = ActorState(
-            self.stage.envs.reset(key),
-            self.player.init(),
-            new_stats(policies, self.envs_here),
-            no_sums(policies),
-            turn,
-        )
-        return jax.tree.map(jnp.asarray, state)
-
-    def _cycle(
-        self, state: ActorState, params: Params, versions: Array, keys: Sequence[jax.Array]
-    ) -> tuple[ActorState, Rows]:
-        together = all_policies(params)
-        fates = self.stage.fate(
-            state.turn, self.turns, *(functools.partial(jax.random.fold_in, key) for key in keys)
-        )
-        now = self.now(state.tally.steps, jnp)
-
-        def turn(state: ActorState, fate: Fate) -> tuple[ActorState, Rows]:
-            envs, move, rows = self.stage.turn(together, state.envs, state.history, fate, now)
-            extras = self.provenance(versions, now, move)
-            state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
-            return state, rows._replace(extras=extras)
-
-        state, rows = jax.lax.scan(turn, state, fates)
-        tally, sums = count(state.tally, state.sums, rows)
-        return state._replace(tally=tally, sums=sums), rows
-
-
-_program = functools.lru_cache(maxsize=4)(_Program)
-
-
-def _plain(leaf: Array) -> Array:
-    """Random keys as the numbers they are made of."""
-    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(leaf) if is_key else leaf
-
-
-def _like(leaf: Array, data: np.ndarray) -> Array:
-    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.random.wrap_key_data(jnp.array(data)) if is_key else jnp.array(data)

@@ -7,17 +7,16 @@ processes does the very same (mode `lockstep`), which is how the two can be comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from .episode_stats import Sums, no_sums
 from .learner import Progress
+from .sequential import LocalCrew
 from .settings import Settings
-
-SHARES = ("working", "waiting", "moving")  # what an actor or a learner spends its time on
+from .supervised_crew import SupervisedCrew
 
 
 class AgentView(NamedTuple):
@@ -38,40 +37,11 @@ class CrewState(NamedTuple):
     evidence: Any
 
 
-class Crew(Protocol):
-    """Actors and learners that can be driven together."""
-
-    def run(self, cycle: int) -> None:
-        """Run until every learner has taken that many cycles, or a policy goes bad."""
-        ...
-
-    def reports(self) -> tuple[list[Sums], list[Progress]]:
-        """Of every actor its sums, of every policy its progress."""
-        ...
-
-    def pace(self) -> dict[str, Any]:
-        """How the processes spend their time."""
-        ...
-
-    def params(self) -> list[Any]:
-        """Every learner's parameters, [its policies]."""
-        ...
-
-    def batch(self) -> Any:
-        """The batch of the first update that was not finite, or None."""
-        ...
-
-    def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
-        """The whole state of every actor and every policy, at one cycle."""
-        ...
-
-    def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
-        """Go on from an exported state."""
-        ...
+Crew = LocalCrew | SupervisedCrew
 
 
 class CrewLoop:
-    """A crew as the training session drives it; see `Loop`."""
+    """Rounds of a crew, as a session drives them: what `DeviceLoop` is for one program."""
 
     def __init__(self, settings: Settings, crew: Crew) -> None:
         self.settings, self.crew = settings, crew
@@ -111,12 +81,6 @@ class CrewLoop:
         steps = np.asarray([p.steps for p in learners], np.uint32)
         batch = self.crew.batch() if agent.bad.any() else None
         return CrewState(agent, steps, min(p.cycles for p in learners), batch), sums
-
-    def steps(self, state: CrewState) -> np.ndarray:
-        return state.steps
-
-    def bad(self, state: CrewState) -> np.ndarray:
-        return state.agent.bad
 
     def check(self, state: CrewState) -> None:
         """Actors look at what their envs give, row by row."""

@@ -37,6 +37,11 @@ class LoopState(NamedTuple):
     turn: Array  # uint32: turns since the run began
     evidence: Any  # the batch of the first update that was not finite
 
+    @property
+    def steps(self) -> Array:
+        """Env steps of every policy so far: uint32[policies]."""
+        return self.tally.steps
+
 
 class DeviceLoop:
     """Rounds of a run: `state, sums = loop.round(state, cycles)`.
@@ -74,14 +79,6 @@ class DeviceLoop:
     def init(self) -> LoopState:
         """The run's first state."""
         return jax.jit(self._init)()
-
-    def steps(self, state: LoopState) -> np.ndarray:
-        """Env steps of every policy so far: uint32[policies]."""
-        return np.asarray(state.tally.steps)
-
-    def bad(self, state: LoopState) -> np.ndarray:
-        """Which policies met a gradient that was not finite: bool[policies]."""
-        return np.asarray(state.agent.bad)
 
     def check(self, state: LoopState) -> None:
         """Raise if the env gave what it does not declare; inside jit that was only counted."""

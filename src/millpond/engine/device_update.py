@@ -10,6 +10,7 @@ from ..agents import AgentState, Learned, Now
 from ..replay import Pond, PondState
 from ..rows import Array, Batch
 from .lake_share import blend
+from .over_policies import over_policies
 from .updates import LEAST
 
 
@@ -43,4 +44,4 @@ class DeviceUpdate:
         """Of every policy: states, keys and `now` are [policies]."""
         axes: Any = self._pond.axes
         out: Any = Updated(*(0, axes, 0, 0))  # pyright: ignore[reportArgumentType]
-        return jax.vmap(self.one, (0, axes, 0, 0), out)(agent, pond, keys, now)
+        return over_policies(self.one, (0, axes, 0, 0), out)(agent, pond, keys, now)

@@ -10,14 +10,9 @@ from typing import Any, Protocol
 class Who(Protocol):
     """An actor or a learner, in one incarnation."""
 
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def incarnation(self) -> int: ...
+    role: str
+    index: int
+    incarnation: int
 
 
 class Events:

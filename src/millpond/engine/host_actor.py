@@ -10,7 +10,7 @@ import numpy as np
 from ..agents import Now
 from ..envs import HostEnv, HostVector, checked_vector
 from ..rows import Array, Rows
-from .actor import Acting, Params, actor_key, all_policies
+from .acting import Acting, Params, actor_key, all_policies
 from .episode_stats import Sums, count, new_stats, no_sums
 from .keys import Role
 from .player import Past
@@ -18,7 +18,7 @@ from .settings import Settings
 
 
 class HostActor:
-    """Acts in a `HostVector`, whose seed no other actor, incarnation or sitting has."""
+    """Acts in a `HostVector`, whose seed no other actor, incarnation or start of the run has."""
 
     def __init__(
         self,
@@ -54,7 +54,16 @@ class HostActor:
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
         versions = np.asarray(versions, np.uint32)
         now = self._acting.now(self.tally.steps)  # of the cycle's first turn
-        turns = [self._turn(params, versions, now) for _ in range(self._acting.turns)]
+        population, turns = self._acting.population, list[Rows]()
+        for _ in range(self._acting.turns):
+            key = jax.random.fold_in(self._key, self.turn)
+            self.history, action, extras = self._move(
+                params, self.history, *population.seen(self.vector), key, now, versions
+            )
+            rows = self.vector.step(np.asarray(population.by_env(action)))
+            rows = jax.tree.map(np.asarray, population.by_policy(rows))
+            turns.append(rows._replace(extras={**rows.extras, **jax.device_get(extras)}))
+            self.turn += 1
         rows = jax.tree.map(lambda *leaves: np.stack(leaves), *turns)
         self.tally, self.sums = count(self.tally, self.sums, rows, np)
         return rows
@@ -65,18 +74,6 @@ class HostActor:
         return np.asarray(
             self._worth(params, self.history, *self._acting.population.seen(self.vector))
         )
-
-    def _turn(self, params: Params, versions: np.ndarray, now: Now) -> Rows:
-        key = jax.random.fold_in(self._key, self.turn)
-        population = self._acting.population
-        self.history, action, extras = self._move(
-            params, self.history, *population.seen(self.vector), key, now, versions
-        )
-        rows = self.vector.step(np.asarray(population.by_env(action)))
-        rows = jax.tree.map(np.asarray, population.by_policy(rows))
-        rows = rows._replace(extras={**rows.extras, **jax.device_get(extras)})
-        self.turn += 1
-        return rows
 
     def _look_and_choose(
         self,

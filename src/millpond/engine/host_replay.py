@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,32 +19,30 @@ from .provenance import stored_spec, traced_spec
 from .settings import Settings
 
 
-class HostReplay(Protocol):
-    """Rows [time, env] of one policy in, batches out."""
+class HostReplay:
+    """Rows [time, env] of one policy in, batches out. What is not said here keeps nothing."""
 
     def add(self, rows: Rows) -> None:
         """Some turns."""
-        ...
+        raise AssertionError("a run from a Lake plays nothing")
 
     def sample(self, turn: int) -> Sample:
         """The batch of update `turn`."""
-        ...
+        raise NotImplementedError
 
-    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+    def rank(self, draw: Draw, priorities: np.ndarray) -> None:
         """New priorities, where the sampler has them."""
-        ...
+        raise AssertionError("Settings refuses priorities in a Lake")
 
     def cut(self, envs: np.ndarray) -> None:
         """Continuity is lost after the newest rows of envs bool[env]."""
-        ...
 
     def export(self) -> dict[str, np.ndarray]:
         """The whole state."""
-        ...
+        return {}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from an exported state."""
-        ...
 
 
 def open_replay(
@@ -58,36 +56,21 @@ def open_replay(
     return contextlib.nullcontext(HostPondReplay(settings, spec, policy))
 
 
-class HostPondReplay:
-    """A HostPond."""
+class HostPondReplay(HostReplay):
+    """A HostPond, whose own methods most of these are."""
 
     def __init__(self, settings: Settings, spec: Spec, policy: int) -> None:
-        learns, self.policy = settings.replayed, policy
-        self.batch = settings.played_rows
+        learns, self.batch = settings.replayed, settings.played_rows
         sizes = (learns.capacity, settings.envs, learns.window, settings.sampling)
-        self.pond = HostPond(spec, *sizes, seed=settings.seed * 1000 + policy)
-
-    def add(self, rows: Rows) -> None:
-        self.pond.add(rows)
+        self.pond = pond = HostPond(spec, *sizes, seed=settings.seed * 1000 + policy)
+        self.add, self.rank, self.cut = pond.add, pond.update_priorities, pond.cut
+        self.export, self.restore = pond.export, pond.restore
 
     def sample(self, turn: int) -> Sample:
         return self.pond.sample(self.batch)
 
-    def rank(self, draw: Draw, priority: np.ndarray) -> None:
-        self.pond.update_priorities(draw, priority)
 
-    def cut(self, envs: np.ndarray) -> None:
-        for env in _which(envs):
-            self.pond.cut(env)
-
-    def export(self) -> dict[str, np.ndarray]:
-        return self.pond.export()
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        self.pond.restore(arrays)
-
-
-class LakeReplay:
+class LakeReplay(HostReplay):
     """A Lake on disk. What was committed stays there when the run is killed.
 
     A Lake is not wound back: a resumed run goes on behind what it finds, after a cut.
@@ -119,22 +102,16 @@ class LakeReplay:
         number = self.settings.played_rows
         return self.lake.sample(self._random, number, learns.window, sampler=sampler)
 
-    def rank(self, draw: Draw, priority: np.ndarray) -> None:
-        raise AssertionError("Settings refuses priorities in a Lake")
-
     def cut(self, envs: np.ndarray) -> None:
-        for env in _which(envs):
+        for env in [None] if envs.all() else np.flatnonzero(envs).tolist():
             self.writer.cut(env)
 
     def export(self) -> dict[str, np.ndarray]:
         self.writer.commit(sync=True)
         return {}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        pass  # the writer went on behind what it found, after a cut
 
-
-class LakeSource:
+class LakeSource(HostReplay):
     """A Lake of others, to learn from alone: nothing is added to it.
 
     Every draw has its own generator, from the seed and its number.
@@ -143,25 +120,10 @@ class LakeSource:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.lake = settings, open_source(settings, settings.from_lake, "from_lake")
 
-    def add(self, rows: Rows) -> None:
-        raise AssertionError("a run from a Lake plays nothing")
-
     def sample(self, turn: int) -> Sample:
         settings, learns = self.settings, self.settings.replayed
         rng = np.random.default_rng((settings.seed, turn))
         return self.lake.sample(rng, learns.batch, learns.window, sampler=settings.sampling)
-
-    def rank(self, draw: Draw, priority: np.ndarray) -> None:
-        raise AssertionError("Settings refuses priorities in a Lake")
-
-    def cut(self, envs: np.ndarray) -> None:
-        pass  # nobody plays
-
-    def export(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        pass  # a draw depends on its number alone
 
 
 def open_source(settings: Settings, path: str, name: str) -> Lake:
@@ -184,8 +146,3 @@ def open_source(settings: Settings, path: str, name: str) -> Lake:
     if not len(lake):
         raise NotEnoughData(f"{name}: {path} holds no rows; write some to it first")
     return lake
-
-
-def _which(envs: np.ndarray) -> Iterable[int | None]:
-    """Envs to cut one by one; None means every env at once."""
-    return [None] if envs.all() else np.flatnonzero(envs).tolist()

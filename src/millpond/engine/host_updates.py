@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -14,15 +14,20 @@ from ..rows import Array, Draw, Rows
 from ..sequence import Sample
 from .host_replay import HostReplay
 from .lake_share import LakeShare, blend
+from .over_policies import over_policies
 from .settings import Settings
 from .updates import LEAST, Cycle, Learnt, Lesson, lesson_of
+
+# A policy and what takes its rows [time, env]; or all policies, [time, policies, env], at once.
+Stores = Sequence[tuple[int | slice, Callable[[Rows], None]]]
 
 
 class Replay(Protocol):
     """The replay of a learner's policies: one store for each, or shards."""
 
-    def store(self, rows: Rows) -> None:
-        """Keep one cycle's rows [time, policies, env] of all actors, unless they are there."""
+    @property
+    def stores(self) -> Stores:
+        """Where one cycle's rows of all actors go, unless they are there already."""
         ...
 
     def draw(self, turn: int) -> Sample | None:
@@ -59,9 +64,11 @@ class HostUpdates:
     ) -> None:
         self._share = share
         self.settings, self.replay, self._agent = settings, replay, agent
+        self._stores = replay.stores
         self.cut, self.export, self.restore = replay.cut, replay.export, replay.restore
         self._policies = np.asarray(policies, np.uint32)
-        self._update = jax.jit(jax.vmap(self._improve), donate_argnums=0)
+        improve = over_policies(self._improve, (0,) * 5, 0)
+        self._update = jax.jit(improve, donate_argnums=0)
 
     def _improve(
         self, agent: AgentState, batch: Sample, drawn: Any, steps: Array, policy: Array
@@ -74,7 +81,8 @@ class HostUpdates:
 
     def learn(self, agent: AgentState, cycle: Cycle) -> Learnt:
         if cycle.rows is not None:
-            self.replay.store(cycle.rows)
+            for policies, add in self._stores:
+                add(jax.tree.map(lambda leaf, which=policies: leaf[:, which], cycle.rows))
         lessons: list[Lesson] = []
         evidence, first = None, cycle.number * self.settings.learns.updates
         for number in range(cycle.updates):
@@ -103,10 +111,7 @@ class Replays:
 
     def __init__(self, replays: Sequence[HostReplay]) -> None:
         self.replays = replays
-
-    def store(self, rows: Rows) -> None:
-        for policy, replay in enumerate(self.replays):
-            replay.add(jax.tree.map(lambda leaf, p=policy: leaf[:, p], rows))
+        self.stores: Stores = [(policy, one.add) for policy, one in enumerate(replays)]
 
     def draw(self, turn: int) -> Sample | None:
         batches = [replay.sample(turn) for replay in self.replays]

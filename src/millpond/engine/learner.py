@@ -52,7 +52,7 @@ class Learner:
         self.settings, self.policies, self.agent = settings, policies, agent
         self.learning = learning
         self.limiter = Limiter.of(settings)
-        self.witness = RowAudit(settings, policies)
+        self.audit = RowAudit(settings, policies)
         self.cycles = 0
         self.batch: Any = None  # of the first update that was not finite
         keys = jax.random.split(key_of(settings.seed, Role.PARAMETERS), settings.policies)
@@ -105,7 +105,7 @@ class Learner:
         """Env steps of each policy whose rows were taken; offline, updates."""
         if self.settings.from_lake:
             return np.full(len(self.policies), self.cycles)
-        return self.witness.steps.sum(1)
+        return self.audit.steps.sum(1)
 
     @property
     def version(self) -> int:
@@ -120,7 +120,7 @@ class Learner:
         """
         before = self.steps
         if rows is not None:
-            self.witness.took(rows, self.updates)
+            self.audit.took(rows, self.updates)
         self.cycles += 1
         due = 0 if self.bad else self.limiter.due(self.cycles)
         steps = before if after is not None else self.steps
@@ -129,7 +129,7 @@ class Learner:
         self._lesson = lesson
         if lesson is None:
             return
-        self.witness.learned(lesson)
+        self.audit.learned(lesson)
         if batch is None:
             self.updates += lesson.mask.shape[1]
         else:
@@ -159,14 +159,14 @@ class Learner:
         width = self.settings.envs // self.settings.actors
         envs[actor * width : (actor + 1) * width] = True
         self.learning.cut(envs)
-        self.witness.cut(envs)
+        self.audit.cut(envs)
 
     def report(self) -> list[Progress]:
         """Of each policy what happened since the last report."""
         taken, found = self._taken, self._found.tolist()
         self._clear()
         synced, bad = np.asarray(self.state.synced).tolist(), np.asarray(self.state.bad).tolist()
-        steps, evidence = self.steps.tolist(), self.witness.report()
+        steps, evidence = self.steps.tolist(), self.audit.report()
         progress: list[Progress] = []
         for i, updates in enumerate(self.updates.tolist()):
             learned = {"updates": taken, **dict(zip(self.agent.reports, found[i], strict=True))}
@@ -178,13 +178,13 @@ class Learner:
         """The whole state of each policy, right after a report."""
         state = jax.device_get(self.state)
         found: list[dict[str, np.ndarray]] = []
-        parts = zip(self.learning.export(), self.witness.export(), strict=True)
-        for i, (replay, witness) in enumerate(parts):
+        parts = zip(self.learning.export(), self.audit.export(), strict=True)
+        for i, (replay, audit) in enumerate(parts):
             agent = {f"agent/{name}": leaf for name, leaf in named_leaves(_of(state, i))}
             replay = {f"replay/{name}": array for name, array in replay.items()}
-            witness = {f"witness/{name}": array for name, array in witness.items()}
+            audit = {f"witness/{name}": array for name, array in audit.items()}
             cycles = np.array(self.cycles, np.int64)
-            found.append({"cycles": cycles, **agent, **replay, **witness})
+            found.append({"cycles": cycles, **agent, **replay, **audit})
         return found
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
@@ -197,7 +197,7 @@ class Learner:
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
         self.updates = self._updates_of_agents()
         self.learning.restore([within(one, "replay/") for one in arrays])
-        self.witness.restore([within(one, "witness/") for one in arrays])
+        self.audit.restore([within(one, "witness/") for one in arrays])
 
 
 def _of(tree: Any, policy: int) -> Any:

@@ -17,6 +17,7 @@ from .device_update import DeviceUpdate
 from .keys import Role, key_of
 from .lake_share import LakeShare, blend
 from .make_agent import make_agent
+from .over_policies import over_policies
 from .provenance import traced_spec
 from .settings import Settings
 from .updates import Cycle, Learnt, Lesson, lesson_of
@@ -102,7 +103,8 @@ class _PondProgram:
         self.init = jax.jit(lambda: self.pond.init_many(policies))
         self.add = jax.jit(jax.vmap(self.pond.add, (axes, 1), axes), donate_argnums=0)
         self.cut = jax.jit(jax.vmap(self.pond.cut, (axes, None), axes), donate_argnums=0)
-        cycle = jax.vmap(self._cycle, (0, axes, 1, 0, None, 0, 0, 0), (0, axes, 0))
+        ins = (0, axes, 1, 0, None, 0, 0, 0)
+        cycle = over_policies(self._cycle, ins, (0, axes, 0))
         self.learn = jax.jit(cycle, donate_argnums=(0, 1))
 
     def _cycle(

@@ -35,13 +35,7 @@ class Population:
 
     def by_policy(self, tree: Any) -> Any:
         """Leaves [agents, members * envs, ...] -> [policies, envs, ...]"""
-
-        def turn(leaf: Array) -> Array:
-            tail = leaf.shape[2:]
-            split = leaf.reshape(self.agents, self.members, self.envs, *tail)
-            return split.swapaxes(0, 1).reshape(self.policies, self.envs, *tail)
-
-        return jax.tree.map(turn, tree)
+        return self._swap(tree, (self.agents, self.members), (self.policies, self.envs))
 
     def seen(self, envs: Any, xp: Any = np) -> tuple[Array, Array]:
         """obs and flags of the rows to come of all envs, [policies, envs]."""
@@ -50,13 +44,14 @@ class Population:
 
     def by_env(self, tree: Any) -> Any:
         """Leaves [policies, envs, ...] -> [agents, members * envs, ...]"""
+        return self._swap(tree, (self.members, self.agents), (self.agents, self.all_envs))
 
-        def turn(leaf: Array) -> Array:
-            tail = leaf.shape[2:]
-            split = leaf.reshape(self.members, self.agents, self.envs, *tail)
-            return split.swapaxes(0, 1).reshape(self.agents, self.all_envs, *tail)
+    def _swap(self, tree: Any, lead: tuple[int, int], shape: tuple[int, int]) -> Any:
+        def swap(leaf: Array) -> Array:
+            split = leaf.reshape(*lead, self.envs, *leaf.shape[2:])
+            return split.swapaxes(0, 1).reshape(*shape, *leaf.shape[2:])
 
-        return jax.tree.map(turn, tree)
+        return jax.tree.map(swap, tree)
 
     def flat(self, tree: Any) -> Any:
         """Leaves [policies, envs, ...] -> [policies * envs, ...]"""

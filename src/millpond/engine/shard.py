@@ -40,13 +40,6 @@ class Stood(NamedTuple):
     steps: np.ndarray  # uint32[policies]
 
 
-class _Piece(NamedTuple):
-    first: int
-    stop: int
-    anew: bool
-    rows: Rows
-
-
 class Shard:
     """`shard.append(chunk)` by actors, in any order and any number of times; then `collect`.
 
@@ -72,7 +65,7 @@ class Shard:
             self._remember(self.store)
         else:
             self.store = PondStore(settings, spec, self.actors, policies)
-        self._pending: dict[int, list[_Piece]] = {actor: [] for actor in self.actors}
+        self._pending: dict[int, list[Chunk]] = {actor: [] for actor in self.actors}
         self._taken = 0
         self.counts = {"chunks": 0, "rows": 0, "again": 0, "refused": 0, "drawn": 0}
 
@@ -103,7 +96,7 @@ class Shard:
         # Known rows may still be news to the learner: they were stored by a process before this.
         pieces = self._pending[chunk.id.actor]
         if chunk.stop > self._taken and all(piece.first != chunk.first for piece in pieces):
-            pieces.append(_Piece(chunk.first, chunk.stop, chunk.anew, narrow(chunk.rows)))
+            pieces.append(chunk._replace(steps=np.array(chunk.steps), rows=narrow(chunk.rows)))
             pieces.sort(key=lambda piece: piece.first)  # an older one may come again, later
         return judgement
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -44,48 +44,10 @@ class Chunk(NamedTuple):
         return self.id.number == 0 and self.id.incarnation > 0
 
 
-class Store(Protocol):
-    """Rows of several actors, drawn as if they were one ring for each policy."""
-
-    def add(self, chunk: Chunk) -> None:
-        """Keep a copy of a chunk's rows."""
-        ...
-
-    def cut(self, actor: int) -> None:
-        """Continuity is lost after an actor's newest rows."""
-        ...
-
-    def masses(self) -> np.ndarray:
-        """float64[policies]: how much there is to draw from."""
-        ...
-
-    def draw(self, policy: int, number: int, key: Sequence[int]) -> Sample:
-        """`number` samples; `draw.probability`, if drawn by priority, is the mass of each."""
-        ...
-
-    def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
-        """New priorities."""
-        ...
-
-    def export(self, policy: int) -> dict[str, np.ndarray]:
-        """The whole state of a policy."""
-        ...
-
-    def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from an exported state."""
-        ...
-
-    def size(self) -> tuple[int, int]:
-        """Rows, and the bytes that they take."""
-        ...
-
-    def close(self) -> None:
-        """Let go of files."""
-        ...
-
-
 class PondStore:
-    """A HostPond for each actor and policy: actors need not keep step. Gone with its process.
+    """A HostPond for each actor and policy, drawn as if they were one ring for each policy.
+
+    Actors need not keep step. What is in it goes with its process.
 
     Streams are numbered over all actors of the run, rows by the turn in which they were acted.
     """
@@ -111,6 +73,7 @@ class PondStore:
         self.base = dict.fromkeys(actors, 0)  # the turn of each ring's first row
 
     def add(self, chunk: Chunk) -> None:
+        """Keep a copy of a chunk's rows."""
         rings = self.rings[chunk.id.actor]
         if not rings[0].size:
             self.base[chunk.id.actor] = chunk.first * self.turns
@@ -120,13 +83,16 @@ class PondStore:
             ring.add(_of(chunk.rows, policy))
 
     def cut(self, actor: int) -> None:
+        """Continuity is lost after an actor's newest rows."""
         for ring in self.rings[actor]:
             ring.cut()
 
     def masses(self) -> np.ndarray:
+        """float64[policies]: how much there is to draw from."""
         return np.array([[r.mass for r in rings] for rings in self.rings.values()]).sum(0)
 
     def draw(self, policy: int, number: int, key: Sequence[int]) -> Sample:
+        """`number` samples; `draw.probability`, if drawn by priority, is the mass of each."""
         actors = list(self.rings)
         if not number:
             return self._blank(0)  # all of the batch was dealt to other shards
@@ -161,6 +127,7 @@ class PondStore:
         return batch
 
     def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
+        """New priorities."""
         actor_of = draw.stream // self.width
         for actor, rings in self.rings.items():
             mine = actor_of == actor
@@ -171,6 +138,7 @@ class PondStore:
                 rings[policy].update_priorities(here, errors[mine][known])
 
     def export(self, policy: int) -> dict[str, np.ndarray]:
+        """The whole state of a policy."""
         found: dict[str, np.ndarray] = {}
         for actor, rings in self.rings.items():
             found |= {f"{actor}/{name}": a for name, a in rings[policy].export().items()}
@@ -178,21 +146,23 @@ class PondStore:
         return found
 
     def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from an exported state."""
         for actor, rings in self.rings.items():
             mine = within(arrays, f"{actor}/")
             self.base[actor] = int(mine.pop("base"))
             rings[policy].restore(mine)
 
     def size(self) -> tuple[int, int]:
+        """Rows, and the bytes that they take."""
         rings = [ring for rings in self.rings.values() for ring in rings]
         return sum(ring.size for ring in rings), sum(ring.nbytes for ring in rings)
 
     def close(self) -> None:
-        pass
+        """Let go of files."""
 
 
 class LakeStore:
-    """A Lake for each policy, a writer group for each actor: what was committed outlives us.
+    """The same in a Lake for each policy, with a writer group for each actor: it outlives us.
 
     Before a chunk is written, a note beside the Lake says which one it is and where its rows will
     end. So whoever opens the Lake next knows whether it is in there, whole or in part.

@@ -13,6 +13,7 @@ from ..rows import Draw, Rows
 from ..sequence import Sample
 from .checkpoint import within
 from .chunk_dedup import ChunkId
+from .host_updates import Stores
 from .settings import Settings
 from .shard import Shard
 from .shard_sampling import assemble, deal, importance
@@ -30,6 +31,7 @@ class LocalShards:
             Shard(settings, index, policies, shard_folder(folder, index), secrets.token_hex(8))
             for index in range(settings.shards)
         ]
+        self.stores: Stores = [(slice(None), self.store)]
         self._cycle = 0
         self._batches: dict[int, Sample] = {}
 

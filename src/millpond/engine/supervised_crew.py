@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import LearnerLost, RunFailed
-from .crew import SHARES
 from .episode_stats import Sums
 from .events import Events
 from .learner import Progress
 from .member_watch import MemberWatch
 from .settings import Settings
 from .stopping import stop_if_asked
+from .stopwatch import SHARES
 from .team import CALL_S, Begun, Failed, Gone, Member, Team
 from .trace import Trace
 
@@ -236,8 +236,8 @@ class SupervisedCrew:
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:
         """Of every actor its sums, of every policy its progress."""
-        actors = [Sums(**one) for one in self.ask("actor", "report")]
-        learners = [Progress(**one) for some in self.ask("learner", "report") for one in some]
+        actors = [Sums(*one) for one in self.ask("actor", "report")]
+        learners = [Progress(*one) for some in self.ask("learner", "report") for one in some]
         return actors, learners
 
     def params(self) -> list[Any]:
@@ -321,16 +321,16 @@ class SupervisedCrew:
         self._note("lost", member, why=str(why), traceback=traceback)
         crew = self.settings.crew
         self.restarts += 1
+        # One that cannot start for a reason of its own will not start the next time either. One
+        # that was killed meanwhile may, and so may the successor of one that had started.
+        for_good = self._starting and not member.incarnation
+        if failed and (member.role == "learner" or for_good):
+            raise self._after_all(f"{member.name} failed: {why}", traceback) from error
         if self.restarts > crew.restarts:
             used = f"{member.name}: {why}; {crew.restarts} restarts are used up"
             raise _failed(used, traceback) from error
-        if member.role == "learner" and not failed:
+        if member.role == "learner":
             raise LearnerLost(f"{member.name}: {why}") from error
-        # One that cannot start for a reason of its own will not start the next time either. One
-        # that was killed meanwhile may, and so may the successor of one that had started.
-        in_vain = failed and self._starting and not member.incarnation
-        if member.role == "learner" or in_vain:
-            raise self._after_all(f"{member.name} failed: {why}", traceback) from error
         if failed:
             self._before = f"{member.name} failed: {why}", traceback
         self.team.kill(member.handle)

@@ -54,7 +54,7 @@ class Brax(Physics):
         if isinstance(obs, dict):
             raise BadConfig(
                 f"{self.name}: it observes a dict {sorted(obs)}, one array was expected; "
-                "write an env of your own around it that puts them together"
+                "write your own env around it that puts them together"
             )
         return obs
 

@@ -232,7 +232,7 @@ def _facts(env: GymEnv) -> _Facts:
         if not isinstance(observation, Field):
             raise BadConfig(
                 f"{env.name}: it observes a dict {sorted(observation)}, one array was expected; "
-                "flatten it by a wrapper, or feed rows from a loop of your own, where a Spec "
+                "flatten it by a wrapper, or feed rows from your own loop, where a Spec "
                 "may hold a dict"
             )
         return _Facts(observation, action, built.action_space, None)
@@ -304,9 +304,10 @@ def _build(env: GymEnv, make: Any) -> Any:
         if not env.options and not env.wrappers:
             raise
         asked = ", ".join([*env.options, *env.wrappers])
+        wrapped = ", and every wrapper nothing but the env" if env.wrappers else ""
         raise BadConfig(
-            f"{env.name}: it could not be built with {asked}: {error}; look at what the env's "
-            "constructor takes, and give wrappers that need no more than the env"
+            f"{env.name}: it could not be built with {asked}: {error}; the env's "
+            f"constructor has to take every option{wrapped}"
         ) from error
 
 
@@ -317,7 +318,7 @@ def _wrapper(env: GymEnv, name: str) -> Any:
     if name not in gymnasium.wrappers.__all__:
         raise BadConfig(
             f"{env.name}: there is no wrapper '{name}'; "
-            f"{nearest(name, gymnasium.wrappers.__all__)}, or write module:Name for one of your own"
+            f"{nearest(name, gymnasium.wrappers.__all__)} (one of your own: module:Name)"
         )
     try:
         return getattr(gymnasium.wrappers, name)

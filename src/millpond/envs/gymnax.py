@@ -142,7 +142,7 @@ def _facts(env: Gymnax) -> tuple[Field, Field]:
         else:
             raise BadConfig(
                 f"{env.name}: actions must be a Discrete space or a Box, got "
-                f"{type(space).__name__}; write an env of your own around it"
+                f"{type(space).__name__}; write your own env around it"
             )
     return Field(seen.dtype, seen.shape), action
 

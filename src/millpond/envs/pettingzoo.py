@@ -73,7 +73,7 @@ class _ZooVector:
     def __init__(self, env: PettingZooEnv, num_envs: int, seed: int) -> None:
         self.num_envs, self._env = num_envs, env
         seeds = np.random.SeedSequence(seed).spawn(num_envs)
-        self._games = [_Game(env, one) for one in seeds]
+        self._games = [_ZooGame(env, one) for one in seeds]
         self._show()
 
     def step(self, action: np.ndarray) -> Rows:
@@ -120,7 +120,7 @@ class _ZooVector:
         self.flags = np.stack([game.flags for game in self._games], 1)
 
 
-class _Game:
+class _ZooGame:
     """One env, and of every agent the observation and the flags of its row to come."""
 
     def __init__(self, env: PettingZooEnv, seeds: np.random.SeedSequence) -> None:
@@ -226,7 +226,7 @@ class _Game:
         return seen.astype(field.dtype)
 
 
-class _Facts(NamedTuple):
+class _ZooFacts(NamedTuple):
     """What the spaces say."""
 
     agents: tuple[str, ...]
@@ -236,7 +236,7 @@ class _Facts(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _facts(env: PettingZooEnv) -> _Facts:
+def _facts(env: PettingZooEnv) -> _ZooFacts:
     """Builds one env to ask it for its agents and their spaces, and closes it."""
     built = _make(env)
     try:
@@ -265,7 +265,7 @@ def _facts(env: PettingZooEnv) -> _Facts:
             f"{env.name}: agents observe a dict {sorted(observation)}, one array was expected; "
             "flatten it by a wrapper"
         )
-    return _Facts(agents, observation, int(action.n), int(action.start))
+    return _ZooFacts(agents, observation, int(action.n), int(action.start))
 
 
 class _Spaces(NamedTuple):

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable
 
+from ..config import nearest
 from ..errors import BadConfig
 from ..plugins import make_part, part_names
 from .actions import action_of
@@ -62,6 +63,11 @@ def make_env(name: str) -> AnyEnv:
 
 def _of_another(name: str) -> AnyEnv:
     """An env that a package registered, or `package.module:Name`."""
+    if ":" not in name and name not in part_names("env", _OURS):
+        raise BadConfig(
+            f"there is no env '{name}'; {nearest(name, env_names())} "
+            "(one of your own: package.module:Name)"
+        )
     env = make_part("env", name, _OURS)
     if not isinstance(env, (Env, HostEnv)):
         raise BadConfig(

@@ -18,7 +18,10 @@ from .exporting import LakeRows
 
 
 class Episode(NamedTuple):
-    """`columns` as of rows: observations and extras are [T + 1], everything else is [T]."""
+    """`columns` as of rows: observations and extras are [T + 1], everything else is [T].
+
+    Where last steps are kept that no observation follows, observations may be [T].
+    """
 
     columns: Mapping[str, np.ndarray]
     steps: int
@@ -30,10 +33,13 @@ def seen_with(path: str) -> bool:
 
 
 class Episodes:
-    """The episodes of a Lake, one at a time, and what was lost of it so far."""
+    """The episodes of a Lake, one at a time, and what was lost of it so far.
 
-    def __init__(self, rows: LakeRows) -> None:
-        self._rows, self.spec = rows, rows.spec
+    `whole`: a last step without an observation after it is kept.
+    """
+
+    def __init__(self, rows: LakeRows, whole: bool = False) -> None:
+        self._rows, self.spec, self._whole = rows, rows.spec, whole
         self.dropped = self.headless = self.open = 0
 
     def __iter__(self) -> Iterator[Episode]:
@@ -67,12 +73,14 @@ class Episodes:
         flags = whole["flags"]
         # A row without a step of its own is the observation after the last step.
         final = bool(flags[-1] & (BORDER | CONTEXT))
-        self.dropped += not final
-        self.open += not flags[-1] & BORDER
+        keeps = self._whole and not final
+        ended = keeps and (whole["terminated"][-1] or whole["truncated"][-1])
+        self.dropped += not final and not keeps
+        self.open += not flags[-1] & BORDER and not ended
         self.headless += not flags[0] & FIRST
-        steps = len(flags) - 1
+        steps = len(flags) if keeps else len(flags) - 1
         if steps:
-            cut = {p: value if seen_with(p) else value[:-1] for p, value in whole.items()}
+            cut = {p: value if seen_with(p) else value[:steps] for p, value in whole.items()}
             yield Episode(cut, steps)
 
     def losses(self) -> list[str]:

@@ -53,7 +53,7 @@ def _origin(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class Plan(Protocol):
+class ExportPlan(Protocol):
     """How a Lake is written in a format: `losses` beforehand, `write`, then what to expect back."""
 
     losses: list[str]
@@ -88,7 +88,7 @@ def export_lake(
     rows = LakeRows(lake)
     if not rows.total:
         raise BadConfig(f"{source} has no committed rows; there is nothing to export")
-    plan: Plan = writer.plan(rows)
+    plan: ExportPlan = writer.plan(rows)
     said(plan.losses)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def export_lake(
     return Moved(target, rows.total, len(rows.streams), plan.losses)
 
 
-def _verify(form: str, part: Path, plan: Plan, total: int, progress: Progress) -> None:
+def _verify(form: str, part: Path, plan: ExportPlan, total: int, progress: Progress) -> None:
     """What is read back is what was to be written, row by row."""
     back, done = open_source(form, part), 0
     if back.spec.fingerprint() != plan.spec.fingerprint():

@@ -10,8 +10,8 @@ from ..config import nearest
 from ..errors import BadConfig
 from .source import Source
 
-IMPORTS = ("parquet", "minari", "vault")
-EXPORTS = ("parquet", "minari")
+IMPORTS = ("parquet", "minari", "rlds", "lerobot", "vault")
+EXPORTS = ("parquet", "minari", "rlds", "lerobot")
 
 
 def open_source(form: str, path: Path) -> Source:

@@ -21,7 +21,7 @@ _WIDE = 1024  # bytes; narrower observations are never compressed
 
 
 @dataclass(frozen=True)
-class Column:
+class LakeColumn:
     """One region of a segment: `width` bytes per row."""
 
     name: str
@@ -45,9 +45,10 @@ class Columns:
             for path, field in small.items()
         ]
         self.record = np.dtype(parts)
-        self.all = [Column(RECORD, self.record.itemsize, False)]
+        self.all = [LakeColumn(RECORD, self.record.itemsize, False)]
         self.all += [
-            Column(path, field.nbytes, field.nbytes >= _WIDE) for path, field in self.obs.items()
+            LakeColumn(path, field.nbytes, field.nbytes >= _WIDE)
+            for path, field in self.obs.items()
         ]
 
     @property

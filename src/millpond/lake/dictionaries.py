@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import LakeDamaged, LakeRefused
 from .codec import Codec
-from .columns import Column, Columns
+from .columns import Columns, LakeColumn
 from .manifest import GroupInfo, LakeInfo
 from .recovery import load, numbers, read_dictionary
 from .segment import path_of
@@ -19,7 +19,7 @@ class Dictionaries:
         self._folder, self._info, self._groups = folder, info, groups
         self._codecs: dict[tuple[str, int], Codec] = {}
 
-    def codec(self, column: Column, identity: int, dictionary: bytes | None) -> Codec | None:
+    def codec(self, column: LakeColumn, identity: int, dictionary: bytes | None) -> Codec | None:
         """The codec of a dictionary; of the same one elsewhere if it is damaged (None)."""
         key = (column.name, identity)
         if key not in self._codecs:

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import LakeDamaged, LakeRefused
 from ..rows import CUT
 from .codec import Codec
-from .columns import RECORD, Column, Columns
+from .columns import RECORD, Columns, LakeColumn
 from .damage import Chain, Damage, Examined, kept, say_broken
 from .dictionaries import Dictionaries
 from .examine_open import examine_open
@@ -133,7 +133,7 @@ class _Sealed:
         found.keep = kept(meta.count, bad)
         found.damaged_rows = int(bad.sum())
 
-    def _raw(self, column: Column, sums: np.ndarray) -> None:
+    def _raw(self, column: LakeColumn, sums: np.ndarray) -> None:
         region, width = self.file.meta.columns[column.name].data, column.width
         start = self.rows * width
         wanted = sums[region.sums // 8 : region.sums // 8 + region.pages] != 0
@@ -148,7 +148,7 @@ class _Sealed:
         flags = data[first * width - offset :: width]
         self.flags[first : first + len(flags)] = flags
 
-    def _compressed(self, column: Column, sums: np.ndarray) -> None:
+    def _compressed(self, column: LakeColumn, sums: np.ndarray) -> None:
         name, stored = column.name, self.file.meta.columns[column.name]
         data, index, all_rows = stored.data, stored.offsets, self.rows
         assert index is not None
@@ -174,7 +174,7 @@ class _Sealed:
         if codec is not None:
             self._decode(name, codec, rows[~lost])
 
-    def _codec(self, column: Column) -> Codec | None:
+    def _codec(self, column: LakeColumn) -> Codec | None:
         """The column's codec; None, and all its rows are lost, if there is no dictionary."""
         stored = self.file.meta.columns[column.name]
         dictionary = self.file.dictionary(stored)

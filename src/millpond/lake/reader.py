@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import LakeDamaged, LakeFailed
 from .bus import happened
 from .codec import Codec
-from .columns import RECORD, Column, Columns
+from .columns import RECORD, Columns, LakeColumn
 from .files import PAGE, PAGE_BITS, read_plainly
 from .index import Index, SegmentPieces
 from .journal import digest
@@ -435,7 +435,7 @@ class Reader:
         self.codecs[name][number].decode(blob, *self.frames(name, slots), threads, *outs)
 
 
-def _spans(meta: Meta, column: Column) -> list[tuple[int, int]]:
+def _spans(meta: Meta, column: LakeColumn) -> list[tuple[int, int]]:
     """The bytes of a column's region that rows depend on, in whole pages of it."""
     stored = meta.columns[column.name]
     if stored.codec != "raw":

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import LakeFailed
 from .codec import Codec, Codecs
-from .columns import Column, Columns
+from .columns import Columns, LakeColumn
 from .files import PAGE, Files, as_bytes, said_plainly
 from .journal import digest
 from .layout import LOG, PACKED, SHARES, Rows, counted, picked
@@ -165,7 +165,7 @@ def _split(start: int, stop: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _copy(
-    files: Files, fd: int, column: Column, meta: Meta, rows: Rows, region: Region
+    files: Files, fd: int, column: LakeColumn, meta: Meta, rows: Rows, region: Region
 ) -> np.ndarray:
     """Write a raw region; return the checksums of its pages, 0 for pages that hold no row."""
     files.truncate(fd, region.offset + region.size)
@@ -177,7 +177,9 @@ def _copy(
     return pages.finish()
 
 
-def _codec_for(column: Column, meta: Meta, rows: Rows, known: dict[str, Codecs]) -> Codec | None:
+def _codec_for(
+    column: LakeColumn, meta: Meta, rows: Rows, known: dict[str, Codecs]
+) -> Codec | None:
     """The codec for a wide column of this segment; None: it does not compress."""
     total = int(meta.count.sum())
     if not total:
@@ -194,7 +196,7 @@ def _codec_for(column: Column, meta: Meta, rows: Rows, known: dict[str, Codecs])
 def _compress(
     files: Files,
     fd: int,
-    column: Column,
+    column: LakeColumn,
     meta: Meta,
     rows: Rows,
     codec: Codec,

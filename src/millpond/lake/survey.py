@@ -61,7 +61,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Episodes:
+class EpisodeCounts:
     """Episodes that ended; returns and lengths are those of whole ones, first to last step."""
 
     finished: int
@@ -88,7 +88,7 @@ class Survey:
     slots: int  # rows per segment
     parts: tuple[ColumnSize, ...]
     groups: tuple[GroupSurvey, ...]
-    episodes: Episodes
+    episodes: EpisodeCounts
 
 
 def survey_lake(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Survey:
@@ -177,11 +177,11 @@ class _Tally:
             self._lengths.append(np.array([self._length]))
         self._first = False
 
-    def episodes(self) -> Episodes:
+    def episodes(self) -> EpisodeCounts:
         self._close()
         returns = np.concatenate([np.zeros(0), *self._returns])
         lengths = np.concatenate([np.zeros(0), *self._lengths])
-        return Episodes(
+        return EpisodeCounts(
             self.finished,
             self.terminated,
             self.truncated,

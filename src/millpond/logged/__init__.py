@@ -1,4 +1,4 @@
-"""Runs of somebody's own loop: metrics, status and replay checks, as millpond's own runs have."""
+"""Runs of a user's own loop: metrics, status and replay checks, as millpond's own runs have."""
 
 from .folder import LoggedRun, find_logged
 from .logger import Logger, run

@@ -1,4 +1,4 @@
-"""`run`: log a loop of your own: runs, watch, report and doctor know it as any other run."""
+"""`run`: log your own loop: runs, watch, report and doctor know it as any other run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(
     frames_per_step: int = 1,
     track: str = "",
 ) -> Logger:
-    """Log a loop of your own into runs/NAME, or NAME-2 and so on where that is taken.
+    """Log your own loop into runs/NAME, or NAME-2 and so on where that is taken.
 
         with millpond.run("my-dqn", env="CartPole-v1", seed=1, steps=50_000, config=args) as run:
             pond = run.watch(pond)

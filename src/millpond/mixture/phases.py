@@ -21,7 +21,7 @@ from ..engine.stopping import stop_asked
 from ..errors import LakeFull, Paused
 from ..lake.files import Files
 from ..replay import PondState
-from ..train.session import Told, not_finite
+from ..train.session import Report, not_finite
 from .best import Best
 from .drain import MixDrain
 from .filling import Filling
@@ -36,7 +36,7 @@ FILLINGS = 4  # members whose BigPonds are gathered at the same time
 
 def mix(
     run: MixRun,
-    told: Told = lambda line: None,
+    report: Report = lambda line: None,
     programs: Programs | None = None,
     files: Files | None = None,
 ) -> str:
@@ -45,13 +45,13 @@ def mix(
     Stopped by Ctrl-C, SIGTERM or SIGHUP it saves its state and raises KeyboardInterrupt; a full
     disk raises Paused. `programs` of an earlier session of the same settings need not be
     compiled again.
-    `mix(MixRun.create(Path("runs/mixture"), settings), told=print)`.
+    `mix(MixRun.create(Path("runs/mixture"), settings), report=print)`.
     """
     run.folder.check_parts()
     lock = run.folder.lock()
     try:
         with stop_asked() as asked, _paused(run):
-            session = _Session(run, told, asked, programs or Programs(run.settings), files)
+            session = _Session(run, report, asked, programs or Programs(run.settings), files)
             with contextlib.closing(session):
                 return session.go()
     except (Exception, SystemExit) as error:

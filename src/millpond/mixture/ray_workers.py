@@ -12,17 +12,17 @@ import numpy as np
 from ..cluster.ray import connected, import_ray, passed_on, result_of
 from ..engine.environment import child_environment
 from .settings import MixSettings
-from .spread import SpreadAgents, Worker
+from .spread import RoundWorker, SpreadAgents
 
 _ROUND_S = 3600.0  # a round of an agent that takes longer is lost
 _STORE_MB = 1024  # shared memory of a local Ray: all states and Ponds of a mixture pass by
 
 
 class AgentHost:
-    """A `Worker` of a mixture."""
+    """A `RoundWorker` of a mixture."""
 
     def __init__(self, settings: dict[str, Any], policy: int) -> None:
-        self.worker = Worker(MixSettings.from_json(settings), policy)
+        self.worker = RoundWorker(MixSettings.from_json(settings), policy)
 
     def round(
         self, leaves: list[np.ndarray], updates: int

@@ -17,7 +17,7 @@ from ..errors import Diverged
 from ..lake import Lake
 from ..lake.files import Files
 from ..metrics import Metrics, make_sink
-from ..train.session import Told, cut_file, not_finite, summary
+from ..train.session import Report, cut_file, not_finite, summary
 from .drain import open_lakes
 from .filling import Filling
 from .position import Position
@@ -33,9 +33,9 @@ class Session:
     """
 
     def __init__(
-        self, run: MixRun, told: Told, asked: list[int], programs: Programs, files: Files | None
+        self, run: MixRun, report: Report, asked: list[int], programs: Programs, files: Files | None
     ) -> None:
-        self.run, self.folder, self.told, self.asked = run, run.folder, told, asked
+        self.run, self.folder, self.report, self.asked = run, run.folder, report, asked
         self.settings, self.programs = run.settings, programs
         self.lakes: list[Lake] = []
         if not programs.live:
@@ -142,7 +142,7 @@ class Session:
     def tell(self, kind: str, values: Mapping[str, Any]) -> None:
         """To whoever watches."""
         try:
-            self.told({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
+            self.report({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
         except OSError:  # the terminal may be gone, with SIGHUP: that keeps no state from disk
             if not self.asked:
                 raise

@@ -39,7 +39,7 @@ class Workers(Protocol):
         ...
 
 
-class Worker:
+class RoundWorker:
     """What a worker does: rounds of one policy, from leaves to leaves."""
 
     def __init__(self, settings: MixSettings, policy: int) -> None:
@@ -110,7 +110,7 @@ class SpreadAgents(Agents):
                 call = self._at.round(self._workers[policy], leaves, updates)
         raise RunFailed(
             f"mixture: {_TRIES} workers for agent {policy} were lost one after the other ({why}); "
-            "look at the cluster (ray status), then millpond resume goes on"
+            "look at the cluster (ray status), then give millpond resume"
         ) from why
 
 

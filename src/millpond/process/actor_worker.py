@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.actor import make_actor
+from ..engine.calls import ActorCalls
 from ..engine.provenance import traced_spec
 from ..engine.trace import digest
 from ..errors import ChannelFull
@@ -15,12 +16,11 @@ from ..rows import Rows
 from ..transport.channel import Channel
 from ..transport.weights import Weights
 from .blocks import to_block
-from .heartbeat import STARTING, WAITING, WORKING
-from .part import SLICE_S, Part, params_template
+from .member import SLICE_S, ProcessMember, params_template
 from .wire import Message, Wire
 
 
-class ActorWorker(Part):
+class ActorWorker(ProcessMember, ActorCalls):
     """Its rows go to one channel per learner; each learner's parameters come by its Weights."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
@@ -42,22 +42,21 @@ class ActorWorker(Part):
         self.actor = make_actor(settings, self.index, self.incarnation, self.cycle, steps)
         self.begun = [int(cycle) for cycle in values["begun"]]
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
-        self.first = True
         canaries = [list(end.canary) for end in (*self.writers, *self.readers)]
         wire.send("ready", {"canaries": canaries, "spec": self.spec.fingerprint()})
 
     def advance(self) -> None:
-        self.pencil.now(STARTING if self.first else WORKING, "moving")
+        self.watch.now("moving")
         self._pull()
-        self.pencil.now(STARTING if self.first else WORKING, "working")
+        self.watch.now("working")
         rows = self.actor.cycle(tuple(self.params), np.repeat(self.versions, self._sizes))
         if self.settings.crew.trace:
             self.rows = digest(rows)
-        self.pencil.now(WORKING, "moving")
+        self.watch.starting = False
+        self.watch.now("moving")
         for learner, writer in enumerate(self.writers):
             if self.cycle >= self.begun[learner]:  # else the incarnation before has pushed these
                 self._push(writer, to_block(rows, self.groups[learner]))
-        self.first = False
 
     def _pull(self) -> None:
         for learner, reader in enumerate(self.readers):
@@ -73,18 +72,18 @@ class ActorWorker(Part):
             writer.push(rows, timeout=0)  # what it waits for room is not spent on moving
             return
         except ChannelFull:
-            self.pencil.now(WAITING, "waiting")
+            self.watch.now("waiting")
         while True:
             self.listen(0)
             try:
                 writer.push(rows, timeout=SLICE_S)
             except ChannelFull:
                 continue
-            self.pencil.now(WORKING, "moving")
+            self.watch.now("moving")
             return
 
     def arrived(self) -> None:
-        self.pencil.reached(self.cycle, int(self.actor.steps[0]))
+        self.watch.reached(self.cycle, int(self.actor.steps[0]))
 
     def where(self) -> tuple[int, int]:
         return self.cycle, self.rows
@@ -98,19 +97,9 @@ class ActorWorker(Part):
         self.goal = max(self.cycle + self._busy, *self.begun)
         return self.goal
 
-    def report(self) -> dict[str, np.ndarray]:
-        """What happened since the last report."""
-        return {name: np.asarray(a) for name, a in self.actor.report()._asdict().items()}
-
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state."""
-        return self.actor.export()
-
     def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Go on from an exported state; False if the envs had to begin again."""
-        self.cycle = self.goal = cycle
-        self.begun = [cycle] * len(self.begun)
-        whole = self.actor.restore(arrays)
+        self.goal, self.begun = cycle, [cycle] * len(self.begun)
+        whole = super().restore(cycle, arrays)
         self.arrived()  # first: once it is said to be restored, its line counts
         return whole
 

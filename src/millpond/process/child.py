@@ -58,6 +58,7 @@ class Child:
         self.pidfd = os.pidfd_open(self.process.pid)
         self.tell(role, {"index": index, "incarnation": incarnation, **values}, fds)
         self.ready = False
+        self.ends: list[Any] = []  # what it shares with us: channels, then weights
         self.early: list[Call] = []  # to be sent when it is ready
         self.end: Gone | Failed | None = None  # once its last words are read
         self._sent: dict[int, Call] = {}  # that it has not answered

@@ -5,11 +5,10 @@ Every process writes its own line alone; the parent only reads.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..engine.crew import SHARES
+from ..engine.stopwatch import SHARES, Stopwatch
 from ..transport.memory import PAGE, Memory
 
 STARTING, WORKING, WAITING = range(3)
@@ -62,32 +61,33 @@ class Heartbeats:
         for word in range(at, at + _WORDS):
             self._words[word] = 0
 
-    def mine(self, process: int) -> Pencil:
+    def mine(self, process: int) -> SharedStopwatch:
         """The line that this process alone writes."""
         at = PAGE // 8 + process * _WORDS
-        return Pencil(self._words[at : at + _WORDS])
+        return SharedStopwatch(self._words[at : at + _WORDS])
 
 
-class Pencil:
-    """Writes one line; `with`-less stopwatch: every change of state books the time before it."""
+class SharedStopwatch(Stopwatch):
+    """A stopwatch that writes one line of the board."""
 
     def __init__(self, words: memoryview) -> None:
-        self._words, self._since = words, time.perf_counter_ns()
-        self._share = 0
+        super().__init__()
+        self._words = words
 
-    def now(self, state: int, share: str) -> None:
-        """From here on: working, waiting or moving data; `state` is what a hang is judged by."""
-        moment = time.perf_counter_ns()
-        self._words[_SPENT + self._share] += moment - self._since
-        self._since, self._share = moment, SHARES.index(share)
-        self._words[_STATE] = state
-        self._words[_BEAT] += 1
+    def now(self, doing: str) -> None:
+        super().now(doing)
+        for word, name in enumerate(SHARES, _SPENT):
+            self._words[word] = self._spent[name]
+        working = STARTING if self.starting else WORKING
+        self._words[_STATE] = WAITING if doing == "waiting" else working
+        self._words[_BEAT] = self.beats
 
     def beat(self) -> None:
-        """Still here, though nothing has changed: to be said while others are waited for."""
-        self._words[_BEAT] += 1
+        """Still here, though nothing has changed: to be called while others are waited for."""
+        self.beats += 1
+        self._words[_BEAT] = self.beats
 
     def reached(self, cycle: int, steps: int = 0, bad: bool = False) -> None:
         """Cycles that are done; an actor's env steps, or whether a learner can learn no more."""
         self._words[_BAD], self._words[_CYCLE], self._words[_STEPS] = bad, cycle, steps
-        self._words[_BEAT] += 1
+        self.beat()

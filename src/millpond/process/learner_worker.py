@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..engine.checkpoint import named_leaves
-from ..engine.learner import Learner
+from ..engine.calls import LearnerCalls
+from ..engine.learner import Learner, Progress
 from ..engine.provenance import traced_spec
 from ..engine.sequential import join
 from ..errors import ChannelBroken, ChannelClosed
@@ -20,12 +20,11 @@ from ..transport.channel import Channel
 from ..transport.channel_reader import ChannelReader
 from ..transport.weights import Weights
 from .blocks import from_block
-from .heartbeat import STARTING, WAITING, WORKING
-from .part import SLICE_S, NotYet, Part, params_template
+from .member import SLICE_S, NotYet, ProcessMember, params_template
 from .wire import Message, Wire
 
 
-class LearnerWorker(Part):
+class LearnerWorker(ProcessMember, LearnerCalls):
     """It alone owns its policies' replay. It takes a cycle's rows from every actor, then learns."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
@@ -35,17 +34,16 @@ class LearnerWorker(Part):
         self.policies = settings.groups[self.index]
         # For each actor the channels of its incarnations, oldest first.
         self.sources = [
-            [Source(0, self._reader(plain, self.take_fds(3)))] for plain in values["channels"]
+            [ActorChannel(0, self._reader(plain, self.take_fds(3)))] for plain in values["channels"]
         ]
         self.torn = 0
-        weights = Weights.attach(values["weights"], self.take_fds(1))
+        weights = Weights.attach(values["weights"][0], self.take_fds(1))
         self.writer = weights.writer(params_template(settings, self.policies))
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
             Learner.opened(settings, self.policies, Path(values["folder"]))
         )
         self.published = -1
-        self.first = True  # until the first update here, which is compiled before it is taken
         self.publish()
         ends = [source[0].reader for source in self.sources]
         canaries = [list(end.canary) for end in (*ends, self.writer)]
@@ -67,15 +65,14 @@ class LearnerWorker(Part):
         return True
 
     def advance(self) -> None:
-        starting = STARTING if self.first else WORKING
-        self.pencil.now(starting, "moving")
+        self.watch.now("moving")
         blocks = [self._pop(actor) for actor in range(self.settings.actors)]
         rows = join([from_block(block, self.policies) for block in blocks])
-        self.pencil.now(starting, "working")
+        self.watch.now("working")
         self.learner.cycle(rows)
-        self.pencil.now(WORKING, "moving")
+        self.watch.now("moving")
         if self.publish():
-            self.first = False
+            self.watch.starting = False
         if self.learner.bad:
             self.goal = self.cycle + 1  # nothing more is learned; the parent sees it on the board
 
@@ -86,14 +83,14 @@ class LearnerWorker(Part):
             rows, over = self._try(actor, SLICE_S if waited else 0.0)
             if rows is not None:
                 if waited:
-                    self.pencil.now(WORKING, "moving")
+                    self.watch.now("moving")
                 return rows
             if len(source) > 1 and (over or not source[0].reader.ready):
                 self._turn_to_next(actor)
                 continue
             if not waited:
                 waited = True
-                self.pencil.now(WAITING, "waiting")
+                self.watch.now("waiting")
             self.listen(SLICE_S if over else 0)
             if self.cycle >= self.goal:
                 raise NotYet  # the actors stop here too: nothing of the next cycle is on its way
@@ -120,7 +117,7 @@ class LearnerWorker(Part):
             return None, True
 
     def arrived(self) -> None:
-        self.pencil.reached(self.cycle, bad=self.learner.bad)
+        self.watch.reached(self.cycle, bad=self.learner.bad)
 
     def aim(self, goal: int) -> None:
         self.goal = self.cycle + self._busy if self.learner.bad else goal
@@ -129,36 +126,28 @@ class LearnerWorker(Part):
         if message.kind == "channel":
             values = message.values
             reader = self._reader(values["channel"], list(message.fds))
-            self.sources[int(values["actor"])].append(Source(int(values["incarnation"]), reader))
+            self.sources[int(values["actor"])].append(
+                ActorChannel(int(values["incarnation"]), reader)
+            )
         else:
             super().take(message)
 
     def where(self) -> tuple[int, list[dict[str, int]]]:
         return self.cycle, self.learner.traced() if self.settings.crew.trace else []
 
-    def batch(self) -> dict[str, np.ndarray]:
-        """The batch of the first update that was not finite; empty if all were."""
-        return {name: np.asarray(leaf) for name, leaf in named_leaves(self.learner.batch)}
-
     def cut(self, actor: int) -> None:
         """An actor's envs begin again: all that its dead incarnations had pushed is taken."""
         del self.sources[actor][:-1]
-        self.learner.cut(actor)
+        super().cut(actor)
 
-    def report(self) -> list[dict[str, Any]]:
-        """Of each policy what happened since the last report."""
-        found = [progress._asdict() for progress in self.learner.report()]
+    def report(self) -> list[Progress]:
+        found = super().report()
         for progress in found:
-            progress["evidence"]["torn"] = self.torn
+            progress.evidence["torn"] = self.torn
         return found
 
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The whole state of each policy."""
-        return self.learner.export()
-
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from an exported state."""
-        self.learner.restore(arrays)
+        super().restore(arrays)
         self.cycle = self.goal = self.learner.cycles
         self.publish()
         self.arrived()  # first: once it is said to be restored, its line counts
@@ -169,7 +158,7 @@ class LearnerWorker(Part):
         self._stack.close()
 
 
-class Source(NamedTuple):
+class ActorChannel(NamedTuple):
     """Where the rows of one incarnation of an actor come from."""
 
     incarnation: int

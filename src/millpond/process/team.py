@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.crew import SHARES, CrewLoop
+from ..engine.crew import CrewLoop
 from ..engine.environment import child_environment
 from ..engine.events import Events
 from ..engine.provenance import traced_spec
 from ..engine.settings import Settings
 from ..engine.stopping import ask_to_stop
+from ..engine.stopwatch import SHARES
 from ..engine.supervised_crew import SupervisedCrew
 from ..engine.team import Asks, Begun, Member, Server
 from ..errors import BadConfig, ChannelBroken, ChannelClosed, SpecMismatch
@@ -31,7 +32,7 @@ from ..transport.memory import Canary
 from ..transport.weights import Weights
 from .child import Call, Child
 from .heartbeat import STARTING, Heartbeats
-from .part import params_template
+from .member import params_template
 from .wire import Message, wait_for
 
 _STOP_S = 10.0  # how long a process may take to stop before it is killed
@@ -90,33 +91,19 @@ class ProcessTeam:
     # --- starting --------------------------------------------------------------------------------
 
     def start_learner(self, index: int) -> Child:
-        """A learner."""
-        channels = [row[index].share() for row in self.channels]
-        weights = self.weights[index].share()
-        values = {
-            "channels": [plain for plain, _ in channels],
-            "weights": weights[0],
-            "folder": str(self.folder),
-            "cycle": 0,
-        }
-        fds = [fd for _, some in (*channels, weights) for fd in some]
-        return self._start("learner", index, 0, self.settings.actors + index, values, fds)
+        channels = [row[index] for row in self.channels]
+        values = {"folder": str(self.folder), "cycle": 0}
+        shared = channels, [self.weights[index]]
+        return self._start("learner", index, 0, self.settings.actors + index, values, *shared)
 
     def start_actor(self, index: int, incarnation: int, begun: Begun) -> Child:
         """A new incarnation of an actor, with new channels."""
         if incarnation:
             self._renew_channels(index, incarnation)
-        channels = [channel.share() for channel in self.channels[index]]
-        weights = [one.share() for one in self.weights]
-        values = {
-            "channels": [plain for plain, _ in channels],
-            "weights": [plain for plain, _ in weights],
-            "cycle": min(begun.cycles),
-            "begun": begun.cycles,
-            "steps": begun.steps.tolist(),
-        }
-        fds = [fd for _, some in (*channels, *weights) for fd in some]
-        return self._start("actor", index, incarnation, index, values, fds)
+        begin = {"begun": begun.cycles, "steps": begun.steps.tolist()}
+        values = {"cycle": min(begun.cycles), **begin}
+        shared = self.channels[index], self.weights
+        return self._start("actor", index, incarnation, index, values, *shared)
 
     def _renew_channels(self, index: int, incarnation: int) -> None:
         self.children.pop(("actor", index)).forget()  # should its successor not start: closed once
@@ -135,18 +122,23 @@ class ProcessTeam:
         incarnation: int,
         line: int,
         values: Mapping[str, Any],
-        fds: Sequence[int],
+        channels: Sequence[Channel],
+        weights: Sequence[Weights],
     ) -> Child:
         self.board.wipe(line)
         crew = self.settings.crew
-        board, board_fds = self.board.share()
-        plain = {**values, "settings": self.settings.to_json(), "line": line, "board": board}
+        plain = {**values, "settings": self.settings.to_json(), "line": line}
+        ends = {"board": [self.board], "channels": channels, "weights": weights}
+        shared = {name: [end.share() for end in some] for name, some in ends.items()}
+        plain |= {name: [about for about, _ in some] for name, some in shared.items()}
+        fds = [fd for some in shared.values() for _, fds in some for fd in fds]
         if crew.pin:
             plain["cores"] = cores_for(line, crew.threads)
         if hook := self.hook.get(f"{role} {index}", self.hook.get(role)):
             plain["hook"] = hook
         environment = child_environment(crew.threads, role == "actor", self.folder / "compiled")
-        child = Child(role, index, incarnation, line, plain, [*board_fds, *fds], environment)
+        child = Child(role, index, incarnation, line, plain, fds, environment)
+        child.ends = [*channels, *weights]
         self.children[role, index] = child
         return child
 
@@ -191,7 +183,6 @@ class ProcessTeam:
             child.send(call)
 
     def wait(self, calls: Sequence[Call], number: int, timeout: float) -> list[Call]:
-        """Those that have ended, once there are `number` of them, or time is up."""
         deadline = time.monotonic() + timeout
         while True:
             ended = [call for call in calls if call.done]
@@ -201,13 +192,11 @@ class ProcessTeam:
             self._poll(left)
 
     def result(self, call: Call) -> Any:
-        """What a call returned; `Gone` if the process was lost, `Failed` if it raised."""
         if call.error is not None:
             raise call.error
         return call.answer
 
     def kill(self, member: Child) -> None:
-        """End a process at once."""
         member.kill()
         self._hear(member)
 
@@ -258,14 +247,9 @@ class ProcessTeam:
                 f"{child.role} {child.index}: its rows are {message.values['spec']}, this process "
                 f"expects {own}; start all processes with one version and one config"
             )
-        canaries = [Canary(*pair) for pair in message.values["canaries"]]
-        if child.role == "actor":
-            shared: list[Any] = [*self.channels[child.index], *self.weights]
-        else:
-            shared = [*(row[child.index] for row in self.channels), self.weights[child.index]]
         try:
-            for one, canary in zip(shared, canaries, strict=True):
-                one.confirm(canary)
+            for end, canary in zip(child.ends, message.values["canaries"], strict=True):
+                end.confirm(Canary(*canary))
         except ChannelBroken as error:
             self._note("not shared", child, why=str(error))
             raise ChannelBroken(f"{child.role} {child.index}: {error}") from error

@@ -55,10 +55,11 @@ def play(wire: Wire, begin: Message) -> None:
     from .learner_worker import LearnerWorker
 
     kind = {"actor": ActorWorker, "learner": LearnerWorker}[begin.kind]
+    module, _, name = begin.values.get("hook", "").partition(":")
+    hook = getattr(importlib.import_module(module), name) if module else None
     worker = kind(wire, begin)
-    if hook := begin.values.get("hook"):
-        module, _, name = hook.partition(":")
-        getattr(importlib.import_module(module), name)(worker)
+    if hook:
+        hook(worker)
     try:
         worker.run()
     finally:

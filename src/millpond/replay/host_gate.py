@@ -25,6 +25,8 @@ class HostGate:
         self._ring, self._layout = ring, ring.layout
         self._intake = Intake(spec, ring.layout.whole)
         self._short = ShortWay.of(spec, ring)
+        if self._short is None:
+            self.add = self._add
 
     def add(
         self,
@@ -61,6 +63,8 @@ class HostGate:
         final_obs: Tree | None,
     ) -> None:
         """The long way: any rows, each fault named."""
+        if not isinstance(rows, Rows):
+            raise no_rows(rows)
         ring = self._ring
         if env is None and ring.streams == 1 and np.ndim(rows.reward) == 0:
             env = 0

@@ -19,6 +19,7 @@ from ..envs import (
     Counting,
     Env,
     HostEnv,
+    HostVector,
     VectorEnv,
     action_of,
     any_action,
@@ -148,7 +149,20 @@ class Referee:
         """One episode per env, so that short episodes do not count more often than long ones."""
         world: Any = self.settings.world
         assert isinstance(world, HostEnv)
-        vector = checked_vector(world, self.population.all_envs, self.seed)
+        return self._in(checked_vector(world, self.population.all_envs, self.seed), params, choose)
+
+    def follow(self, vector: HostVector, params: Any, seen: Callable[[], object]) -> Scores:
+        """Greedy episodes in given envs, which are closed at the end; `seen()` after each turn."""
+        best = jax.jit(lambda params, *seen: self.player.best(params, *seen[:2]))
+        return self._in(vector, params, best, seen)
+
+    def _in(
+        self,
+        vector: HostVector,
+        params: Any,
+        choose: Choose,
+        seen: Callable[[], object] = lambda: None,
+    ) -> Scores:
         look = jax.jit(self.player.look)
         history: Any = self.player.init()
         shape = (self.population.policies, self.population.envs)
@@ -161,6 +175,7 @@ class Referee:
                 history, action = choose(params, history, stacks, key)
                 rows = vector.step(np.asarray(self.population.by_env(action)))
                 rows = jax.device_get(self.population.by_policy(rows))
+                seen()
                 total += rows.reward * alive
                 length += alive & steps_of(rows.flags)  # an agent may come later than others
                 alive &= ~(rows.terminated | rows.truncated)

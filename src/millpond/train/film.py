@@ -12,16 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..engine.make_agent import make_agent
-from ..engine.player import Player
-from ..engine.population import Population
 from ..engine.settings import Settings
-from ..envs import Env, HostVector, spec_of
+from ..envs import Env, HostVector
 from ..envs.hosted import HostedVector
 from ..errors import BadConfig, RunFailed
 from ..extras import not_installed, require
-from ..window import Stacker
-from .evaluate import EVALUATION_SEED
+from .evaluate import EVALUATION_SEED, Referee
 
 
 def film(settings: Settings, params: Any, path: Path, turns: int = 1000, fps: int = 12) -> int:
@@ -43,36 +39,16 @@ def film(settings: Settings, params: Any, path: Path, turns: int = 1000, fps: in
 def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
     """Pictures uint8[h, w, 3] of one greedy episode, the first and the last state included."""
     world: Any = settings.world
-    agents = world.num_agents
-    params = jax.tree.map(lambda leaf: leaf[:agents], params)
-    population = Population(1, agents, 1)
-    player = Player(make_agent(settings), Stacker(spec_of(world), settings.sight), population)
-
-    @jax.jit
-    def choose(history: Any, obs: Any, flags: Any) -> Any:
-        history, stacks = player.look(history, obs, flags)
-        return player.best(params, history, stacks)
-
-    vector: HostVector
     if isinstance(world, Env):
-        vector = HostedVector(world, 1, EVALUATION_SEED)
+        vector: HostVector = HostedVector(world, 1, EVALUATION_SEED)
     else:
         if any(field.name == "film" for field in dataclasses.fields(world)):
             world = dataclasses.replace(world, film=True)  # built so that it can be rendered
         vector = world.vector(1, EVALUATION_SEED)
-    history: Any = player.init()
     pictures = [vector.render()]
-    try:
-        over = np.zeros((agents, 1), bool)
-        for _ in range(turns):
-            history, action = choose(history, *population.seen(vector))
-            rows = vector.step(np.asarray(action))
-            pictures.append(vector.render())
-            over |= np.asarray(rows.terminated | rows.truncated)
-            if over.all():
-                break
-    finally:
-        vector.close()
+    referee = Referee(dataclasses.replace(settings, members=1, eval_turns=turns), 1)
+    params = jax.tree.map(lambda leaf: leaf[: world.num_agents], params)
+    referee.follow(vector, params, lambda: pictures.append(vector.render()))
     return pictures
 
 

@@ -65,8 +65,8 @@ class Run:
             raise RunRefused(_no_run(path))
         if is_logged(path):
             raise RunRefused(
-                f"{path} was logged by a loop of your own (millpond.run), which alone can play it "
-                "or go on with it; runs, watch, report and doctor work with it"
+                f"{path} was logged by your own loop (millpond.run), which alone can play it "
+                "or continue it; runs, watch, report and doctor work with it"
             )
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
@@ -126,7 +126,7 @@ class Run:
         """The newest checkpoint, or the one after that many env steps."""
         there = self.checkpoints()
         if not there:
-            raise RunRefused(f"{self.path} has no checkpoint yet; let it train for longer")
+            raise RunRefused(f"{self.path} has no checkpoint yet; train it for longer")
         if steps is None:
             return there[-1]
         for checkpoint in there:

@@ -24,24 +24,24 @@ from .evaluate import Referee
 from .loop import Loop, open_loop
 from .run import Run
 
-# told(line): a progress display, or nothing.
-Told = Callable[[dict[str, Any]], None]
+# report(line): a progress display, or nothing.
+Report = Callable[[dict[str, Any]], None]
 Opener = Callable[[Settings, Path], AbstractContextManager[Loop]]
 
 
-def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) -> str:
+def train(run: Run, report: Report = lambda line: None, opener: Opener = open_loop) -> str:
     """Train from the start or from the resume state to the end; the hash of the parameters.
 
     A run that loses a learner process goes on from its resume state. Stopped by Ctrl-C, SIGTERM
     or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, be it of a
     user's env or agent, is written to the run with its traceback and raised.
-    `train(Run.create(Path("runs/mine"), settings), told=print)`.
+    `train(Run.create(Path("runs/mine"), settings), report=print)`.
     """
     run.check_parts()
     lock = run.lock()
     try:
         with stop_asked() as asked:
-            return _Sittings(run, told, opener, asked).go()
+            return _Attempts(run, report, opener, asked).go()
     except (Exception, SystemExit) as error:
         run.gave_up(error)
         raise
@@ -49,13 +49,13 @@ def train(run: Run, told: Told = lambda line: None, opener: Opener = open_loop) 
         os.close(lock)
 
 
-class _Sittings:
-    """One sitting after the other, while learners are lost that may come back."""
+class _Attempts:
+    """One attempt after the other, while learners are lost that may come back."""
 
-    def __init__(self, run: Run, told: Told, opener: Opener, asked: list[int]) -> None:
-        self.run, self.told, self.opener, self.asked = run, told, opener, asked
+    def __init__(self, run: Run, report: Report, opener: Opener, asked: list[int]) -> None:
+        self.run, self.report, self.opener, self.asked = run, report, opener, asked
         self.lost = self.in_vain = 0  # learners; those in a row without getting further
-        self.steps = self.furthest = -1  # where this sitting is, or the one that came furthest
+        self.steps = self.furthest = -1  # where this attempt is, or the one that came furthest
 
     def go(self) -> str:
         """The hash of the parameters, at the end."""
@@ -66,7 +66,7 @@ class _Sittings:
                 if self.asked:  # to stop: what was saved last is what the run goes on from
                     self._stopped()
                 self._may_return(error)
-                self.told({"kind": "restart", "steps": self.steps, "why": str(error)})
+                self.report({"kind": "restart", "steps": self.steps, "why": str(error)})
 
     def _sit(self) -> str:
         self.steps, session = -1, None
@@ -76,7 +76,7 @@ class _Sittings:
                 self.opener(self.run.settings, self.run.path) as loop,
             ):
                 stop_if_asked()
-                session = _Session(self.run, loop, self.told, self.asked)
+                session = _Attempt(self.run, loop, self.report, self.asked)
                 return session.go()
         except KeyboardInterrupt:
             if self.asked and session is None:
@@ -90,7 +90,7 @@ class _Sittings:
         raise KeyboardInterrupt
 
     def _may_return(self, error: LearnerLost) -> None:
-        """Raise unless another sitting may get further than this one."""
+        """Raise unless another attempt may get further than this one."""
         crew = self.run.settings.crew
         if not self.run.resume_state.exists():
             raise error
@@ -102,19 +102,20 @@ class _Sittings:
                 f"{error}; a learner was lost {self.in_vain} times and the run never got beyond "
                 f"{max(0, self.furthest):,} steps, so another try would not help. Look at what "
                 "killed it (out of memory? see events.jsonl and the kernel's log); the state at "
-                f"{resume_point(self.run):,} steps is kept, and millpond resume goes on from it"
+                f"{resume_point(self.run):,} steps is kept, and millpond resume continues from it"
             ) from error
         if self.lost > crew.restarts:
             raise RunFailed(f"{error}; {crew.restarts} restarts are used up") from error
 
 
-class _Session:
-    """One sitting of a run: from where it stands to its end, or until it is stopped."""
+class _Attempt:
+    """One attempt at a run: from where it stands to its end, or until it is stopped."""
 
-    def __init__(self, run: Run, loop: Loop, told: Told, asked: list[int]) -> None:
-        self.run, self.loop, self.told, self.asked = run, loop, told, asked
+    def __init__(self, run: Run, loop: Loop, report: Report, asked: list[int]) -> None:
+        self.run, self.loop, self.report, self.asked = run, loop, report, asked
         self.settings = run.settings
         self.referee = Referee(run.settings, run.settings.eval_episodes)
+        self.state: Any
         self.state, position = self._begin()
         sinks = (
             [make_sink(self.settings.track, run.path, run.path.name)] if self.settings.track else []
@@ -124,7 +125,7 @@ class _Session:
         self.speed = Metrics(run.speed)
         self.started = time.perf_counter()
         self.reached = self.steps  # by the last whole round
-        self.saved = -1  # where this sitting has saved its state last
+        self.saved = -1  # where this attempt has saved its state last
 
     def _begin(self) -> tuple[Any, int]:
         """The state to go on from, and how long the metrics were then."""
@@ -161,7 +162,7 @@ class _Session:
     @property
     def steps(self) -> int:
         """Env steps that every policy has taken."""
-        return int(self.loop.steps(self.state).min())
+        return int(np.min(self.state.steps))
 
     @property
     def frames(self) -> int:
@@ -169,7 +170,7 @@ class _Session:
         if self.settings.from_lake:
             return 0
         world: Any = self.settings.world
-        per_member = self.loop.steps(self.state)[:: world.num_agents]
+        per_member = np.asarray(self.state.steps)[:: world.num_agents]
         return int(per_member.astype(np.int64).sum()) * world.frames_per_step
 
     def _round(self) -> None:
@@ -196,14 +197,14 @@ class _Session:
         return before // every < self.steps // every
 
     def _log(self, sums: Sums, took: float) -> None:
-        steps = self.loop.steps(self.state)
-        line = summary(sums, self.settings.reports) | schedules(self.settings, steps)
+        line = summary(sums, self.settings.reports)
+        line |= schedules(self.settings, np.asarray(self.state.steps))
         line["updates"] = int(np.asarray(self.state.agent.updates)[0])
         line["target_updates"] = int(np.asarray(self.state.agent.synced)[0])
         self.metrics.write("train", self.steps, self.frames, line)
         if health := self.loop.health():
             self.metrics.write("health", self.steps, self.frames, health)
-            self._tell({"kind": "health", "steps": self.steps, **health})
+            self._report({"kind": "health", "steps": self.steps, **health})
         pace = {
             "seconds": time.perf_counter() - self.started,
             "steps_per_second": float(np.sum(sums.steps)) / took,
@@ -211,12 +212,12 @@ class _Session:
             **self.loop.pace(),
         }
         self.speed.write("speed", self.steps, self.frames, pace)
-        self._tell({"kind": "train", "steps": self.steps, **line, **pace})
+        self._report({"kind": "train", "steps": self.steps, **line, **pace})
 
-    def _tell(self, line: dict[str, Any]) -> None:
+    def _report(self, line: dict[str, Any]) -> None:
         """A display that fails, as that of a terminal that was closed, keeps no state from disk."""
         try:
-            self.told(line)
+            self.report(line)
         except OSError:
             if not self.asked:
                 raise
@@ -236,7 +237,7 @@ class _Session:
         if scores.counts:
             line["counts"] = scores.events()
         self.metrics.write("eval", self.steps, self.frames, line)
-        self._tell({"kind": "eval", "steps": self.steps, **line})
+        self._report({"kind": "eval", "steps": self.steps, **line})
 
     def _about(self) -> dict[str, Any]:
         return {"steps": self.steps, "frames": self.frames, "env": self.settings.env}
@@ -244,7 +245,7 @@ class _Session:
     def _save_checkpoint(self) -> None:
         path = self.run.checkpoint_path(self.steps)
         save_tree(path, jax.device_get(self.state.agent.params), self._about())
-        self._tell({"kind": "checkpoint", "steps": self.steps, "path": str(path)})
+        self._report({"kind": "checkpoint", "steps": self.steps, "path": str(path)})
 
     def _save_resume(self) -> None:
         about = {**self._about(), "metrics": self.metrics.position()}
@@ -254,7 +255,7 @@ class _Session:
 
     def _guard(self, before: int) -> None:
         """Stop before anything bad is logged, evaluated or saved."""
-        bad = self.loop.bad(self.state)
+        bad = np.asarray(self.state.agent.bad)
         wrong = bad | np.asarray(not_finite(self.state.agent.params))
         if not wrong.any():
             return
@@ -350,4 +351,4 @@ def curve(run: Run) -> tuple[list[int], list[float]]:
     return [line["steps"] for line in lines], [line["return"] for line in lines]
 
 
-__all__ = ["Told", "curve", "not_finite", "resume_point", "summary", "train"]
+__all__ = ["Report", "curve", "not_finite", "resume_point", "summary", "train"]

@@ -71,13 +71,13 @@ class Channel:
         """The end that pushes; one process alone may have it. `alive`: whether a reader lives."""
         header = self._check(spec, WRITER)
         slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
-        return ChannelWriter(header, slots, self._bells, alive)
+        return ChannelWriter(header, slots, *self._bells, alive)
 
     def reader(self, spec: Spec, alive: Alive | None = None) -> ChannelReader:
         """The end that pops; one process alone may have it. `alive`: whether a writer lives."""
         header = self._check(spec, READER)
         slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
-        return ChannelReader(header, slots, self._bells, alive)
+        return ChannelReader(header, slots, *reversed(self._bells), alive)
 
     def _check(self, spec: Spec, side: int) -> Header:
         header = Header(self._memory)

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import BadConfig, ChannelBroken, ChannelClosed
+from ..errors import ChannelBroken, ChannelClosed
 from ..rows import Rows
-from .eventfd import EventFd
+from .channel_end import ChannelEnd
 from .header import Header
 from .memory import fence
-from .slots import Head, SlotMemory
+from .slots import Head
 
 _POPS, _ROWS, _TORN, _WAITS, _CLOSED = range(5)
 _WRITER_PUSHES, _WRITER_CLOSED = 0, 4
 
 
-class ChannelReader:
+class ChannelReader(ChannelEnd):
     """Pops what was pushed, in order, as copies: `rows = reader.pop(timeout=1)`.
 
     Once a slot was found broken, every later pop raises the same ChannelBroken.
     """
 
-    def __init__(
-        self,
-        header: Header,
-        slots: SlotMemory,
-        bells: Sequence[EventFd],
-        alive: Callable[[], bool] | None,
-    ) -> None:
-        self.canary = header.canary
-        self._header, self._slots, self._alive = header, slots, alive
-        self._room, self._own = bells
-        self._count = slots.layout.count
+    def __init__(self, header: Header, *end: Any) -> None:
+        super().__init__(header, *end)
         self._pops = header.reader[_POPS]
         self._broken: ChannelBroken | None = None
 
@@ -82,21 +72,21 @@ class ChannelReader:
             mine[_TORN] += 1
             self._broken = error
             raise
-        mine[_ROWS] += sum(head.time for head in heads[:good]) * self._slots.layout.num_envs
+        mine[_ROWS] += sum(head.time for head in heads[:good]) * self._layout.num_envs
         fence()  # all copied before the writer may write there again
         self._pops = mine[_POPS] = self._pops + good
         fence()
         # A waiting writer is woken for a run of pushes, not for one; it looks by itself meanwhile.
-        if header.writer_waiting[0] and self.ready <= self._count // 2:
-            self._room.ring()
+        if header.writer_waiting[0] and self.ready <= self._layout.count // 2:
+            self._other.ring()
         return rows, heads[0].rank
 
     def _heads(self, most: int) -> list[Head]:
         """The heads of the next pushes, up to the first that is broken."""
         ready = self.ready
-        if not 0 < ready <= self._count:
+        if not 0 < ready <= self._layout.count:
             raise ChannelBroken(
-                f"channel: {ready} pushes are said to be under way in {self._count} slots; "
+                f"channel: {ready} pushes are said to be under way in {self._layout.count} slots; "
                 "its header was overwritten. Restart the writer with a new channel"
             )
         fence()  # no slot is looked at before the head
@@ -113,17 +103,11 @@ class ChannelReader:
     def _may_pop(self) -> bool:
         return bool(self.ready or self._header.writer[_WRITER_CLOSED])
 
-    def __reduce__(self) -> Any:
-        raise BadConfig(
-            "ChannelReader: one process alone has this end of a channel, so it cannot be copied or "
-            "pickled; pass the Channel to Process(args=...), and call channel.reader(spec) there"
-        )
-
     def close(self) -> None:
         """Say that nothing will be popped any more: pushes raise ChannelClosed from now on."""
         self._header.reader[_CLOSED] = 1
         fence()
-        self._room.ring()
+        self._other.ring()
 
 
 def _first(tree: Any) -> Any:

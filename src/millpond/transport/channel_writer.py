@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import BadConfig, ChannelClosed, ChannelFull, SpecMismatch
+from ..errors import ChannelClosed, ChannelFull, SpecMismatch
 from ..intake import Intake, pack_values
 from ..rows import Rows
-from .eventfd import EventFd
+from .channel_end import ChannelEnd
 from .header import Header
 from .memory import fence
-from .slots import SlotMemory
 
 _PUSHES, _ROWS, _BYTES, _WAITS, _CLOSED = range(5)
 _READER_POPS, _READER_CLOSED = 0, 4
 
 
-class ChannelWriter:
+class ChannelWriter(ChannelEnd):
     """Pushes rows [env] or [time, env], whole or not at all: `writer.push(rows, timeout=5)`."""
 
-    def __init__(
-        self,
-        header: Header,
-        slots: SlotMemory,
-        bells: Sequence[EventFd],
-        alive: Callable[[], bool] | None,
-    ) -> None:
-        self.canary = header.canary
-        self._header, self._slots, self._alive = header, slots, alive
-        self._own, self._room = bells
-        self._layout = slots.layout
-        self._intake = Intake(slots.layout.spec)
+    def __init__(self, header: Header, *end: Any) -> None:
+        super().__init__(header, *end)
+        self._intake = Intake(self._layout.spec)
         self._pushes = header.writer[_PUSHES]
 
     def push(self, rows: Rows, timeout: float = 10.0) -> None:
@@ -79,7 +68,7 @@ class ChannelWriter:
         self._pushes = mine[_PUSHES] = number + 1
         fence()
         if header.reader_waiting[0]:
-            self._room.ring()
+            self._other.ring()
 
     def _has_room(self) -> bool:
         return self._pushes - self._header.reader[_READER_POPS] < self._layout.count
@@ -95,17 +84,11 @@ class ChannelWriter:
             "sent. The reader is slower than the writer: wait longer or slow the writer down"
         )
 
-    def __reduce__(self) -> Any:
-        raise BadConfig(
-            "ChannelWriter: one process alone has this end of a channel, so it cannot be copied or "
-            "pickled; pass the Channel to Process(args=...), and call channel.writer(spec) there"
-        )
-
     def close(self) -> None:
         """Say that no push will follow; what was pushed can still be popped."""
         self._header.writer[_CLOSED] = 1
         fence()
-        self._room.ring()
+        self._other.ring()
 
 
 def _nobody_reads() -> ChannelClosed:

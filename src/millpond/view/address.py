@@ -44,7 +44,7 @@ def check_door(host: str, token: str) -> None:
     if not is_loopback(host) and not token:
         raise BadConfig(
             f"watch: --host {host} lets other machines look, so it needs a token: add --token "
-            "TEXT, or leave out --host and use a tunnel: ssh -L 8787:127.0.0.1:8787 MACHINE"
+            "TEXT, or omit --host and use a tunnel: ssh -L 8787:127.0.0.1:8787 MACHINE"
         )
 
 

@@ -64,7 +64,7 @@ def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
 def pace_of(speed: list[Line], at: str) -> float | None:
     """Steps, or frames of a mixture, per second of late; None if it is not known yet.
 
-    A mixture's frames stand still in some phases, so there it is the mean of this sitting.
+    A mixture's frames stand still in some phases, so there it is the mean of this session.
     """
     ends = [(float(x.get("seconds") or 0), float(x.get(at) or 0)) for x in speed]
     begin = len(ends) - 1

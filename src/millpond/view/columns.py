@@ -1,4 +1,4 @@
-"""`Columns`: the numbers of many lines, by name; 100,000 lines take a few megabytes."""
+"""`MetricColumns`: the numbers of many lines, by name; 100,000 lines take a few megabytes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _NAN = float("nan")
 _MOST = 400  # columns; a run that writes new names all the time shall not fill the memory
 
 
-class Columns:
-    """`Columns()` keeps every number of every line, `Columns(names)` those; what is missing is NaN.
+class MetricColumns:
+    """`MetricColumns()` keeps every number of every line, `MetricColumns(names)` those; else NaN.
 
     A list of numbers becomes three columns: `returns.mean`, `returns.low` and `returns.high`.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .history import History
+from .history import RunHistory
 from .other_figures import other_figures
 from .pace import pace
 from .places import Places
@@ -37,7 +37,7 @@ from .traces import (
 )
 
 
-def figures_of(history: History) -> list[Figure]:
+def figures_of(history: RunHistory) -> list[Figure]:
     """All that can be shown of a run, in the order in which it is looked at."""
     found = [make(history) for make in FIGURES]
     return [figure for figure in found if figure is not None] + other_figures(history)
@@ -46,7 +46,7 @@ def figures_of(history: History) -> list[Figure]:
 # --- how well ------------------------------------------------------------------------------------
 
 
-def returns(history: History) -> Figure | None:
+def returns(history: RunHistory) -> Figure | None:
     """Returns while training and greedy ones, with resets."""
     train, judged = history.train, history.eval
     if not len(train) and not len(judged):
@@ -73,7 +73,7 @@ def returns(history: History) -> Figure | None:
     return make_figure("returns", "Return", data, layout, note)
 
 
-def recovery(history: History) -> Figure | None:
+def recovery(history: RunHistory) -> Figure | None:
     """Greedy return after every reset, less that before it."""
     resets = history.rare.get("reset", [])
     if not resets:
@@ -104,7 +104,7 @@ def recovery(history: History) -> Figure | None:
 # --- how it learns -------------------------------------------------------------------------------
 
 
-def epsilon(history: History) -> Figure | None:
+def epsilon(history: RunHistory) -> Figure | None:
     """Epsilon as it was applied."""
     train = history.train
     if "epsilon.mean" not in train:
@@ -122,7 +122,7 @@ def epsilon(history: History) -> Figure | None:
     return make_figure("epsilon", "Epsilon applied", data, layout, note.strip())
 
 
-def actions(history: History) -> Figure | None:
+def actions(history: RunHistory) -> Figure | None:
     """Of real actions: how many are at a bound, how far they differ between observations."""
     train = history.train
     if "saturated" not in train:
@@ -134,7 +134,7 @@ def actions(history: History) -> Figure | None:
     return make_figure("actions", "Actions, in [-1, 1]", data, axes_of(history, "", low=0), "")
 
 
-def temperature(history: History) -> Figure | None:
+def temperature(history: RunHistory) -> Figure | None:
     """What SAC pays for entropy, and the entropy that it gets."""
     train = history.train
     if "temperature" not in train:
@@ -146,8 +146,8 @@ def temperature(history: History) -> Figure | None:
     return make_figure("temperature", "Temperature and entropy", data, layout, "")
 
 
-def q_values(history: History) -> Figure | None:
-    """Mean Q of what was learned from, and beside it what was really earned."""
+def q_values(history: RunHistory) -> Figure | None:
+    """Mean Q of what was learned from, and next to it the realised return."""
     train = history.train
     data = line_of(history.places(train), train.of("q"), "mean Q", BLUE)
     if "big_q.mean" in train:
@@ -156,7 +156,7 @@ def q_values(history: History) -> Figure | None:
         ("BigAgent", "big", "q", ORANGE),
         ("max Q, before a reset", "measure", "max_q", GREEN),
         ("BigAgent's max Q", "measure", "big_max_q", ORANGE),
-        ("really earned", "measure", "realised", GREY),
+        ("realised return", "measure", "realised", GREY),
     ):
         data += rare_of(history, kind, key, name, colour)
     if not data:
@@ -164,7 +164,7 @@ def q_values(history: History) -> Figure | None:
     return make_figure("q", "Q values", data, axes_of(history, "Q"))
 
 
-def loss(history: History) -> Figure | None:
+def loss(history: RunHistory) -> Figure | None:
     """Loss, norm of the gradient and relative change of the parameters.
 
     The axis is logarithmic unless one of them is ever negative.
@@ -189,7 +189,7 @@ def loss(history: History) -> Figure | None:
     return make_figure("loss", "Loss and gradient", data, layout)
 
 
-def measures(history: History) -> Figure | None:
+def measures(history: RunHistory) -> Figure | None:
     """How different a mixture's agents are, and how much of their networks sleeps."""
     data: list[Any] = []
     for key, text, colour in (
@@ -208,7 +208,7 @@ def measures(history: History) -> Figure | None:
 # --- time ----------------------------------------------------------------------------------------
 
 
-def speed(history: History) -> Figure | None:
+def speed(history: RunHistory) -> Figure | None:
     """Env steps per second; of a mixture frames per second between its lines."""
     name, places, rate = pace(history)
     data = line_of(places, rate, f"{name}/s", GREEN)
@@ -217,11 +217,11 @@ def speed(history: History) -> Figure | None:
     return make_figure("speed", "Speed", data, axes_of(history, f"{name} per second", low=0))
 
 
-def shares(history: History) -> Figure | None:
+def shares(history: RunHistory) -> Figure | None:
     """How the time was spent: by a mixture's phases, or by each process."""
     last = history.last_speed
     if isinstance(last.get("share"), dict):
-        rows = {"this sitting": last["share"]}
+        rows = {"this session": last["share"]}
         names = list(last["share"])
     elif isinstance(last.get("shares"), dict):
         names = list(last.get("share_names", []))
@@ -241,7 +241,7 @@ def shares(history: History) -> Figure | None:
     return make_figure("shares", "Where the time goes", data, layout)
 
 
-FIGURES: tuple[Callable[[History], Figure | None], ...] = (
+FIGURES: tuple[Callable[[RunHistory], Figure | None], ...] = (
     returns,
     recovery,
     epsilon,
@@ -260,7 +260,7 @@ FIGURES: tuple[Callable[[History], Figure | None], ...] = (
 )
 
 
-def _resets(history: History) -> tuple[list[Any], list[Any]]:
+def _resets(history: RunHistory) -> tuple[list[Any], list[Any]]:
     shapes: list[Any] = []
     texts: list[Any] = []
     resets = history.rare.get("reset", [])

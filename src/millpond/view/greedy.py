@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .columns import Columns
+from .columns import MetricColumns
 from .decimate import kept_of
 from .places import Places
 from .tail import Tail
@@ -41,5 +41,5 @@ class Greedy:
                 return
 
     @staticmethod
-    def _empty() -> Columns:
-        return Columns(("steps", "frames", "return"))
+    def _empty() -> MetricColumns:
+        return MetricColumns(("steps", "frames", "return"))

@@ -1,4 +1,4 @@
-"""`History`: all that a run has said so far, as columns by frames, kept up to date by `look`."""
+"""`RunHistory`: all that a run has said so far, as columns by frames, kept up to date by `look`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import RunRefused
 from ..run_folder import LOGGED, OWN_LOOP, read_status
-from .columns import Columns
+from .columns import MetricColumns
 from .places import Places, elapsed
 from .tail import Line, Tail
 
@@ -32,8 +32,8 @@ class Config(NamedTuple):
     learns: Line  # as Replayed or Rollouts; empty for mixtures
 
 
-class History:
-    """`history = History(folder)`, then `history.look()` whenever there may be news.
+class RunHistory:
+    """`history = RunHistory(folder)`, then `history.look()` whenever there may be news.
 
     Everything in it is read while `lock` is held: the page looks from several threads.
     """
@@ -50,7 +50,11 @@ class History:
         self.events: list[Line] = []
 
     def _forget_metrics(self) -> None:
-        self.train, self.eval, self.health = Columns(), Columns(), Columns(_WATCHED)
+        self.train, self.eval, self.health = (
+            MetricColumns(),
+            MetricColumns(),
+            MetricColumns(_WATCHED),
+        )
         self.rare: dict[str, list[Line]] = {}  # resets, fills and so on: few, kept whole
         self.lag: np.ndarray | None = None  # rows by how many updates the policy had missed
         self.last_lag: np.ndarray | None = None
@@ -58,7 +62,7 @@ class History:
         self.last: Line = {}
 
     def _forget_speed(self) -> None:
-        self.speed = Columns()
+        self.speed = MetricColumns()
         self._elapsed: tuple[np.ndarray, np.ndarray] | None = None
         self.last_speed: Line = {}
 
@@ -131,7 +135,7 @@ class History:
         """What the x of every curve counts."""
         return "updates" if self.offline else "frames"
 
-    def places(self, columns: Columns) -> Places:
+    def places(self, columns: MetricColumns) -> Places:
         """Where every line lies."""
         return self._places(columns.of("steps"), columns.of("frames"))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .columns import Columns
-from .history import History
+from .columns import MetricColumns
+from .history import RunHistory
 from .traces import (
     BLUE,
     Figure,
@@ -36,14 +36,14 @@ _MOST = 60  # figures of one kind of line
 _KINDS = {"reset", "recovery", "fill", "big", "measure", "recloned", "diverged"}
 
 
-def other_figures(history: History) -> list[Figure]:
+def other_figures(history: RunHistory) -> list[Figure]:
     """One figure for each number of lines of training and evaluation that no other figure shows.
 
     Of a run that somebody's own loop logs they are what there is to see, so none is put aside.
     """
     found: list[Figure | None] = []
     for kind in ("train", "eval"):
-        columns: Columns = getattr(history, kind)
+        columns: MetricColumns = getattr(history, kind)
         found += [_one(history, columns, kind, name) for name in other_names(columns, kind)]
     for kind in history.rare.keys() - _KINDS:
         found += _rare(history, kind)
@@ -51,14 +51,14 @@ def other_figures(history: History) -> list[Figure]:
     return [{**figure, **more} for figure in found if figure is not None]
 
 
-def other_names(columns: Columns, kind: str) -> list[str]:
+def other_names(columns: MetricColumns, kind: str) -> list[str]:
     """Names of columns that no figure shows; of lists the mean alone."""
     known = {*PLACES, *SHOWN[kind]}
     names = [name for name in columns.names if not name.endswith((".low", ".high"))]
     return [name for name in names if name not in known][:_MOST]
 
 
-def _one(history: History, columns: Columns, kind: str, name: str) -> Figure | None:
+def _one(history: RunHistory, columns: MetricColumns, kind: str, name: str) -> Figure | None:
     base, places = name.removesuffix(".mean"), history.places(columns)
     data: list[Any] = []
     note = ""
@@ -76,7 +76,7 @@ def _one(history: History, columns: Columns, kind: str, name: str) -> Figure | N
     return make_figure(f"{kind}-{base}", title, data, layout, note)
 
 
-def _rare(history: History, kind: str) -> list[Figure | None]:
+def _rare(history: RunHistory, kind: str) -> list[Figure | None]:
     """Numbers of lines of a kind that we do not know."""
     lines = history.rare[kind]
     keys = dict.fromkeys(key for line in lines for key in line if key not in PLACES)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .history import History
+from .history import RunHistory
 from .places import Places
 
 
-def pace(history: History) -> tuple[str, Places, np.ndarray]:
+def pace(history: RunHistory) -> tuple[str, Places, np.ndarray]:
     """What is counted, where, and how many of it per second."""
     found, places = history.speed, history.places(history.speed)
     if "steps_per_second" in found:

@@ -39,7 +39,7 @@ def _whole(values: np.ndarray) -> list[int]:
 
 
 def elapsed(steps: np.ndarray, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Steps in rising order and the seconds spent until then, over all sittings of a run.
+    """Steps in rising order and the seconds spent until then, over all sessions of a run.
 
     Seconds begin at 0 whenever a run is resumed, and steps where it was saved.
     """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .history import History
+from .history import RunHistory
 
 _LOST = {"lost", "not shared"}
 
 
-def processes(history: History) -> list[dict[str, Any]]:
+def processes(history: RunHistory) -> list[dict[str, Any]]:
     """One row per process: name, health, pid, incarnation, losses, shares of its time."""
     running = history.status["state"] == "running"
     rows: dict[tuple[str, int], dict[str, Any]] = {}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.row_audit import LAG_EDGES
-from .history import History
+from .history import RunHistory
 from .traces import (
     BLUE,
     GREEN,
@@ -24,7 +24,7 @@ from .traces import (
 )
 
 
-def lag(history: History) -> Figure | None:
+def lag(history: RunHistory) -> Figure | None:
     """How many updates the acting policy had missed, of all rows and of the newest round."""
     if history.lag is None or history.last_lag is None:
         return None
@@ -41,7 +41,7 @@ def lag(history: History) -> Figure | None:
     return make_figure("lag", "Policy lag", data, layout)
 
 
-def age(history: History) -> Figure | None:
+def age(history: RunHistory) -> Figure | None:
     """How old the rows in a DQN's ring are; every row is as likely as any other."""
     capacity, per = _capacity(history), _frames_per_step(history)
     if not capacity or not per:
@@ -52,7 +52,7 @@ def age(history: History) -> Figure | None:
     return make_figure("age", "Age of the replay", data, axes_of(history, "frames", low=0))
 
 
-def reuse(history: History) -> Figure | None:
+def reuse(history: RunHistory) -> Figure | None:
     """How often a row is drawn."""
     if history.mixture:
         data = rare_of(history, "big", "samples_per_row", "draws per row of BigPond", BLUE)
@@ -76,7 +76,7 @@ def reuse(history: History) -> Figure | None:
     return make_figure("reuse", "Reuse", data, axes_of(history, "draws", low=0))
 
 
-def turnover(history: History) -> Figure | None:
+def turnover(history: RunHistory) -> Figure | None:
     """How often a ring was written over, and which share of it had never been drawn."""
     capacity = _capacity(history)
     if not capacity:
@@ -95,7 +95,7 @@ def turnover(history: History) -> Figure | None:
     return make_figure("turnover", "Turnover", data, layout)
 
 
-def fill(history: History) -> Figure | None:
+def fill(history: RunHistory) -> Figure | None:
     """How full Ponds, Lake and BigPond were."""
     train, x = history.train, history.places(history.train)
     data = line_of(x, train.of("pond_fill"), "Ponds", BLUE)
@@ -115,13 +115,13 @@ def _lag_names() -> list[str]:
     return [*names, f"{LAG_EDGES[-1]}+"]
 
 
-def _capacity(history: History) -> float:
+def _capacity(history: RunHistory) -> float:
     """Rows of the ring, per policy; 0 where there is none."""
     if history.mixture or history.offline:
         return 0.0
     return float(history.learns.get("capacity") or 0)
 
 
-def _frames_per_step(history: History) -> float:
+def _frames_per_step(history: RunHistory) -> float:
     steps, frames = history.train.last("steps"), history.train.last("frames")
     return frames / steps if steps and frames else 0.0

@@ -166,7 +166,7 @@ def _title(results: Plain) -> str:
 
 
 def unit_of(results: Plain) -> str:
-    """What a score is. Only normalised ones tell of the least agent."""
+    """What a score is. Only normalised ones have a worst agent."""
     normalised = all("worst_agent" in arm for arm in results["arms"])
     return "normalised score" if normalised else "return"
 

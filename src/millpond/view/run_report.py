@@ -17,7 +17,7 @@ from ..mixture.params import load_params, open_everyone
 from ..train.film import film
 from .checkup import verdicts_of
 from .figures import Figure, figures_of
-from .history import History, differences, flat
+from .history import RunHistory, differences, flat
 from .markup import panel, safe, table
 from .offline import offline_page
 from .parallel import comparison
@@ -30,14 +30,14 @@ from .water import water
 _TURNS = 300  # of the film, at most
 
 
-def read_runs(folders: Sequence[Path]) -> list[tuple[str, History]]:
+def read_runs(folders: Sequence[Path]) -> list[tuple[str, RunHistory]]:
     """Names and histories; a run that was never evaluated is refused.
 
     One that is logged by somebody's own loop needs a line of metrics and no more.
     """
-    found: list[tuple[str, History]] = []
+    found: list[tuple[str, RunHistory]] = []
     for folder in folders:
-        history = History(folder)
+        history = RunHistory(folder)
         history.look()
         if not len(history.eval) and not (history.logged and len(history.train)):
             raise RunRefused(
@@ -48,7 +48,9 @@ def read_runs(folders: Sequence[Path]) -> list[tuple[str, History]]:
     return found
 
 
-def save_run_report(path: Path, runs: Sequence[tuple[str, History]], with_film: bool) -> list[Path]:
+def save_run_report(
+    path: Path, runs: Sequence[tuple[str, RunHistory]], with_film: bool
+) -> list[Path]:
     """Write the page and, in a folder beside it, every figure as a picture; what was written."""
     figures: list[list[Figure]] = []
     waters: list[Any] = []
@@ -111,7 +113,7 @@ def _compared(runs: Sequence[tuple[str, Sketch]]) -> str:
     )
 
 
-def _one(history: History, charts: int, water_at: int, with_film: bool) -> str:
+def _one(history: RunHistory, charts: int, water_at: int, with_film: bool) -> str:
     facts = "".join(
         f"<div><dt>{safe(key)}</dt><dd>{safe(value)}</dd></div>" for key, value in summary(history)
     )
@@ -146,7 +148,7 @@ def _doctor(path: Path) -> str:
     return f"<div>{''.join(rows)}</div>"
 
 
-def _processes(history: History) -> str:
+def _processes(history: RunHistory) -> str:
     rows: list[list[str]] = []
     for row in processes(history):
         shares = ", ".join(f"{key} {share:.0%}" for key, share in row["shares"].items())

@@ -18,7 +18,7 @@ from ..errors import RunRefused
 from .card import card
 from .greedy import Greedy
 from .groups import group_names, group_of
-from .history import History, differences, read_config
+from .history import RunHistory, differences, read_config
 from .sketch import Sketch
 
 _DEPTH = 4  # folders below the root that are searched; a comparison's runs lie two deep
@@ -40,7 +40,7 @@ class Entry:
         self.group = group_of({"mixture": self.mixture, **self.settings})
         self.card: dict[str, Any] = {}
         self.version = 0  # of `Runs.version`, when it changed last
-        self.history: History | None = None
+        self.history: RunHistory | None = None
         self.greedy: Greedy | None = None
         self.sketch: tuple[int, Sketch] | None = None  # and the version that it shows
         self.used = self._asked = 0.0
@@ -143,11 +143,11 @@ class Runs:
         """The run of an id, if there is one."""
         return self.entries.get(run_id)
 
-    def history(self, entry: Entry) -> History:
+    def history(self, entry: Entry) -> RunHistory:
         """Everything a run wrote, up to now; kept as long as somebody looks at it."""
         with self._lock:
             entry.used = time.monotonic()
-            history = entry.history = entry.history or History(entry.path)
+            history = entry.history = entry.history or RunHistory(entry.path)
             read = [one for one in self.entries.values() if one.history is not None]
             for one in sorted(read, key=lambda one: one.used)[:-_WHOLE]:
                 one.history = None

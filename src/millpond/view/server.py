@@ -50,7 +50,7 @@ _PAGE = {
 }
 
 
-class Watch:
+class WatchApp:
     """What the page asks for, as a Starlette app."""
 
     def __init__(self, runs: Runs) -> None:
@@ -290,9 +290,9 @@ def make_server(
     """The same, not started: `server.run(sockets=[listener])`, `server.should_exit = True`."""
     import uvicorn
 
-    watch = Watch(runs)
+    watch = WatchApp(runs)
 
-    class Server(uvicorn.Server):
+    class PageServer(uvicorn.Server):
         """Takes leave of the pages before it closes the door."""
 
         async def shutdown(self, sockets: list[socket] | None = None) -> None:
@@ -309,7 +309,7 @@ def make_server(
         ws="none",
         timeout_graceful_shutdown=2,  # of answers that are being made; streams have ended by then
     )
-    return Server(settings)
+    return PageServer(settings)
 
 
 def _text(value: Any) -> str:

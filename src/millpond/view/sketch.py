@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .columns import Columns
+from .columns import MetricColumns
 from .decimate import kept_of
 from .groups import group_names, group_of
-from .history import History
+from .history import RunHistory
 from .other_figures import other_names
 from .pace import pace
 from .places import Places
@@ -52,11 +52,11 @@ class Sketch(NamedTuple):
     curves: dict[str, Curve]
 
     @staticmethod
-    def of(history: History) -> Sketch:
+    def of(history: RunHistory) -> Sketch:
         """All that is compared, thinned."""
         found: dict[str, Curve] = {}
         for kind, name, key in _names(history):
-            columns: Columns = getattr(history, kind)
+            columns: MetricColumns = getattr(history, kind)
             _put(found, name, history.places(columns), columns.of(key))
         counted, places, rate = pace(history)
         _put(found, "speed", places, rate, f"{counted} per second")
@@ -66,7 +66,7 @@ class Sketch(NamedTuple):
         return Sketch(*about, score, first | found)
 
 
-def _names(history: History) -> list[tuple[str, str, str]]:
+def _names(history: RunHistory) -> list[tuple[str, str, str]]:
     """Kind of line, name of the curve, name of the column."""
     found = [("eval", "greedy", "return")]
     for name in ("return", "loss", "q", "gradient", "change", "epsilon.mean"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .history import History
+from .history import RunHistory
 
 _LATE = 20  # returns of a logged run that was never evaluated
 
 
-def summary(history: History) -> list[tuple[str, str]]:
+def summary(history: RunHistory) -> list[tuple[str, str]]:
     """What and how much: pairs of name and value."""
     settings, judged = history.settings, history.eval
     agent = "mixture" if history.mixture else str(settings.get("agent"))

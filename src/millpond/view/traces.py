@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .decimate import POINTS, kept_of, thin_band
-from .history import History
+from .history import RunHistory
 from .places import Places
 
 Figure = dict[str, Any]
@@ -44,7 +44,7 @@ def layout_of(x: str, y: str) -> dict[str, Any]:
 
 
 def axes_of(
-    history: History, y: str, low: float | None = None, high: float | None = None
+    history: RunHistory, y: str, low: float | None = None, high: float | None = None
 ) -> dict[str, Any]:
     layout = layout_of(history.unit, y)
     if low is not None and high is not None:
@@ -95,7 +95,7 @@ def band_of(places: Places, low: Any, high: Any, colour: str) -> list[Any]:
     return [dict(type="scatter", **around, y=border, **look, **quiet)]
 
 
-def rare_of(history: History, kind: str, key: str, name: str, colour: str) -> list[Any]:
+def rare_of(history: RunHistory, kind: str, key: str, name: str, colour: str) -> list[Any]:
     """Points of lines that come now and then, such as one per cycle."""
     lines = history.rare.get(kind, [])
     found = [mean_of(line.get(key)) for line in lines]

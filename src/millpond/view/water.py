@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .card import phase_of
-from .history import History
+from .history import RunHistory
 
 # Of a mixture: which flows move in which phase. Live, all of them do.
 _MOVES = {
@@ -16,18 +16,18 @@ _MOVES = {
 }
 
 
-def water(history: History) -> dict[str, Any]:
+def water(history: RunHistory) -> dict[str, Any]:
     """`places` from left to right and the `flows` between neighbours; `back` leads to the first."""
     if history.logged:
         return _logged(history)
     return _mixture(history) if history.mixture else _single(history)
 
 
-def _logged(history: History) -> dict[str, Any]:
+def _logged(history: RunHistory) -> dict[str, Any]:
     """Of somebody's own loop: all that is known is a pond that it shows us."""
     seen = [one for one in history.last_health.get("learners", []) if one.get("capacity")]
     if not seen:
-        about = "A loop of your own. run.watch(pond) shows its replay here and to the doctor."
+        about = "Your own loop. run.watch(pond) shows its replay here and to the doctor."
         return {"places": [_place("Your loop", "")], "flows": [], "back": None, "about": about}
     stored, capacity = (
         sum(int(one.get(name, 0)) for one in seen) for name in ("stored", "capacity")
@@ -41,7 +41,7 @@ def _logged(history: History) -> dict[str, Any]:
     return {"places": places, "flows": flows, "back": None, "about": about}
 
 
-def _mixture(history: History) -> dict[str, Any]:
+def _mixture(history: RunHistory) -> dict[str, Any]:
     settings, train = history.settings, history.train
     live = settings.get("transfer") == "live"
     big, lake = settings.get("big") or {}, settings.get("lake") or {}
@@ -72,7 +72,7 @@ def _mixture(history: History) -> dict[str, Any]:
     }
 
 
-def _single(history: History) -> dict[str, Any]:
+def _single(history: RunHistory) -> dict[str, Any]:
     settings, running = history.settings, history.status["state"] == "running"
     actor = _place("Agent", "acts")
     if settings.get("mode") in ("processes", "lockstep"):
@@ -106,7 +106,7 @@ def _single(history: History) -> dict[str, Any]:
     return {"places": places, "flows": flows, "back": back, "about": about}
 
 
-def _stored(history: History, capacity: int) -> float:
+def _stored(history: RunHistory, capacity: int) -> float:
     stored, learners = history.health.last("stored"), history.health.last("learners")
     if stored is not None and learners:
         return stored / learners

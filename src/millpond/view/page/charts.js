@@ -4,6 +4,7 @@
 (() => {
   const { el, escaped, smoothed, together, saveCsv, savePng } = window.millpond;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const FEW = 4; // curves; a small chart names these whatever their names
   const CROWD = 16; // curves; more have no legend, and say their names one at a time
   const BANDS = 12; // means; the bands of more would hide one another
   const WIDE = ["returns", "compare-greedy", "parallel", "arms-curves"];
@@ -88,7 +89,7 @@
     const zooms = !bars && given.xaxis?.type !== "category";
     // Small charts have room for a few short names only; where they are seen is enough for all.
     const letters = named.reduce((sum, trace) => sum + `${trace.name}`.length + 6, 0);
-    const legend = named.length > 1 && (WIDE.includes(figure.name) ? named.length <= CROWD : letters <= 110);
+    const legend = named.length > 1 && (WIDE.includes(figure.name) ? named.length <= CROWD : named.length <= FEW || letters <= 110);
     const layout = {
       ...given,
       paper_bgcolor: ground,

@@ -26,5 +26,11 @@
     return today ? then.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }) : then.toLocaleDateString("en-CA");
   };
 
-  Object.assign(window.millpond, { short, duration, percent, since });
+  // A value as text; reals, in lists too, with four digits.
+  const plain = (value) => {
+    const digits = (one) => (typeof one === "number" && !Number.isInteger(one) ? Number(one.toPrecision(4)) : one);
+    return typeof value === "object" ? JSON.stringify(value, (_, one) => digits(one)) : `${digits(value)}`;
+  };
+
+  Object.assign(window.millpond, { short, duration, percent, since, plain });
 })();

@@ -1,8 +1,8 @@
-// One run: how it stands, its return, where its rows are, the doctor's verdicts, all of its charts.
+// One run: its status, its return, where its rows are, the doctor's verdicts, all of its charts.
 "use strict";
 
 (() => {
-  const { el, section, fold, table, short, duration, percent, ask, lastLine, Charts, Controls, drawWater } = window.millpond;
+  const { el, section, fold, table, short, duration, percent, plain, ask, lastLine, Charts, Controls, drawWater } = window.millpond;
 
   class RunView {
     constructor(id, runs, world) {
@@ -168,7 +168,7 @@
   }
 
   function verdictRow(one) {
-    const numbers = Object.entries(one.evidence).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+    const numbers = Object.entries(one.evidence).map(([name, value]) => `${name} ${plain(value)}`);
     const box = el("div", { class: "verdict", "data-state": one.state },
       el("span", { class: "mark", text: one.state }),
       el("div", {},

@@ -98,7 +98,8 @@
     }
 
     look(column) {
-      return `${column.number && !column.left ? "number" : ""} ${column.narrow ? "" : "not-narrow"}`.trim();
+      const kind = column.number ? (column.left ? "" : "number") : column.name === "env" ? "words" : "";
+      return `${kind} ${column.narrow ? "" : "not-narrow"}`.trim();
     }
 
     // A row whose cells are replaced where what they show has changed.
@@ -180,7 +181,7 @@
         name: [`${name} ${cards.length}`, () => el("span", { class: "run-name" },
           el("button", { type: "button", class: "unfold", onclick: toggle }, el("strong", { text: name }), " ", el("span", { class: "count", text: `${cards.length} seeds` })),
           el("span", { class: "sub", text: `${one(cards, "env")} · ${one(cards, "agent")}` }))],
-        seed: [`${Math.min(...numbers(cards, "seed"))} – ${Math.max(...numbers(cards, "seed"))}`],
+        seed: [[...new Set([Math.min(...numbers(cards, "seed")), Math.max(...numbers(cards, "seed"))])].join(" – ")],
         state: [told, () => el("span", { class: "states" }, ...[...states].map(([state, count]) => el("span", { class: "state", "data-state": state, text: `${count} ${state}` })))],
         progress: [percent(mean(numbers(cards, "progress")) ?? 0), () => progress(mean(numbers(cards, "progress")) ?? 0, "")],
         greedy: [`${short(mean(greedy))} ${band}`, () => el("span", { title: "mean of the seeds, lowest to highest" }, short(mean(greedy)), el("span", { class: "band", text: band }))],

@@ -1,4 +1,4 @@
-"""`LearnerPart`: a learner whose rows and batches come from shards elsewhere."""
+"""`RayLearner`: a learner whose rows and batches come from shards elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from ..engine.checkpoint import named_leaves
+from ..engine.calls import LearnerCalls
+from ..engine.host_updates import Stores
 from ..engine.learner import Learner
 from ..engine.settings import Settings
 from ..engine.sharded import actors_in, apart, together
@@ -20,8 +21,8 @@ from ..errors import ChannelClosed
 from ..rows import Draw, Rows
 from ..sequence import Sample
 from .links import RaySource, RayWeights
+from .member import RayMember
 from .packs import Packs
-from .part import Part, own
 from .ray import Lost
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
@@ -35,9 +36,9 @@ class RemoteShards:
 
     def __init__(self, source: RaySource, settings: Settings) -> None:
         self.source, self.settings, self.cycle = source, settings, 0
-        self._patience = (
-            2 * settings.crew.start_s
-        )  # with a shard that hangs, is ended for it and comes back
+        self.stores: Stores = [(slice(None), self.store)]
+        # Time for a shard that hangs to be ended for it and to come back.
+        self._patience = 2 * settings.crew.start_s
         self.batches: dict[int, Sample] = {}
 
     def store(self, rows: Rows) -> None:
@@ -77,19 +78,21 @@ class RemoteShards:
                 time.sleep(_AGAIN_S)
 
 
-class LearnerPart(Part):
-    """`part.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
+class RayLearner(RayMember, LearnerCalls):
+    """`member.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
-        self, settings: Settings, index: int, folder: Path, source: RaySource, weights: RayWeights
+        self, plain: dict[str, Any], index: int, folder: str, shards: list[Any], weights: Any
     ) -> None:
         super().__init__()
-        self.settings, self.index, self.weights = settings, index, weights
-        self.policies, self.source = settings.groups[index], source
-        self.shards = RemoteShards(source, settings)
+        self.settings = settings = Settings.from_json(plain)
+        self.index, self.weights = index, RayWeights(weights)
+        self.policies = settings.groups[index]
+        self.source = RaySource(index, self.policies, shards)
+        self.shards = RemoteShards(self.source, settings)
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
-            Learner.opened(settings, self.policies, folder, self.shards)
+            Learner.opened(settings, self.policies, Path(folder), self.shards)
         )
         self._moved = threading.Condition()
         self.goal, self.published = 0, 0
@@ -128,7 +131,7 @@ class LearnerPart(Part):
                     self.shards.batches |= pack.batches
                     before = self.learner.version
                     self.learner.cycle(rows)
-                    self.first = self.first and self.learner.version == before
+                    self.watch.starting &= self.learner.version == before
             self.shards.batches = {}
             self.watch.now("moving")
             self._publish()
@@ -162,45 +165,18 @@ class LearnerPart(Part):
                 self._moved.wait(left)
         return self.cycle, self.learner.bad
 
-    def report(self) -> list[dict[str, Any]]:
-        """Of each policy what happened since the last report."""
-        with self._door.between():
-            return [progress._asdict() for progress in self.learner.report()]
-
-    def params(self) -> Any:
-        """The parameters, [policies], on the host."""
-        with self._door.between():
-            return jax.device_get(self.learner.params)
-
-    def batch(self) -> dict[str, np.ndarray]:
-        """The batch of the first update that was not finite; empty if all were."""
-        found = named_leaves(self.learner.batch) if self.learner.bad else []
-        return {name: np.asarray(leaf) for name, leaf in found}
-
     def stood(self, actor: int) -> tuple[int, np.ndarray]:
         """The cycle before which all rows are here, and the env steps of an actor up to there."""
         packs = self.packs
         if packs is not None:
             self.reach(packs.first, _SLICE_S * 10)  # what was fetched is learned from first
-        with self._door.between():
+        with self.between():
             first = packs.first if packs else self.cycle
-            return first, self.learner.witness.steps[:, actor].astype(np.uint32)
-
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The whole state of each policy."""
-        with self._door.between():
-            return self.learner.export()
+            return first, self.learner.audit.steps[:, actor].astype(np.uint32)
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from an exported state."""
         if self.packs is not None:
             self.packs.close()
             self.packs = None
-        with self._door.between():
-            self.learner.restore([own(one) for one in arrays])
+        super().restore(arrays)
         self._publish(again=True)
-
-    def cut(self, actor: int) -> None:
-        """An actor's envs begin again."""
-        with self._door.between():
-            self.learner.cut(actor)

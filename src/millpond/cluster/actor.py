@@ -1,16 +1,16 @@
-"""`ActorPart`: an actor that ships its rows in chunks: act some cycles, append, pull parameters."""
+"""`RayActor`: an actor that ships its rows in chunks: act some cycles, append, pull parameters."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from ..engine.actor import make_actor
+from ..engine.calls import ActorCalls
 from ..engine.chunk_dedup import ChunkId
 from ..engine.settings import Settings
 from ..engine.shard_store import Chunk
@@ -18,33 +18,33 @@ from ..engine.trace import digest
 from ..errors import ChannelClosed
 from ..rows import Rows
 from .links import RaySink, RayWeights
+from .member import RayMember
 from .outbox import Outbox
-from .part import Part, own
 from .ray import Lost
 
 _SLICE_S = 0.2  # how long one wait may take before it is looked around
 
 
-class ActorPart(Part):
-    """`part.run(goal)` acts up to a cycle in one thread; everything else may be asked by others."""
+class RayActor(RayMember, ActorCalls):
+    """`member.run(goal)` acts up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
         self,
-        settings: Settings,
+        plain: dict[str, Any],  # settings
         index: int,
         incarnation: int,
         cycle: int,
         steps: np.ndarray,
-        sink: RaySink,
-        weights: RayWeights,
+        shard: Any,
+        weights: Any,
     ) -> None:
         super().__init__()
-        crew = settings.crew
-        self.settings, self.index, self.incarnation = settings, index, incarnation
+        self.settings = settings = Settings.from_json(plain)
+        self.index, self.incarnation = index, incarnation
         self.cycle, self.number = cycle, 0
-        self.weights = weights
+        self.weights, crew = RayWeights(weights), settings.crew
         self.actor = make_actor(settings, index, incarnation, cycle, steps)
-        self.outbox = Outbox(sink, crew.credits, crew.start_s)
+        self.outbox = Outbox(RaySink(shard), crew.credits, crew.start_s)
         self.params: list[Any] = [None] * len(settings.groups)
         self.versions = np.full(len(settings.groups), -1, np.int64)
         self.rows = 0  # hash of the newest rows, if the run keeps a trace
@@ -88,7 +88,7 @@ class ActorPart(Part):
         most, began = min(self.settings.chunk, goal - self.cycle), time.monotonic()
         while len(blocks) < most and not (blocks and self._over(began)):
             blocks.append(self.actor.cycle(tuple(self.params), versions))
-            self.first = False
+            self.watch.starting = False
             self.watch.now("working")
         rows = blocks[0] if len(blocks) == 1 else jax.tree.map(_joined, *blocks)
         if self.settings.crew.trace:
@@ -130,22 +130,6 @@ class ActorPart(Part):
             if not self._idle.wait_for(lambda: not self._running, timeout):
                 raise ChannelClosed(f"actor {self.index}: it did not pause within {timeout:g} s")
         return self.cycle
-
-    def report(self) -> dict[str, np.ndarray]:
-        """What happened since the last report."""
-        with self._door.between():
-            return {name: np.asarray(a) for name, a in self.actor.report()._asdict().items()}
-
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state."""
-        with self._door.between():
-            return self.actor.export()
-
-    def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Go on from an exported state; False if the envs had to begin again."""
-        with self._door.between():
-            self.cycle = cycle
-            return self.actor.restore(own(arrays))
 
 
 def _joined(*leaves: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""`Part`: what actor and learner processes share: calls, a goal, a line on the board."""
+"""`ProcessMember`: what actor and learner processes share: calls, a goal, a line on the board."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.make_agent import make_agent
 from ..engine.settings import Settings
-from .heartbeat import STARTING, WAITING, WORKING, Heartbeats
+from .heartbeat import Heartbeats
 from .signals import Stopped, heard
 from .wire import Message, Wire, pack, unpack
 
@@ -22,7 +22,7 @@ class NotYet(Exception):
     """The goal was set back while the next cycle's rows were waited for."""
 
 
-class Part(abc.ABC):
+class ProcessMember(abc.ABC):
     """Runs cycles up to a goal, then waits for calls. Subclasses say what a cycle is.
 
     A call is a message by the name of a method; `run` is answered when the goal is reached.
@@ -35,9 +35,9 @@ class Part(abc.ABC):
         self.index, self.incarnation = int(values["index"]), int(values["incarnation"])
         self.cycle = self.goal = int(values["cycle"])
         self._fds = list(begin.fds)
-        board = Heartbeats.attach(values["board"], self.take_fds(1))
-        self.pencil = board.mine(int(values["line"]))
-        self.pencil.now(STARTING, "working")
+        board = Heartbeats.attach(values["board"][0], self.take_fds(1))
+        self.watch = board.mine(int(values["line"]))
+        self.watch.now("working")
         self._run: int | None = None  # the call that is under way
         self._busy = False
 
@@ -61,9 +61,9 @@ class Part(abc.ABC):
                 if self._run is not None:
                     call, self._run = self._run, None
                     self._answer(call, self.where())
-                self.pencil.now(WAITING, "waiting")
+                self.watch.now("waiting")
                 self.listen(SLICE_S)
-                self.pencil.now(WORKING, "working")
+                self.watch.now("working")
 
     @abc.abstractmethod
     def advance(self) -> None:
@@ -71,7 +71,7 @@ class Part(abc.ABC):
 
     def arrived(self) -> None:
         """Write on the board how far we are."""
-        self.pencil.reached(self.cycle)
+        self.watch.reached(self.cycle)
 
     @abc.abstractmethod
     def where(self) -> tuple[int, Any]:
@@ -83,7 +83,7 @@ class Part(abc.ABC):
 
     def listen(self, timeout: float) -> None:
         """Take every message that has come, and pass on signals."""
-        self.pencil.beat()
+        self.watch.beat()
         while heard:
             self.wire.send("signal", {"number": heard.pop()})
         while (message := self.wire.receive(timeout)) is not None:
@@ -100,9 +100,12 @@ class Part(abc.ABC):
             self._run = call
             self.aim(*args)
             return
+        starting = self.watch.starting
         if message.kind in ("export", "restore"):
-            self.pencil.now(STARTING, "moving")  # a large state takes as long as starting
+            self.watch.starting = True  # a large state takes as long
+            self.watch.now("moving")
         self._answer(call, getattr(self, message.kind)(*args))
+        self.watch.starting = starting
 
     def _answer(self, call: int, answer: Any) -> None:
         plain, arrays = pack(answer)

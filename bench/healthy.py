@@ -1,0 +1,168 @@
+"""Healthy runs, short ones of every preset and agent in several modes: is the doctor quiet?
+
+    python bench/healthy.py --out bench/out/healthy
+    python bench/healthy.py --out bench/out/healthy --only tmaze --again
+
+Every run is trained and examined by the commands that anybody would use, in processes of their own.
+What was found is kept in `found.jsonl`; a run that is in it is not done again unless --again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+FAST = "--eval-episodes 64 --log-every {log} --eval-every {half}"
+SAVED = " --checkpoint-every {half} --resume-every {half}"
+CPU_FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+
+class Healthy(NamedTuple):
+    """One run: `Healthy("tmaze", "pqn", "fused", 20_000)`."""
+
+    env: str
+    agent: str
+    mode: str
+    steps: int
+    more: str = ""
+
+    @property
+    def name(self) -> str:
+        return " ".join(filter(None, [self.env, self.agent, self.mode, self.more]))
+
+    def command(self, folder: Path) -> list[str]:
+        half = self.steps // 2
+        few = (FAST + SAVED).format(log=max(1, self.steps // 10), half=half)
+        plain = f"train {self.env} --agent {self.agent} --mode {self.mode} --steps {self.steps}"
+        return [*plain.split(), *few.split(), *self.more.split(), "--run", str(folder)]
+
+
+RUNS = (
+    Healthy("treasurehunt-small", "dqn", "fused", 40_000),
+    Healthy("treasurehunt-small", "iqn", "fused", 20_000),
+    Healthy("treasurehunt-small", "pqn", "fused", 60_000),
+    Healthy("treasurehunt-small", "qlambda", "fused", 30_000),
+    Healthy("treasurehunt-small", "dqn", "sequential", 40_000),
+    Healthy("treasurehunt-small", "dqn", "lockstep", 20_000),
+    Healthy("treasurehunt-small", "dqn", "processes", 40_000),
+    Healthy("treasurehunt-small", "pqn", "processes", 40_000),
+    Healthy("treasurehunt-small", "dqn", "fused", 40_000, "--sampler prioritized"),
+    Healthy("treasurehunt-small", "dqn", "sequential", 40_000, "--replay host"),
+    Healthy("treasurehunt", "dqn", "fused", 40_000),
+    Healthy("treasurehunt", "pqn", "fused", 60_000),
+    Healthy("staghunt", "pqn", "fused", 60_000),
+    Healthy("staghunt", "dqn", "fused", 40_000),
+    Healthy("staghunt", "iqn", "sequential", 20_000),
+    Healthy("tmaze", "pqn", "fused", 60_000),
+    Healthy("tmaze", "qlambda", "fused", 40_000),
+    Healthy("tmaze", "dqn", "sequential", 20_000),
+    Healthy("minatar/breakout", "pqn", "fused", 60_000),
+    Healthy("minatar/asterix", "dqn", "fused", 20_000),
+    Healthy("minatar/space_invaders", "iqn", "fused", 12_000),
+    Healthy("minatar/freeway", "pqn", "sequential", 40_000),
+    Healthy("minatar/seaquest", "dqn", "processes", 20_000),
+    Healthy("pendulum", "sac", "fused", 6_000),
+    Healthy("pendulum", "td3", "fused", 6_000),
+    Healthy("pendulum", "sac", "sequential", 6_000),
+    Healthy("pendulum", "td3", "processes", 6_000),
+    Healthy("gym:CartPole-v1", "dqn", "sequential", 16_000),
+    Healthy("gym:CartPole-v1", "iqn", "sequential", 12_000),
+    Healthy("gym:CartPole-v1", "pqn", "sequential", 40_000, "--envs 32"),
+    Healthy("gym:CartPole-v1", "dqn", "processes", 16_000),
+    Healthy("gym:Pendulum-v1", "sac", "sequential", 6_000),
+    Healthy("gym:Pendulum-v1", "td3", "sequential", 6_000),
+    Healthy("gym:MountainCarContinuous-v0", "sac", "sequential", 12_000),
+    Healthy("gym:Acrobot-v1", "dqn", "sequential", 20_000),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("bench/out/healthy"))
+    parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--again", action="store_true", help="also runs that are done; keeps runs")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds for one command")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / "found.jsonl"
+    found = {line["name"]: line for line in _lines(kept)}
+    for number, run in enumerate(RUNS):
+        if options.only not in run.name or (run.name in found and not options.again):
+            continue
+        found[run.name] = examine(run, options.out / f"{number}", options.limit)
+        with kept.open("a") as file:
+            file.write(json.dumps(found[run.name]) + "\n")
+        print(_row(found[run.name]), file=sys.stderr, flush=True)
+    show([found[run.name] for run in RUNS if run.name in found])
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def examine(run: Healthy, folder: Path, limit: float) -> dict:
+    """Train it, unless it is there, and ask the doctor."""
+    train_s = 0.0
+    if not (folder / "status.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        train_s, trained = _command(run.command(folder), limit)
+        if trained.returncode:
+            why = (trained.stderr or trained.stdout).strip().splitlines()[-1:]
+            return dict(name=run.name, steps=run.steps, ended=" ".join(why)[:200])
+    doctor_s, said = _command(["doctor", str(folder), "--json"], limit)
+    try:
+        verdicts = json.loads(said.stdout)
+    except ValueError:
+        return dict(name=run.name, steps=run.steps, ended=said.stderr.strip()[-200:])
+    states = [one["state"] for one in verdicts]
+    fired = [
+        f"{one['name']}: {one['message']}" for one in verdicts if one["state"] in ("red", "yellow")
+    ]
+    return dict(
+        name=run.name, steps=run.steps, ended="", fired=fired, green=states.count("green"),
+        train_s=round(train_s, 1), doctor_s=round(doctor_s, 1),
+    )  # fmt: skip
+
+
+def _command(args: list[str], limit: float) -> tuple[float, subprocess.CompletedProcess]:
+    """CPU seconds of a command and its processes, and what it printed."""
+    environment = {"XLA_FLAGS": CPU_FLAGS, **os.environ}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "millpond", *args],
+        capture_output=True, text=True, timeout=limit, env=environment, check=False,
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, done
+
+
+def _row(line: dict) -> str:
+    if line["ended"]:
+        return f"| {line['name']} | {line['steps']:,} | did not finish: {line['ended']} | | |"
+    said = "; ".join(line["fired"]) or "quiet"
+    return (
+        f"| {line['name']} | {line['steps']:,} | {said} | {line['green']} | "
+        f"{line['train_s']} / {line['doctor_s']} |"
+    )
+
+
+def show(lines: list[dict]) -> None:
+    """A table for docs/doctor.md."""
+    print(
+        "| run | steps | found | green checks | CPU s: training / doctor |\n|---|---|---|---|---|"
+    )
+    for line in lines:
+        print(_row(line))
+    quiet = sum(not line["ended"] and not line["fired"] for line in lines)
+    print(f"\n{quiet} of {len(lines)} quiet")
+
+
+if __name__ == "__main__":
+    main()

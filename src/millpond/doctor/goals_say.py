@@ -1,0 +1,130 @@
+"""The goals of an update against those worked out here, and which known mistake explains them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..agents import AgentState, Rollout
+from .probe import Probe
+from .verdict import Verdict, red
+
+
+def wrong_errors(
+    probe: Probe, state: AgentState, batch: Any, found: np.ndarray, name: str
+) -> Verdict | None:
+    """Temporal-difference errors against those worked out here, and which other rule they fit."""
+    settings: Any = probe.settings.learning
+    mask = np.asarray(batch.mask)
+    rows, action = np.arange(len(mask)), np.asarray(batch.action)
+    here = probe.values(state.params, batch.obs)
+    online, target = (
+        probe.values(state.params, batch.next_obs),
+        probe.values(state.target, batch.next_obs),
+    )
+    now = probe.values(state.target, batch.obs)
+    reward, discount = np.asarray(batch.reward), np.asarray(batch.discount)
+    scaled = reward * settings.reward_scale
+    q = here[rows, action]
+    double, single = target[rows, online.argmax(1)], target.max(1)
+    right = scaled + discount * (double if settings.double else single)
+    gamma = probe.settings.window.gamma ** np.asarray(batch.steps)
+    rules = {
+        "nothing is bootstrapped": (q, scaled),
+        "the online network is bootstrapped from, not the target": (
+            q, scaled + discount * online.max(1)),
+        "the rule of double learning is the other one": (
+            q, scaled + discount * (single if settings.double else double)),
+        "terminations do not stop the bootstrap": (q, scaled + gamma * double),
+        "rewards are not scaled": (q, reward + discount * double),
+        "rewards are left out": (q, discount * double),
+        "rewards have the wrong sign": (q, -scaled + discount * double),
+        "the value of another action is learned": (here.max(1), right),
+        "the first action's value is learned whatever was done": (here[:, 0], right),
+        "the future is discounted twice": (q, scaled + discount * gamma * double),
+        "the worst action's value is bootstrapped from": (q, scaled + discount * target.min(1)),
+        "the value of the present is bootstrapped from, not of what comes next": (
+            q, scaled + discount * now[rows, here.argmax(1)]),
+        "rewards are normalised by their batch": (
+            q, (scaled - scaled.mean()) / (scaled.std() + 1e-6) + discount * double),
+        "rewards are clipped to -1 and 1": (q, np.clip(scaled, -1, 1) + discount * double),
+    }  # fmt: skip
+    wrong = _off(np.abs(q - right), found, mask)
+    numbers: dict[str, Any] = dict(transitions=int(mask.sum()), wrong=round(wrong, 4))
+    if wrong < 0.02:
+        return None
+    fits = {what: _off(np.abs(a - b), found, mask) for what, (a, b) in rules.items()}
+    best = min(fits, key=lambda what: fits[what])
+    cause = best if fits[best] < 0.02 else _in_parts(probe, state, batch, scaled, discount * double)
+    message = f"{wrong:.0%} of the update's errors are not reward + discount * value - q: {cause}"
+    return red(name, message, "look at the goal in the agent's update (td_target)", **numbers)
+
+
+def _in_parts(
+    probe: Probe, state: AgentState, batch: Any, reward: np.ndarray, future: np.ndarray
+) -> str:
+    """What a goal that is no known mistake is made of, by least squares."""
+    now = {name: value[0] for name, value in probe.now.items()}
+    q, error = jax.jit(lambda one, rows: probe.agent.loss(one, rows, now)[0](one.params)[1])(
+        state, batch
+    )
+    mask = np.asarray(batch.mask)
+    goal = (np.asarray(q, np.float64) - np.asarray(error))[mask]
+    design = np.stack([reward, future, np.ones(len(reward))], 1)[mask].astype(np.float64)
+    weights = np.linalg.lstsq(design, goal, rcond=None)[0]
+    left = float(
+        ((goal - design @ weights) ** 2).sum() / max(((goal - goal.mean()) ** 2).sum(), 1e-12)
+    )
+    return (
+        f"the goal is about {weights[0]:.2f} times the reward and {weights[1]:.2f} times the "
+        f"discounted value of what comes next, {weights[2]:+.2g} (1, 1 and 0 are right); "
+        f"{left:.0%} of it is something else"
+    )
+
+
+def wrong_goals(probe: Probe, rollout: Rollout, worth: np.ndarray, name: str) -> Verdict | None:
+    """Lambda-returns worked out here, from the last row backwards."""
+    settings: Any = probe.settings.learning
+    found = np.asarray(probe.agent.goals(rollout))
+    reward = np.asarray(rollout.reward, np.float64)
+    if settings.reward_clip:
+        reward = np.clip(reward, -settings.reward_clip, settings.reward_clip)
+    over, cut = np.asarray(rollout.terminated), np.asarray(rollout.truncated)
+    step = (np.asarray(rollout.flags) & 2) == 0
+
+    def returns(scale: float = settings.reward_scale, gamma: float = settings.gamma,
+                stop: bool = True, lam: float = settings.lam) -> np.ndarray:  # fmt: skip
+        goal, later = np.zeros(reward.shape), worth[-1].astype(np.float64)
+        for time in range(len(reward) - 1, -1, -1):
+            ahead = worth[time + 1]
+            mixed = np.where(over[time] | cut[time], ahead, (1 - lam) * ahead + lam * later)
+            later = reward[time] * scale + gamma * np.where(over[time] & stop, 0, mixed)
+            goal[time] = later
+        return goal
+
+    rules = {
+        "nothing is bootstrapped": returns(gamma=0.0),
+        "terminations do not stop the bootstrap": returns(stop=False),
+        "rewards are not scaled": returns(1.0),
+        "rewards are left out": returns(0.0),
+        "rewards have the wrong sign": returns(-settings.reward_scale),
+        "lambda is 0": returns(lam=0.0),
+        "lambda is 1": returns(lam=1.0),
+    }
+    wrong = _off(returns(), found, step)
+    if wrong < 0.02:
+        return None
+    fits = {what: _off(goal, found, step) for what, goal in rules.items()}
+    best = min(fits, key=lambda what: fits[what])
+    cause = best if fits[best] < 0.02 else f"none of {len(rules)} known mistakes explains them"
+    message = f"{wrong:.0%} of the goals are not the lambda-returns of their rows: {cause}"
+    return red(
+        name, message, "look at goals in the agent, and at lambda_returns", wrong=round(wrong, 4)
+    )
+
+
+def _off(wanted: np.ndarray, found: np.ndarray, mask: np.ndarray) -> float:
+    scale = 1e-3 + 1e-2 * np.abs(wanted)
+    return float((np.abs(wanted - found) > scale)[mask].mean())

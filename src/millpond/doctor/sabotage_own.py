@@ -1,0 +1,241 @@
+"""Bugs as they come with an env, a wrapper or an agent of one's own; see `sabotage`."""
+
+# To break a part from inside is the purpose of this file.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..agents import DQN, Act, Optimizer, QAgent
+from ..agents import dqn as dqn_module
+from ..agents import networks as networks_module
+from ..agents.networks import QNetwork
+from ..envs import VectorEnv
+from ..envs.treasurehunt import Treasurehunt
+from ..rows import BORDER, Array
+from ..train import evaluate
+from ..window import Judgement, Stacker, Window
+from .sabotage import patched
+from .sabotage_env import changed_step
+
+# --- environments and wrappers -------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _rewards_by_history(make: Callable[[Array, Array, Array], Array]) -> Generator[None]:
+    """The reward is made of it, the episode's sum so far (with it) and the turns so far."""
+    reset, step, observe = Treasurehunt.reset, Treasurehunt.step, Treasurehunt.observe
+
+    def begin(env: Treasurehunt, key: jax.Array) -> Any:
+        return reset(env, key), jnp.zeros(env.agents), jnp.float32(0)
+
+    def go(env: Treasurehunt, state: Any, action: Array, key: jax.Array) -> Any:
+        inner, total, turns = state
+        inner, outcome = step(env, inner, action, key)
+        total, turns = total + outcome.reward, turns + 1
+        return (inner, total, turns), outcome._replace(reward=make(outcome.reward, total, turns))
+
+    def see(env: Treasurehunt, state: Any) -> Array:
+        return observe(env, state[0])
+
+    with (
+        patched(Treasurehunt, "reset", begin),
+        patched(Treasurehunt, "step", go),
+        patched(Treasurehunt, "observe", see),
+    ):
+        yield
+
+
+def summed_rewards() -> Any:
+    """The reward is the return so far."""
+    return _rewards_by_history(lambda reward, total, turns: total)
+
+
+def normalised_rewards() -> Any:
+    """A wrapper divides rewards by what they were on average in this episode."""
+    return _rewards_by_history(lambda reward, total, turns: reward / (jnp.abs(total) / turns + 0.1))
+
+
+def rewards_of_the_other() -> Any:
+    """Agents get each other's rewards."""
+    return changed_step(lambda o: o._replace(reward=o.reward[::-1]))
+
+
+def final_is_reset() -> Any:
+    """The final observation of an episode is the first of the next."""
+    step = VectorEnv.step
+
+    def other(envs: VectorEnv, state: Any, action: Array, key: jax.Array) -> Any:
+        state, rows = step(envs, state, action, key)
+        fresh = jax.vmap(envs.env.reset)(jax.random.split(key, envs.num_envs))
+        over = ((state.flags & BORDER) != 0).reshape(1, -1, *(1,) * (state.obs.ndim - 2))
+        return state._replace(obs=jnp.where(over, envs._observe(fresh), state.obs)), rows
+
+    return patched(VectorEnv, "step", other)
+
+
+def rows_hold_what_came_next() -> Any:
+    """A row holds the observation after its step."""
+    step = VectorEnv.step
+
+    def other(envs: VectorEnv, state: Any, action: Array, key: jax.Array) -> Any:
+        after, rows = step(envs, state, action, key)
+        return after, rows._replace(obs=after.obs)
+
+    return patched(VectorEnv, "step", other)
+
+
+def evaluation_remaps_actions() -> Any:
+    """Evaluation's envs number their actions the other way round."""
+
+    class Kind(VectorEnv):
+        def step(self, state: Any, action: Array, key: jax.Array) -> Any:
+            return super().step(state, 3 - action, key)
+
+    return patched(evaluate, "VectorEnv", Kind)
+
+
+def evaluation_sees_mirrored() -> Any:
+    """Evaluation's envs show a mirrored picture."""
+
+    class Kind(VectorEnv):
+        def _observe(self, inner: Any) -> Array:
+            return super()._observe(inner)[:, :, ::-1]
+
+    return patched(evaluate, "VectorEnv", Kind)
+
+
+# --- learning ------------------------------------------------------------------------------------
+
+
+def _goal(make: Callable[..., Array]) -> Any:
+    return patched(dqn_module, "td_target", make)
+
+
+def gamma_twice() -> Any:
+    """The future is discounted in the rows, and in the goal again."""
+    right = dqn_module.td_target
+    return _goal(lambda reward, discount, *others: right(reward, discount * 0.8, *others))
+
+
+def worst_future() -> Any:
+    """The goal takes the worst action's value."""
+    return _goal(
+        lambda reward, discount, online, target, double: reward + discount * target.min(-1)
+    )
+
+
+def rewards_normalised_by_batch() -> Any:
+    """The goal has rewards less their mean, by their spread, in this batch."""
+    right = dqn_module.td_target
+
+    def make(reward: Array, *others: Any) -> Array:
+        return right((reward - reward.mean()) / (reward.std() + 1e-6), *others)
+
+    return _goal(make)
+
+
+def next_is_not_seen() -> Any:
+    """The future's value is that of the present."""
+    loss = DQN._transition_loss
+    return patched(
+        DQN,
+        "_transition_loss",
+        lambda agent, state, batch, now: loss(
+            agent, state, batch._replace(next_obs=batch.obs), now
+        ),
+    )
+
+
+def optimizer_forgets() -> Any:
+    """The optimizer begins again with every update."""
+    update = DQN.update
+
+    def other(agent: DQN, state: Any, batch: Any, now: Any) -> Any:
+        begun = agent.settings.optimizer.init(state.params)
+        return update(agent, state._replace(optimizer=begun), batch, now)
+
+    return patched(DQN, "update", other)
+
+
+def tiny_steps() -> Any:
+    """Steps are clipped to next to nothing."""
+    change = Optimizer.change
+
+    def other(rule: Optimizer, *given: Any) -> Any:
+        step, state = change(rule, *given)
+        return jax.tree.map(lambda leaf: leaf * 1e-4, step), state
+
+    return patched(Optimizer, "change", other)
+
+
+def one_discount_more() -> Any:
+    """The discount is that of one row more than is summed."""
+    returns = Window.returns
+
+    def other(window: Window, rewards: Array, verdict: Judgement, xp: Any) -> tuple[Array, Array]:
+        total, discount = returns(window, rewards, verdict, xp)
+        return total, discount * window.gamma
+
+    return patched(Window, "returns", other)
+
+
+def scaled_twice() -> Any:
+    """What is seen is divided by 255, and again."""
+    right = networks_module.as_float
+    return patched(networks_module, "as_float", lambda obs: right(obs) / 255)
+
+
+def bounded_values() -> Any:
+    """The last layer can say nothing beyond -1 and 1."""
+    values = QNetwork._values
+    return patched(QNetwork, "_values", lambda network, x: jnp.tanh(values(network, x)))
+
+
+# --- acting --------------------------------------------------------------------------------------
+
+
+def _chance(change: Callable[[Any], Any]) -> Any:
+    chance = QAgent.chance
+    return patched(QAgent, "chance", lambda agent, key, envs: change(chance(agent, key, envs)))
+
+
+def one_key_for_all_turns() -> Any:
+    """What is left to chance is the same in every turn."""
+    chance = QAgent.chance
+    return patched(
+        QAgent, "chance", lambda agent, key, envs: chance(agent, jax.random.key(0), envs)
+    )
+
+
+def envs_explore_together() -> Any:
+    """All envs explore at once, by the same action."""
+    return _chance(lambda found: jax.tree.map(lambda leaf: leaf * 0 + leaf[0], found))
+
+
+def last_action_never() -> Any:
+    """The last action is never taken."""
+    act = QAgent.act
+
+    def other(agent: QAgent, *given: Any) -> Any:
+        found = act(agent, *given)
+        return Act(jnp.minimum(found.action, agent.actions - 2), found.worth)
+
+    return patched(QAgent, "act", other)
+
+
+def acts_on_reversed_stacks() -> Any:
+    """Whoever acts sees the newest frame first."""
+    push = Stacker.push
+
+    def other(stacker: Stacker, *given: Any) -> Any:
+        history, stacks = push(stacker, *given)
+        return history, jax.tree.map(lambda leaf: leaf[:, ::-1], stacks)
+
+    return patched(Stacker, "push", other)
