@@ -130,27 +130,38 @@ def around(position: Array, length: int) -> Array:
     return jnp.where(position >= length, position - length, position)
 
 
-def after(tree: Any, zero: Array) -> Array:
-    """`zero`, unchanged, but computed from every element of every array [batch, ...] of a tree.
+def finished(tree: Any, zero: Array) -> tuple[Any, Array]:
+    """The tree and `zero`, unchanged, but `zero` computed from every array of the tree.
 
     Only on CPU, where XLA would copy a ring that is read before it is written; a GPU does not.
+    Go on with the tree that is returned: one element of each of its arrays stands for all of it.
     """
-    return jax.lax.platform_dependent(
-        tree, zero, cpu=lambda tree, zero: zero & _fold(tree), default=lambda _, zero: zero
-    )
+
+    def seen(tree: Any, zero: Array) -> tuple[Any, Array]:
+        tree = _behind(tree, zero)
+        for leaf in jax.tree.leaves(tree):
+            if not leaf.size:
+                continue
+            first = leaf[(0,) * leaf.ndim]
+            if leaf.dtype != bool:
+                first = jax.lax.bitcast_convert_type(first, f"uint{leaf.dtype.itemsize * 8}")
+            zero = zero & first.astype(np.uint32)
+        return tree, zero
+
+    return jax.lax.platform_dependent(tree, zero, cpu=seen, default=lambda tree, zero: (tree, zero))
 
 
-def _fold(tree: Any) -> Array:
-    """First over the batch, which vectorises, then over the rest by another operation, or the
-    compiler would make one slow reduction of the two."""
-    seen = jnp.uint32(0)
-    for leaf in jax.tree.leaves(tree):
-        if leaf.dtype == bool:
-            leaf = leaf.astype(np.uint8)
-        bits = jax.lax.bitcast_convert_type(leaf, f"uint{leaf.dtype.itemsize * 8}")
-        rest = jax.lax.reduce(bits, bits.dtype.type(0), jax.lax.bitwise_or, (0,))
-        seen = seen | rest.max().astype(np.uint32)
-    return seen
+def _behind(tree: Any, zero: Array) -> Any:
+    """The tree, unchanged, as what comes out of a loop that never turns.
+
+    The compiler does not know, so all of every array is computed before anything that uses it, and
+    computed once.
+    """
+
+    def turn(number: Array, tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: mix(leaf, number.astype(np.uint32)), tree)
+
+    return jax.lax.fori_loop(0, zero.astype(np.int32), turn, tree)
 
 
 def mix(block: Array, zero: Array) -> Array:
@@ -166,17 +177,9 @@ def settle(tree: Any, zero: Array) -> Any:
     """The tree, unchanged, but computed once, before anything that uses it.
 
     XLA on CPU computes an index again for every element it gathers, with all that led to it; not
-    across a loop. `zero` is always 0, so the loop turns once, but the compiler does not know. A
-    GPU is no slower without.
+    across a loop. A GPU is no slower without.
     """
-
-    def once(tree: Any) -> Any:
-        def turn(number: Array, tree: Any) -> Any:
-            return jax.tree.map(lambda leaf: mix(leaf, number.astype(np.uint32)), tree)
-
-        return jax.lax.fori_loop(0, 1 + zero.astype(np.int32), turn, tree)
-
-    return jax.lax.platform_dependent(tree, cpu=once, default=lambda tree: tree)
+    return jax.lax.platform_dependent(tree, zero, cpu=_behind, default=lambda tree, _: tree)
 
 
 def together(tree: Any) -> Any:

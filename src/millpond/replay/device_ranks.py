@@ -9,7 +9,7 @@ import numpy as np
 
 from ..rows import Array, Draw
 from ..samplers import Prioritized
-from .bits import after, minus, mix, plus
+from .bits import finished, minus, mix, plus
 from .device_batches import DeviceBatches
 from .device_ring import PondState
 from .device_sequences import DeviceSequences
@@ -101,7 +101,8 @@ class DeviceRanks:
         weight = self._sampler.weights(mass, state.priorities.samples, jnp)
         batch = batch._replace(weight=weight, draw=batch.draw._replace(probability=chance))
         ranked = state.priorities._replace(notes=state.priorities.notes + _ONE_SAMPLE)
-        return state._replace(zero=after(batch, state.zero), priorities=ranked), batch
+        batch, zero = finished(batch, state.zero)
+        return state._replace(zero=zero, priorities=ranked), batch
 
     def update(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
         """As `Pond.update_priorities`."""

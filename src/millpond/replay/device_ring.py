@@ -59,7 +59,8 @@ class DeviceRing:
         self.layout = layout
         self.length, self.streams = layout.length, layout.streams
         fields = layout.columns(spec)
-        self.columns = {path: Column(path, field) for path, field in fields.items()}
+        words = jax.default_backend() != "cpu"
+        self.columns = {path: Column(path, field, words) for path, field in fields.items()}
 
     def init(self, priorities: Priorities | None) -> PondState:
         """An empty ring."""

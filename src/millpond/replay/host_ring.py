@@ -255,6 +255,7 @@ class HostRing:
     def nbytes(self) -> int:
         """Bytes held."""
         heads = self.flags.nbytes + self._last.nbytes + self._added.nbytes
+        heads += self._every.nbytes + self._begin.nbytes
         return heads + sum(store.nbytes for store in self.stores.values())
 
     def check(self) -> None:

@@ -26,7 +26,7 @@ from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch
 from ..spec import Spec
 from ..window import Window
 from . import snapshot
-from .bits import KeyRandom, after, around, minus, plus, remainder, settle, together
+from .bits import KeyRandom, around, finished, minus, plus, remainder, settle, together
 from .device_batches import DeviceBatches
 from .device_ranks import DeviceRanks
 from .device_ring import DeviceRing, PondState
@@ -217,7 +217,8 @@ class Pond(Generic[AnyBatch]):
             last = ring.join(state, flags[None], bad[None])[0][0]
             judged = self._ranks.newly_valid(state, last, keep)
             # The judgement read the flags ring: finish it before the ring is written.
-            state = state._replace(zero=after(judged[1], state.zero))
+            judged, zero = finished(judged, state.zero)
+            state = state._replace(zero=zero)
         if self.layout.own_heads:
             state = ring.append_masked(state, encoded, flags, bad, keep)
         else:
@@ -278,7 +279,8 @@ class Pond(Generic[AnyBatch]):
         verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
         mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
         batch = self._batches.fill(state, stream, position, verdict, mask)
-        return state._replace(zero=after(batch, state.zero)), batch
+        batch, zero = finished(batch, state.zero)
+        return state._replace(zero=zero), batch
 
     def _multiples(self, state: PondState) -> tuple[Array, Array]:
         """Of every stream's rows, counted from the oldest: first start, and how many there are.
