@@ -36,8 +36,8 @@ class ActionBox:
             raise BadConfig(
                 f"agent {agent}: needs a lowest and a highest action to rescale to, got "
                 f"[{low[first]:g}, {high[first]:g}] for number {first} of the {action.size} in an "
-                "action; give the env's `action` a low and a high, or wrap it "
-                "(gymnasium.wrappers.RescaleAction, ClipAction)"
+                "action; give the env's `action` a low and a high (of a Gymnasium env: "
+                "gymnasium.wrappers.TransformAction with a Box that has both)"
             )
         self.size = action.size
         self.low, self.high, self.half = low.astype(np.float32), high.astype(np.float32), half

@@ -248,8 +248,9 @@ def _action_of(env: GymEnv, space: Any) -> Field:
         size = int(np.prod(space.shape, dtype=np.int64))
         return Field("float32", (size,), space.low.ravel(), space.high.ravel())
     raise BadConfig(
-        f"{env.name}: actions must be a Discrete space or a Box of floats, got {space}; wrap the "
-        "env so that it offers a list of actions, or one vector of them"
+        f"{env.name}: actions must be a Discrete space or a Box of floats, got {space}, which no "
+        "agent takes; wrap the env so that it has one of the two "
+        "(gymnasium.wrappers.TransformAction)"
     )
 
 
