@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import compat_buffer
 import compat_dqn
 import compat_loader
 import gymnasium
@@ -118,6 +119,8 @@ def measured(rounds: int, only: str) -> list[dict[str, Any]]:
         rows.append(
             {"work": name, "ours": ours, "theirs": theirs, "ratios": ratios, "target": target}
         )
+    if only in "buffer alone":
+        rows += [row | {"target": None} for row in compat_buffer.rows(2 * rounds)]
     if only in "DataLoader":
         rows += [row | {"target": 0.5} for row in compat_loader.rows(rounds)]
     return rows
@@ -140,7 +143,7 @@ def main() -> None:
     for row in rows:
         ratio, target = statistics.median(row["ratios"]), row["target"]
         each = ", ".join(f"{value:.2f}" for value in row["ratios"])
-        verdict = f"<= {target} {'met' if ratio <= target else 'MISSED'}"
+        verdict = f"<= {target} {'met' if ratio <= target else 'MISSED'}" if target else ""
         values = f"{row['ours']:,.0f}", f"{row['theirs']:,.0f}", f"{ratio:.2f} ({each})"
         table.add_row(row["work"], *values, verdict)
     Console(width=120).print(table)
