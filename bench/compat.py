@@ -1,9 +1,11 @@
-"""Stable-Baselines3 with our replay buffer against its own: CPU time of the whole training.
+"""Our replay in other packages' loops against their own: CPU time of the whole training.
 
     make bench ONLY=compat
+    python bench/compat.py --only CartPole     # the rows with this in their name
 
-Both learn from the same env with the same settings and seeds on one pinned core, in turns; what
-counts is the median of the rounds' ratios. CPU time, so that other work on the machine counts less.
+Stable-Baselines3's algorithms, a DQN in CleanRL's manner, and PyTorch's DataLoader. Both learn from
+the same env with the same settings and seeds on one pinned core, in turns; what counts is the
+median of the rounds' ratios. CPU time, so that other work on the machine counts less.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import compat_buffer
+import compat_dqn
+import compat_loader
 import gymnasium
 import numpy as np
 import torch
@@ -73,19 +78,22 @@ def images(envs: int, frame_stack: int = 4, **settings: Any) -> DQN:
     return DQN("CnnPolicy", env, buffer_size=4_000, learning_starts=100, **settings)
 
 
-# What, how it is made, envs, steps that are measured.
-WORK: list[tuple[str, Callable[..., Any], int, int]] = [
-    ("DQN, CartPole, 1 env", dqn, 1, 2_400),
-    ("DQN, CartPole, 8 envs", dqn, 8, 9_600),
-    ("SAC, Pendulum, 1 env", sac, 1, 120),
-    ("SAC, Pendulum, 8 envs", sac, 8, 960),
-    ("DQN, 84x84 frames, stack 4, 1 env", images, 1, 240),
-    ("DQN, 84x84 frames, stack 4, 8 envs", images, 8, 1_920),
+# What, how it is made, envs, steps that are measured, the ratio that is wanted.
+WORK: list[tuple[str, Callable[..., Any] | None, int, int, float]] = [
+    ("DQN, CartPole, 1 env", dqn, 1, 2_400, 1.05),
+    ("DQN, CartPole, 8 envs", dqn, 8, 9_600, 1.05),
+    ("SAC, Pendulum, 1 env", sac, 1, 120, 1.05),
+    ("SAC, Pendulum, 8 envs", sac, 8, 960, 1.05),
+    ("DQN, 84x84 frames, stack 4, 1 env", images, 1, 240, 1.0),
+    ("DQN, 84x84 frames, stack 4, 8 envs", images, 8, 1_920, 1.0),
+    ("DQN in one file, CartPole", None, 1, 4_000, 1.05),
 ]
 
 
-def cpu_s(make: Callable[..., Any], envs: int, steps: int, ours: bool) -> float:
+def cpu_s(make: Callable[..., Any] | None, envs: int, steps: int, ours: bool) -> float:
     """CPU seconds of `steps` steps of a model that has warmed up."""
+    if make is None:
+        return compat_dqn.cpu_s(steps, ours)
     settings: dict[str, Any] = {"replay_buffer_class": ReplayBuffer} if ours else {}
     model = make(envs, seed=0, device="cpu", **settings)
     model.learn(model.learning_starts + 10 * envs)
@@ -94,36 +102,52 @@ def cpu_s(make: Callable[..., Any], envs: int, steps: int, ours: bool) -> float:
     return time.process_time() - start
 
 
+def measured(rounds: int, only: str) -> list[dict[str, Any]]:
+    """Every row in turns, ours and theirs."""
+    rows: list[dict[str, Any]] = []
+    for name, make, envs, steps, target in WORK:
+        if only not in name:
+            continue
+        pairs: list[tuple[float, float]] = []
+        for turn in range(rounds):
+            order = (True, False) if turn % 2 else (False, True)
+            found = {ours: cpu_s(make, envs, steps, ours) / steps * 1e6 for ours in order}
+            pairs.append((found[True], found[False]))
+            print(f"{name}: {found[True]:.0f} / {found[False]:.0f}", flush=True)
+        ours, theirs = (statistics.median(part) for part in zip(*pairs, strict=True))
+        ratios = [one / other for one, other in pairs]
+        rows.append(
+            {"work": name, "ours": ours, "theirs": theirs, "ratios": ratios, "target": target}
+        )
+    if only in "buffer alone":
+        rows += [row | {"target": None} for row in compat_buffer.rows(2 * rounds)]
+    if only in "DataLoader":
+        rows += [row | {"target": 0.5} for row in compat_loader.rows(rounds)]
+    return rows
+
+
 def main() -> None:
-    """Every row in turns, ours and theirs, and the table."""
+    """Every row, and the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="rows whose name has this in it")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.core})
     torch.set_num_threads(1)
     source = Source()
-    rows: list[dict[str, Any]] = []
-    table = Table(title="Stable-Baselines3: CPU µs per env step, all of training")
+    rows = measured(args.rounds, args.only)
+    table = Table(title="CPU µs per env step, all of training; per window of a DataLoader")
     for head in ("work", "ours", "its own", "ours / its own, median (each round)", "target"):
         table.add_column(head)
-    for name, make, envs, steps in WORK:
-        pairs: list[tuple[float, float]] = []
-        for turn in range(args.rounds):
-            order = (True, False) if turn % 2 else (False, True)
-            found = {ours: cpu_s(make, envs, steps, ours) / steps * 1e6 for ours in order}
-            pairs.append((found[True], found[False]))
-            print(f"{name}: {found[True]:.0f} / {found[False]:.0f}", flush=True)
-        ratios = [ours / theirs for ours, theirs in pairs]
-        ours, theirs = (statistics.median(part) for part in zip(*pairs, strict=True))
-        ratio = statistics.median(ratios)
-        target = 1.0 if make is images else 1.05
-        rows.append({"work": name, "ours": ours, "theirs": theirs, "ratios": ratios})
-        each = ", ".join(f"{value:.2f}" for value in ratios)
-        verdict = f"<= {target} {'met' if ratio <= target else 'MISSED'}"
-        table.add_row(name, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ratio:.2f} ({each})", verdict)
+    for row in rows:
+        ratio, target = statistics.median(row["ratios"]), row["target"]
+        each = ", ".join(f"{value:.2f}" for value in row["ratios"])
+        verdict = f"<= {target} {'met' if ratio <= target else 'MISSED'}" if target else ""
+        values = f"{row['ours']:,.0f}", f"{row['theirs']:,.0f}", f"{ratio:.2f} ({each})"
+        table.add_row(row["work"], *values, verdict)
     Console(width=120).print(table)
-    versions = {name: metadata.version(name) for name in ("stable_baselines3", "torch")}
+    versions = {name: metadata.version(name) for name in ("stable_baselines3", "torch", "torchrl")}
     OUT.parent.mkdir(parents=True, exist_ok=True)
     report = {**source.about(), "machine": machine(), "versions": versions, "rows": rows}
     OUT.write_text(json.dumps(report, indent=1) + "\n")
