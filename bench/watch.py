@@ -217,7 +217,7 @@ requestAnimationFrame(frame);
 """
 
 
-def crowd(root: Path, number: int) -> dict[str, Any]:
+def crowd(root: Path, number: int, look: bool = True) -> dict[str, Any]:
     """Times of many short runs, five seeds of each setting: the server's, then a browser's."""
     write_runs(root, number, SHORT, seeds=5)
     with server(root) as (told, process):
@@ -240,6 +240,8 @@ def crowd(root: Path, number: int) -> dict[str, Any]:
         ask("greedy", f"/api/greedy?runs={ids}")
         ask("compared", f"/api/compare?runs={ids}&figures=compare-greedy")
         found["memory_mb"] = memory_mb(process.pid)
+        if not look:
+            return found
         with browser(client) as page:
             if page is not None:
                 found |= crowd_in_browser(page, ids, number)
@@ -464,11 +466,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6, help="of the training, per stretch")
     parser.add_argument("--options", default=OPTIONS)
     parser.add_argument("--out", type=Path, default=Path("bench/out/watch.json"))
-    parser.add_argument("--only-answers", action="store_true", help="leave the training away")
+    parser.add_argument("--only-answers", action="store_true", help="omit the training")
+    parser.add_argument("--crowd", type=int, help="only this many short runs, without a browser")
     parser.add_argument("--view", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.view:
         view(*options.view)
+        return
+    if options.crowd:
+        with tempfile.TemporaryDirectory() as folder:
+            found = crowd(Path(folder), options.crowd, look=False)
+        print(f"{options.crowd} runs of {SHORT:,} lines:", found)
         return
     with tempfile.TemporaryDirectory() as folder:
         answered = answers(Path(folder))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from myst_parser.sphinx_ import MystParser
+from myst_parser.parsers.sphinx_ import MystParser
 
 sys.path.insert(0, str(Path(__file__).parent))
 from run_notebooks import page_of
@@ -20,12 +20,13 @@ exclude_patterns = ["requirements.lock"]
 html_theme = "furo"
 html_title = "millpond"
 html_copy_source = False
+html_show_copyright = False
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}
-autodoc_typehints = "none"  # shapes and meaning stand in the docstrings
+autodoc_typehints = "signature"  # shapes and meaning are in the docstrings
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 

@@ -81,7 +81,7 @@ def the_claim_of_2048() -> str:
 
 def in_millpond() -> str:
     """The same mistake with a Channel: its memory travels by descriptor, not by value."""
-    from millpond.transport import Memory
+    from millpond.transport.memory import Memory
 
     memory, spawn = Memory.create(1 << 16), get_context("spawn")
     child = spawn.Process(target=fill_memory, args=(memory,))

@@ -112,7 +112,7 @@ class RunFailed(MillpondError):
 
 
 class LearnerLost(RunFailed):
-    """A learner process was killed or hung. The run can go on from its resume state."""
+    """A learner process was killed or hung. The run can continue from its resume state."""
 
 
 class Paused(MillpondError):

@@ -130,7 +130,7 @@ def test_arms_by_agent_and_by_setting():
         (["dqn", "dqn"], {}, "different names"),
         (["single", "dqn"], {}, "single needs an env with one agent"),
         (["dqn", "pqn"], {"big.init": "scratch"}, "no arm has a setting 'big.init'"),
-        (["dqn", "a=pqn pqn.lamb=1"], {}, "no setting 'pqn.lamb'; did you mean 'lam'"),
+        (["dqn", "a=pqn pqn.lamb=1"], {}, "no setting 'pqn.lamb'; did you mean 'pqn.lam'"),
         (["dqn", "a=pqn quick"], {}, "expected KEY=VALUE, got 'quick'"),
     ],
 )
@@ -331,7 +331,7 @@ def test_the_command_refuses_before_anything_runs(tmp_path, monkeypatch, capsys)
         (["--arms", "dqn,pqn", "--only", "A"], "--only chooses among the arms of a --preset"),
         (["--preset", "mixture-vs-single", "--only", "A,X"], "has no arm X"),
         (["--arms", "dqn,pnq"], "millpond compare: there is no arm 'pnq'; did you mean 'pqn'?"),
-        (["--grid", "pqn.gama=0.9,0.99"], "no setting 'pqn.gama'; did you mean 'gamma'"),
+        (["--grid", "pqn.gama=0.9,0.99"], "no setting 'pqn.gama'; did you mean 'pqn.gamma'"),
         (["--grid", "pqn.gamma=0.9,hot"], "pqn.gamma"),
         (["--grid", "pqn.gamma=0.9"], "two arms or more"),
         (["--grid", "pqn.gamma=0.9,0.99", "--only", "A"], "name the arms by one of"),

@@ -46,7 +46,12 @@ def refused(capsys, *args) -> str:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["gym:CartPole-v1", "--dqn.gamma", "1.5"], "gamma must lie in [0, 1], got 1.5"),
+        (["gym:CartPole-v1", "--dqn.gamma", "1.5"], "--dqn.gamma 1.5: gamma must lie in [0, 1]"),
+        (["staghunt", "--agent", "dqn", "--dqn.batch=0"], "train: --dqn.batch 0: batch must be at"),
+        (["staghunt", "--network.depth", "-1"], "train: --network.depth -1: Network: width must"),
+        (["gym:CartPole-v1", "--dqn.epsilon.end", "3"], "must be from 0 to 1, got 1, 3"),
+        (["gym:CartPole-v1", "--dqn.optimizer.rate.start", "-1"], "restart must be at least 0"),
+        (["gym:CartPole-v1", "--mode", "fusd"], "got fusd; did you mean fused?"),
         (["gym:CartPole-v1", "--dqn.gamma", "nan"], "--dqn.gamma: expected a finite number"),
         (["gym:CartPole-v1", "--dqn.gamma"], "--dqn.gamma: expected one value, got nothing"),
         (["gym:CartPole-v1", "--gamma", "0.9"], "did you mean --dqn.gamma?"),
@@ -222,6 +227,14 @@ def test_ctrl_c_while_it_is_compiling_is_one_line(after, here):
     said, _ = process.communicate(timeout=300)
     assert (process.returncode, said.count("\n")) == (130, 1), said
     assert re.match(r"stopped; millpond resume r continues from step [\d,]+\n", said)
+
+
+def test_a_level_curve_is_one_line():
+    title, line, foot = terminal_curve(
+        [0, 1_000, 2_000], [5.0, 5.0, 5.0], "return", 40
+    ).splitlines()
+    assert (title, line[:3]) == ("return", "5 \u2524")
+    assert foot.split() == ["0", "2k"]
 
 
 def test_curves_are_as_wide_as_asked_and_a_point_is_no_curve():

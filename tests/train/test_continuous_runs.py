@@ -23,7 +23,7 @@ from millpond.mixture import MixSettings
 from millpond.mixture.params import load_params
 from millpond.train import Run, presets, settings_for, train
 from millpond.train.check_lockstep import compare
-from millpond.view.history import History
+from millpond.view.history import RunHistory
 
 __all__ = ["nothing_left_behind"]
 
@@ -96,7 +96,7 @@ def test_what_a_run_is_asked_about(whole):
     assert verdicts["epsilon-applied"].state == "unknown"
     assert verdicts["target-cadence"].state == "green"
     assert {"saturated-actions", "policy-sees", "temperature", "critic-values"} <= set(verdicts)
-    history = History(whole.path)
+    history = RunHistory(whole.path)
     history.look()
     for name in ("actor_loss", "temperature", "entropy", "saturated", "spread"):
         assert name in history.train

@@ -110,7 +110,7 @@ def test_a_damaged_status_is_no_obstacle(text, tmp_path):
 
 def test_checkpoints_are_listed_and_found(tmp_path):
     run = Run.create(tmp_path / "run", PLAIN)
-    with pytest.raises(RunRefused, match=r"run has no checkpoint yet; let it train for longer"):
+    with pytest.raises(RunRefused, match=r"run has no checkpoint yet; train it for longer"):
         run.checkpoint()
     for steps in (1_000_000, 80, 9):
         save_tree(run.checkpoint_path(steps), {"w": np.zeros(2)}, {"steps": steps})

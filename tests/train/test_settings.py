@@ -116,8 +116,11 @@ def test_a_file_that_is_gone_is_refused(tmp_path):
             {"env": "staghunt", "qqq": 3},
             r"no setting 'qqq'; known are actors, address, agent, checkpoint_every, crew, d",
         ),
-        ({"env": "staghunt", "dqn": {"gama": 1}}, r"'dqn.gama'; did you mean 'gamma'\?"),
-        ({"env": "staghunt", "world": {"haers": 1}}, r"'world.haers'; did you mean 'hares'\?"),
+        ({"env": "staghunt", "dqn": {"gama": 1}}, r"'dqn.gama'; did you mean 'dqn.gamma'\?"),
+        (
+            {"env": "staghunt", "world": {"haers": 1}},
+            r"'world.haers'; did you mean 'world.hares'\?",
+        ),
         ({"env": "staghunt", "steps": 3.5}, r"setting 'steps': expected int, got 3.5"),
         ({"env": "staghunt", "steps": True}, r"setting 'steps': expected int, got True"),
         ({"env": "staghunt", "steps": "3"}, r"setting 'steps': expected int, got '3'"),

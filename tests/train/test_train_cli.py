@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -88,7 +89,11 @@ def test_a_finished_run_shows_its_curve_again(trained, capsys):
     last = list(read_metrics(trained / "metrics.jsonl", "eval"))[-1]
     line = f"greedy {last['return']:.2f} (worst agent {last['least']:.2f})"
     line += f" after {last['steps']:,} steps"
-    assert out.index("by env steps") < out.index(f"\n{line}\n") < out.index("\nparameters ")
+    assert (
+        out.index("by env steps")
+        < out.index(f"\n{line}\n")
+        < out.index("\nhash of the parameters ")
+    )
     assert before == {path: path.read_bytes() for path in trained.glob("*.safetensors")}
 
 
@@ -181,7 +186,7 @@ def test_eval_refuses_what_it_cannot_play(trained, capsys, here):
     copy = Run.create(here / "new", Run.open(trained).settings)
     code, _, err = call(capsys, "eval", copy.path)
     assert code == 1
-    assert "has no checkpoint yet; let it train for longer" in err
+    assert "has no checkpoint yet; train it for longer" in err
     copy.checkpoint_path(8).parent.mkdir()
     copy.checkpoint_path(8).write_bytes(b"damaged")
     code, _, err = call(capsys, "eval", copy.path)
@@ -215,7 +220,8 @@ def test_runs_are_listed(trained, capsys, here):
 def test_presets_are_shown(capsys, here):
     code, out, _ = call(capsys, "presets")
     assert code == 0
-    lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+    text = re.sub(r"\n +", " ", out)  # long ones go on in the next line
+    lines = dict(line.split(maxsplit=1) for line in text.splitlines())
     assert lines["minatar"] == "Every MinAtar game."
     assert all(text.endswith(".") for text in lines.values())
     code, out, _ = call(capsys, "presets", "minatar")
@@ -310,12 +316,12 @@ def test_a_wrong_call_says_what_to_do(args, said, capsys, here, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--seed", "3", "train", "staghunt"], "behind the env: millpond train ENV --seed ..."),
-        (["--json", "runs"], "behind the command: millpond runs --json ..."),
-        (["--nonsense"], "behind the command: millpond COMMAND --nonsense ..."),
+        (["--seed", "3", "train", "staghunt"], "after the env: millpond train ENV --seed ..."),
+        (["--json", "runs"], "after the command: millpond runs --json ..."),
+        (["--nonsense"], "after the command: millpond COMMAND --nonsense ..."),
     ],
 )
-def test_options_before_the_command_are_sent_behind_it(args, said, capsys, here):
+def test_options_before_the_command_are_sent_after_it(args, said, capsys, here):
     code, out, err = call(capsys, *args)
     assert (code, out) == (2, "")
     assert err == f"millpond: options go {said}; see millpond --help\n"

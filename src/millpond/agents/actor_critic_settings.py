@@ -26,7 +26,7 @@ class ActorCriticSettings:
 
     `optimizer` is that of the critics. Actions are drawn uniformly until `min_fill` rows are
     stored. Targets go a share `tau` of the way after an update. With `correlation` above 0 the
-    noise of a turn goes on from that of the turn before, for envs where what matters takes a push
+    noise of a turn continues from that of the turn before, for envs where what matters takes a push
     over many turns; each turn by itself is as noisy as without.
     """
 

@@ -205,7 +205,7 @@ class MemoryAgent(Protocol):
         ...
 
     def worth(self, params: Any, obs: Array, memory: Array) -> Array:
-        """The same; nothing is done, so there is nothing to go on with."""
+        """The same; nothing is done, so there is nothing to continue with."""
         ...
 
 

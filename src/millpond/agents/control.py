@@ -29,7 +29,7 @@ def squashed(mean: Array, log_std: Array, normal: Array) -> tuple[Array, Array]:
 
 
 def correlated(before: Array, normal: Array, correlation: float) -> Array:
-    """Noise that goes on from the noise before it: normal at every turn, [..., n] each.
+    """Noise that continues from the noise before it: normal at every turn, [..., n] each.
 
     All 0 before means that there was none, as where an episode begins: it is drawn freshly.
     """

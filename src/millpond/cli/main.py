@@ -24,6 +24,7 @@ from ..extras import require
 
 _HERE = Path(__file__)
 _CORE = ("lake", "plan")  # commands that work without any extra
+_SHOWN = ("report", "watch")  # those that need the page's packages too
 
 
 def run() -> None:
@@ -84,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         if name not in _CORE:
-            require("this command", "train", "flax", "gymnasium", "optax", "rich")
+            extra = "train,view" if name in _SHOWN else "train"
+            require("this command", extra, "flax", "gymnasium", "optax", "rich")
         command = import_module(f"{__package__}.{name.replace('-', '_')}")
         with _usual_interrupts():
             return command.main(rest)

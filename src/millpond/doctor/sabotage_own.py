@@ -1,4 +1,4 @@
-"""Bugs as they come with an env, a wrapper or an agent of one's own; see `sabotage`."""
+"""Bugs as they come with an env, a wrapper or an agent of a user; see `sabotage`."""
 
 # To break a part from inside is the purpose of this file.
 # pyright: reportPrivateUsage=false

@@ -182,7 +182,7 @@ class _Mender:
         return None if twin.damages else twin
 
     def _close_open_ones(self, plans: dict[int, Mended], ids_were_lost: bool) -> list[int]:
-        """Plan to seal every open segment that a writer must not go on with; those behind gaps.
+        """Plan to seal every open segment that a writer must not continue with; those behind gaps.
 
         That is one behind a gap (recovery takes it for rows that a power loss left over), one
         that lost rows and is not the newest, and any where newer ids were given already.

@@ -48,7 +48,7 @@ class Agents:
     repeats = True  # what was played after a save is played again, the same, after a crash
 
     def begin(self, state: AgentsState, resumed: bool) -> AgentsState:
-        """The state to go on from in this session."""
+        """The state to continue from in this session."""
         return state
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 agents -> (drain) -> fill -> big -> clone -> agents -> ... -> fill -> big -> done
 
 A state is saved within and after `agents`, after `big` and after `clone`. Killed anywhere, a
-mixture goes on from the latest one; on a CPU its end is bit for bit that of one never interrupted.
+mixture continues from the latest one; on a CPU its end is bit for bit that of an uninterrupted one.
 """
 
 from __future__ import annotations

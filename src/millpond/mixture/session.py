@@ -60,7 +60,7 @@ class Session:
         self.programs.agents.close()
 
     def _begin(self) -> tuple[MixState, Position, int]:
-        """The state to go on from, where that is, and how long the metrics were then."""
+        """The state to continue from, where that is, and how long the metrics were then."""
         path = self.folder.resume_state
         about: dict[str, Any] = {"frames": -1, "metrics": 0}
         state, at = None, Position()
@@ -196,7 +196,7 @@ class Session:
         self.tell("checkpoint", {"path": str(path)})
 
     def save(self, at: Position | None = None) -> None:
-        """Replace the state to go on from; with `at`, from there."""
+        """Replace the state to continue from; with `at`, from there."""
         self.at = at or self.at
         with self.clock.of("save"):
             about = {

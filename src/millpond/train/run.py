@@ -1,4 +1,4 @@
-"""`Run`: the folder of one training run, which holds all that is needed to go on with it.
+"""`Run`: the folder of one training run, which holds all that is needed to continue it.
 
 config.json            the settings, and the version that wrote them
 status.json            running, finished, stopped, diverged or failed (and why), and how far

@@ -32,7 +32,7 @@ Opener = Callable[[Settings, Path], AbstractContextManager[Loop]]
 def train(run: Run, report: Report = lambda line: None, opener: Opener = open_loop) -> str:
     """Train from the start or from the resume state to the end; the hash of the parameters.
 
-    A run that loses a learner process goes on from its resume state. Stopped by Ctrl-C, SIGTERM
+    A run that loses a learner process continues from its resume state. Stopped by Ctrl-C, SIGTERM
     or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, be it of a
     user's env or agent, is written to the run with its traceback and raised.
     `train(Run.create(Path("runs/mine"), settings), report=print)`.
@@ -63,7 +63,7 @@ class _Attempts:
             try:
                 return self._sit()
             except LearnerLost as error:
-                if self.asked:  # to stop: what was saved last is what the run goes on from
+                if self.asked:  # to stop: what was saved last is what the run continues from
                     self._stopped()
                 self._may_return(error)
                 self.report({"kind": "restart", "steps": self.steps, "why": str(error)})
@@ -128,7 +128,7 @@ class _Attempt:
         self.saved = -1  # where this attempt has saved its state last
 
     def _begin(self) -> tuple[Any, int]:
-        """The state to go on from, and how long the metrics were then."""
+        """The state to continue from, and how long the metrics were then."""
         path = self.run.resume_state
         if not path.exists():
             self._drop_later(-1)
