@@ -225,7 +225,7 @@ class Pond(Generic[AnyBatch]):
             block = {path: new[None] for path, new in encoded.items()}
             state = ring.append(state, block, flags[None], bad[None])
         if self._ranks and judged:
-            return self._ranks.give(state, *judged[:2], old, judged[2])
+            return self._ranks.give(state, judged[0], judged[1], old, judged[2])
         return state
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
