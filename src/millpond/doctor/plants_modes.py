@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..agents import Replayed
-from ..engine import actor, pond_updates
+from ..engine import device_actor, pond_updates
 from ..process import team
 from .plants import PLANTS, Plant
 from .plants_probe import PROBE_PLANTS
@@ -72,7 +72,7 @@ def compiled_again() -> Generator[None]:
     """Programs that are kept by their settings are not those of another bug."""
 
     def forget() -> None:
-        for module in (actor, pond_updates):
+        for module in (device_actor, pond_updates):
             module._program.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
     forget()
