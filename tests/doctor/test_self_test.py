@@ -11,9 +11,10 @@ from millpond.cli import _self_test_text
 from millpond.cli.main import main
 from millpond.doctor import CHECKS, Evidence, Verdict, examine, plants_modes
 from millpond.doctor.plants import HEALTHY, PLANTS, Plant
-from millpond.doctor.plants_modes import in_mode, plants_in
+from millpond.doctor.plants_modes import compiled_again, in_mode, plants_in
 from millpond.doctor.plants_probe import PROBE_PLANTS
 from millpond.doctor.self_test import Result, chosen, planted
+from millpond.engine import device_actor, pond_updates
 
 # What takes longest is left to --full: processes, and programs that must be compiled again. Of
 # those that the catalogue marks, the ones without processes are always run.
@@ -112,6 +113,12 @@ def test_plants_of_a_probe_are_planted_in_other_modes_too():
     assert "stack-parity" in named["stacks are never cleared"].may, "it is recorded there"
     in_one_program = next(p for p in PROBE_PLANTS if p.name == bug.name)
     assert in_mode(in_one_program, "fused") is in_one_program
+
+
+def test_programs_kept_by_their_settings_are_forgotten():
+    kept = device_actor._program, pond_updates._program
+    with compiled_again():
+        assert [one.cache_info().currsize for one in kept] == [0, 0]
 
 
 def test_a_process_that_asks_for_a_bug_has_it(monkeypatch):
