@@ -212,7 +212,7 @@ class Pond(Generic[AnyBatch]):
     ) -> PondState:
         """One step of the streams in keep[stream], and the masses of the starts it makes valid."""
         ring, old = self._ring, state.priorities
-        judged = None
+        judged: Any = None
         if self._ranks:
             last = ring.join(state, flags[None], bad[None])[0][0]
             judged = self._ranks.newly_valid(state, last, keep)
