@@ -225,7 +225,8 @@ class Pond(Generic[AnyBatch]):
             block = {path: new[None] for path, new in encoded.items()}
             state = ring.append(state, block, flags[None], bad[None])
         if self._ranks and judged:
-            return self._ranks.give(state, *judged[:2], old, judged[2])
+            slots, valid, retired = judged
+            return self._ranks.give(state, slots, valid, old, retired)
         return state
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
