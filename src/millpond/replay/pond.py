@@ -212,7 +212,7 @@ class Pond(Generic[AnyBatch]):
     ) -> PondState:
         """One step of the streams in keep[stream], and the masses of the starts it makes valid."""
         ring, old = self._ring, state.priorities
-        judged = None
+        judged: Any = None
         if self._ranks:
             last = ring.join(state, flags[None], bad[None])[0][0]
             judged = self._ranks.newly_valid(state, last, keep)
@@ -225,7 +225,8 @@ class Pond(Generic[AnyBatch]):
             block = {path: new[None] for path, new in encoded.items()}
             state = ring.append(state, block, flags[None], bad[None])
         if self._ranks and judged:
-            return self._ranks.give(state, judged[0], judged[1], old, judged[2])
+            slots, valid, retired = judged
+            return self._ranks.give(state, slots, valid, old, retired)
         return state
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:

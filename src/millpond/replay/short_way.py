@@ -9,7 +9,7 @@ import numpy as np
 from ..intake import KNOWN_FLAGS
 from ..rows import BORDER, CUT, ENDED, FIRST, Rows, pack_flags
 from ..spec import Field, Spec
-from .entry import INTEGERS, MOST, Entry
+from .entrance import INTEGERS, MOST, Entrance
 from .host_ring import FOLLOWS, HostRing
 
 _ANY = FOLLOWS[CUT]
@@ -29,8 +29,10 @@ class ShortWay:
     def __init__(self, ring: HostRing) -> None:
         self._ring, self._streams, self._length = ring, ring.streams, ring.length
         stores = ring.stores
-        self._obs, self._action = (Entry(stores[path], ring.streams) for path in ("obs", "action"))
-        self._reward = Entry(stores["reward"], ring.streams, reward=True)
+        self._obs, self._action = (
+            Entrance(stores[path], ring.streams) for path in ("obs", "action")
+        )
+        self._reward = Entrance(stores["reward"], ring.streams, reward=True)
         self._columns = self._obs, self._action, self._reward
         self._lead, self._none = (ring.streams,), bytes(ring.streams)
         # A step of few bytes in the columns' own dtypes is written as such.

@@ -1,4 +1,4 @@
-"""`Entry`: one column's way into a host ring for values that are right at first sight."""
+"""`Entrance`: one column's way into a host ring for values that are right at first sight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLOAT64 = np.dtype(np.float64)
 _ndarray = np.ndarray
 
 
-class Entry:
+class Entrance:
     """What the values of a column must lie between, by the dtype they come in; and writes them."""
 
     def __init__(self, store: HostStore, streams: int, reward: bool = False) -> None:
