@@ -78,6 +78,10 @@ class Replayed:
     updates: int
     reward_scale: float = 1.0  # what the loss multiplies rewards with
 
+    def begins_at(self, envs: int) -> int:
+        """Rows stored before the first update: `min_fill`, and one whole sample of every env."""
+        return max(self.min_fill, envs * (self.window.n_step + 1))
+
     def rows(self, envs: int) -> int:
         """Rows of one minibatch, whatever the number of envs."""
         return self.batch * (self.window.length if isinstance(self.window, Sequence) else 1)

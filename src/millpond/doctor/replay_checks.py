@@ -22,41 +22,39 @@ def replay_fill(evidence: Evidence) -> Verdict:
             "a Lake is there already" if settings.from_lake else f"{settings.section} has no replay"
         )
         return unknown(name, f"nothing is waited for: {why}")
-    section = settings.section
+    section, enough = settings.section, learns.begins_at(settings.envs)
     if not evidence.train:
-        return unknown(name, "no round has ended yet", min_fill=learns.min_fill)
+        return unknown(name, "no round has ended yet", min_fill=enough)
     updates, steps = evidence.train[-1]["updates"], evidence.train[-1]["steps"]
     stored = min(steps, learns.capacity)
     if evidence.health:
         stored = min(one["stored"] for one in evidence.learners[-1])
         updates = min(one["updates"] for one in evidence.learners[-1])
-    numbers = dict(stored=stored, min_fill=learns.min_fill, updates=updates)
+    numbers = dict(stored=stored, min_fill=enough, updates=updates)
     cycle = settings.envs * learns.turns
-    if not updates and stored >= learns.min_fill + cycle:
+    if not updates and stored >= enough + cycle:
         return red(
             name,
-            f"{stored:,} rows are stored, {learns.min_fill:,} are enough, and nothing is learned",
+            f"{stored:,} rows are stored, {enough:,} are enough, and nothing is learned",
             f"look at the learner: it should have started ({section}.min_fill)",
             **numbers,
         )
-    if not updates and (
-        evidence.status["state"] == "finished" or learns.min_fill > 2 * settings.steps
-    ):
+    if not updates and (evidence.status["state"] == "finished" or enough > 2 * settings.steps):
         return red(
             name,
-            f"learning begins at {learns.min_fill:,} rows, the run ends at {settings.steps:,}",
+            f"learning begins at {enough:,} rows, the run ends at {settings.steps:,}",
             f"lower --{section}.min-fill or train for longer",
             **numbers,
         )
-    if evidence.health and updates and stored < learns.min_fill:
+    if evidence.health and updates and stored < enough:
         return red(
             name,
-            f"{updates:,} updates from {stored:,} rows, before {learns.min_fill:,} were stored",
+            f"{updates:,} updates from {stored:,} rows, before {enough:,} were stored",
             f"let the learner wait for {section}.min_fill rows",
             **numbers,
         )
     if not updates:
-        return green(name, f"filling: {stored:,} of {learns.min_fill:,} rows", **numbers)
+        return green(name, f"filling: {stored:,} of {enough:,} rows", **numbers)
     return green(name, f"learning from {stored:,} rows", **numbers)
 
 
@@ -117,7 +115,10 @@ def _after_first(evidence: Evidence) -> list[list[dict[str, float]]]:
     if not evidence.whole:
         return lines
     for number, line in enumerate(lines):
-        if before >= learns.min_fill + evidence.settings.envs * learns.turns:
+        if (
+            before
+            >= learns.begins_at(evidence.settings.envs) + evidence.settings.envs * learns.turns
+        ):
             return lines[number:]
         before += line[0]["overwritten"]
     return []

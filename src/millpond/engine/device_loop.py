@@ -72,9 +72,11 @@ class DeviceLoop:
 
     @property
     def warm_up(self) -> int:
-        """Cycles until `min_fill` rows are stored and learning begins."""
-        per_cycle = self.settings.envs * self.turns_per_cycle
-        return -(-getattr(self.learns, "min_fill", 0) // per_cycle)
+        """Cycles until enough rows are stored and learning begins."""
+        if not isinstance(self.learns, Replayed):
+            return 0
+        envs = self.settings.envs
+        return -(-self.learns.begins_at(envs) // (envs * self.turns_per_cycle))
 
     def init(self) -> LoopState:
         """The run's first state."""

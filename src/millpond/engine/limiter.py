@@ -19,7 +19,7 @@ class Limiter:
 
     rows_per_cycle: int
     updates: int
-    min_fill: int
+    begins_at: int  # rows stored
     batch: int  # rows
 
     @staticmethod
@@ -31,12 +31,13 @@ class Limiter:
         rows = settings.envs * learns.turns
         if isinstance(learns, Replayed):
             drawn = settings.played_rows * getattr(learns.window, "length", 1)  # rows of sequences
-            return Limiter(rows, learns.updates, learns.min_fill, drawn)
+            begins = learns.begins_at(settings.envs)
+            return Limiter(rows, learns.updates, begins, drawn)
         return Limiter(rows, learns.updates, 0, rows // learns.parts)
 
     def due(self, cycle: int) -> int:
-        """Updates after that many cycles: none until `min_fill` rows are stored."""
-        return self.updates if cycle * self.rows_per_cycle >= self.min_fill else 0
+        """Updates after that many cycles: none until `begins_at` rows are stored."""
+        return self.updates if cycle * self.rows_per_cycle >= self.begins_at else 0
 
     @property
     def samples_per_insert(self) -> float:

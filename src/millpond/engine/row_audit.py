@@ -151,7 +151,7 @@ class RowAudit:
             "returns_checked": checked,
             "returns_wrong": wrong,
             "stored": min(self.turn, self.length) * self.envs,
-            "min_fill": self.limiter.min_fill,
+            "min_fill": self.limiter.begins_at,
             "samples_per_insert": self.limiter.samples_per_insert,
         }
 
