@@ -153,11 +153,18 @@ class Settings:
 
     def _check_learning(self) -> None:
         """Refuse sizes that do not fit each other."""
-        if self.network.memory and not getattr(find_agent(self.agent), "remembers", False):
-            able = [one for one in agent_names() if getattr(find_agent(one), "remembers", False)]
+        agent = find_agent(self.agent)
+        if self.network.memory and not getattr(agent, "remembers", False):
+            able = [
+                name
+                for name in agent_names()
+                if getattr(find_agent(name), "remembers", False)
+                and find_agent(name).continuous == agent.continuous
+            ]
+            others = f", or use --agent {' or '.join(able)}" if able else ""
             raise BadConfig(
                 f"network.memory: agent {self.agent} learns from single rows and cannot have one, "
-                f"got {self.network.memory}; leave it at 0, or use --agent {' or '.join(able)}"
+                f"got {self.network.memory}; leave it at 0{others}"
             )
         name, learns = self.section, self.learns
         if isinstance(learns, Rollouts) and learns.whole_envs and self.envs % learns.parts:
