@@ -10,6 +10,8 @@ import numpy as np
 
 from ..rows import Array
 
+WIDE = 1024  # bytes: from there on a value counts as a frame, and CPUs treat it otherwise
+
 
 def plus(words: Array, amount: Array) -> Array:
     """uint32[..., 2] (high, low) plus uint32[...], with carry."""
@@ -131,24 +133,42 @@ def around(position: Array, length: int) -> Array:
 
 
 def finished(tree: Any, zero: Array) -> tuple[Any, Array]:
-    """The tree and `zero`, unchanged, but `zero` computed from every array of the tree.
+    """The tree and `zero`, unchanged; `zero` is computed from all of its arrays [batch, ...].
 
     Only on CPU, where XLA would copy a ring that is read before it is written; a GPU does not.
-    Go on with the tree that is returned: one element of each of its arrays stands for all of it.
+    Go on with the tree that is returned. Narrow arrays are read once more, element by element,
+    which would be slow for frames: those come out of a loop, and one element stands for all.
     """
 
     def seen(tree: Any, zero: Array) -> tuple[Any, Array]:
-        tree = _behind(tree, zero)
-        for leaf in jax.tree.leaves(tree):
-            if not leaf.size:
-                continue
-            first = leaf[(0,) * leaf.ndim]
-            if leaf.dtype != bool:
-                first = jax.lax.bitcast_convert_type(first, f"uint{leaf.dtype.itemsize * 8}")
-            zero = zero & first.astype(np.uint32)
-        return tree, zero
+        leaves, structure = jax.tree.flatten(tree)
+        wide = [leaf for leaf in leaves if _wide(leaf)]
+        narrow = [leaf for leaf in leaves if not _wide(leaf)]
+        wide = _behind(wide, zero)
+        zero = zero & _fold([*narrow, *(leaf[(slice(1),) * leaf.ndim] for leaf in wide)])
+        rest = iter(wide)
+        return structure.unflatten([next(rest) if _wide(leaf) else leaf for leaf in leaves]), zero
 
     return jax.lax.platform_dependent(tree, zero, cpu=seen, default=lambda tree, zero: (tree, zero))
+
+
+def _wide(leaf: Array) -> bool:
+    return leaf.size * leaf.dtype.itemsize >= WIDE * max(1, leaf.shape[0])
+
+
+def _fold(leaves: list[Array]) -> Array:
+    """First over the batch, which vectorises, then over the rest by another operation, or the
+    compiler would make one slow reduction of the two."""
+    seen = jnp.uint32(0)
+    for leaf in leaves:
+        if not leaf.size:
+            continue
+        if leaf.dtype == bool:
+            leaf = leaf.astype(np.uint8)
+        bits = jax.lax.bitcast_convert_type(leaf, f"uint{leaf.dtype.itemsize * 8}")
+        rest = jax.lax.reduce(bits, bits.dtype.type(0), jax.lax.bitwise_or, (0,))
+        seen = seen | rest.max().astype(np.uint32)
+    return seen
 
 
 def _behind(tree: Any, zero: Array) -> Any:

@@ -15,8 +15,8 @@ import numpy as np
 from ..errors import BadConfig
 from ..rows import Array
 from ..spec import Field
+from .bits import WIDE
 
-_WIDE = 1024  # bytes
 _BITS = np.arange(32, dtype=np.uint32)
 
 
@@ -35,7 +35,7 @@ class Column:
         own = not field.shape or (field.dtype.itemsize == 4 and not field.binary)
         self.dtype = field.dtype if own else np.dtype(np.uint32)
         self.shape = _row_shape(self.words) if field.shape else ()
-        whole = field.nbytes >= _WIDE and field.nbytes % 4 == 0  # as many bytes either way
+        whole = field.nbytes >= WIDE and field.nbytes % 4 == 0  # as many bytes either way
         if not words and whole and not field.binary and field.dtype != bool:
             self.dtype, self.shape = field.dtype, (field.size,)
 
