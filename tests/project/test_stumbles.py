@@ -82,7 +82,7 @@ def test_settings_of_the_env_go_by_either_name():
 
 
 def test_options_and_wrappers_reach_a_gymnasium_env(here):
-    (here / "mine.py").write_text(
+    (here / "doubling.py").write_text(
         "import gymnasium\n"
         "class Doubled(gymnasium.RewardWrapper):\n"
         "    def reward(self, reward):\n"
@@ -90,7 +90,7 @@ def test_options_and_wrappers_reach_a_gymnasium_env(here):
     )
     base = settings_for("gym:FrozenLake-v1")
     args = ["--env.is_slippery", "false", "--env.map_name", "8x8", "--world.wrappers"]
-    chosen = parse_settings(base, [*args, "mine:Doubled"], "x")
+    chosen = parse_settings(base, [*args, "doubling:Doubled"], "x")
     world = chosen.world
     assert world.options == ("is_slippery=false", "map_name=8x8")
     assert type(chosen).from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
