@@ -55,7 +55,7 @@ def train_and_show(run: Run) -> int:
         return 3
     except MillpondError:
         raise  # it says what to do by itself
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an env that ends the process, too
         console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
         why = f"{type(error).__name__}: {error}"
         again = f"millpond doctor {run.path} says where, millpond resume {run.path} continues it"

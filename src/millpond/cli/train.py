@@ -27,7 +27,7 @@ from ..train import Run, Settings
 from ..train.check_lockstep import Comparison, compare_with_twin
 from ..train.presets import settings_for
 from ._options import Parser, free_folder, given, whole
-from ._settings import parse_settings
+from ._settings import parse_settings, parse_world
 from ._train_text import train_and_show
 from ._watching import watching
 from .mix import begin
@@ -79,7 +79,8 @@ def main(args: Sequence[str]) -> int:
         folder = known.run or free_folder(settings.env, "phases", settings.seed)
         return begin(settings, folder, known.watch)
     parts = {name: given(f"--{name}", rest) for name in ("agent", "sampler")}
-    settings = parse_train(settings_for(known.env, known.preset, **parts), rest)
+    world = parse_world(known.env, rest)
+    settings = parse_train(settings_for(known.env, known.preset, **parts, world=world), rest)
     if known.check:
         if settings.mode not in ("lockstep", "ray"):
             raise BadConfig(f"--check: compares modes lockstep and ray, got {settings.mode}")
