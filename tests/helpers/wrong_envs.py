@@ -46,3 +46,4 @@ class NoSpaces(gym.Env):
 gym.register("Wrong-v0", Wrong, disable_env_checker=True)
 gym.register("Checked-v0", Wrong)
 gym.register("NoSpaces-v0", NoSpaces, disable_env_checker=True)
+gym.register("Raises-v0", Wrong, kwargs={"how": "raises"})

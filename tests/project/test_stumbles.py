@@ -342,3 +342,18 @@ def test_an_env_that_ends_the_process_says_so(capsys, here):
     said = capsys.readouterr().err
     assert "leaver.py" in said
     assert "failed: SystemExit: 4; millpond doctor runs/" in said
+
+
+@pytest.mark.parametrize(
+    ("args", "after"),
+    [
+        (["doctor", "--env", "gym:wrong_envs:Raises-v0"], ", in wrong_envs.py:"),
+        (["mix", "gym:wrong_envs:Raises-v0", "--debug"], "; millpond doctor runs/"),
+    ],
+)
+def test_an_env_that_raises_ends_every_command_with_one_line(args, after, capsys):
+    """After the traceback, the last line has the error, and where to look."""
+    assert main(args) == 1
+    said = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in said
+    assert f"failed: ValueError: the robot fell over{after}" in said.strip().splitlines()[-1]
