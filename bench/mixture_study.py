@@ -58,6 +58,13 @@ MORE = {
     "B8w-c32": f"mixture {_W} updates=19",
     "B8wa-c16": f"mixture {_W} big.choice=uniform updates=38",
     "B16wc-c16": f"mixture {_W} {CONSTANT} big.minibatches_per_1k=16 updates=38",
+    "B8-avg": "mixture big.init=best_or_average",
+    "B8-ann": "mixture big.anneal=true",
+    "B8-avg-ann": "mixture big.init=best_or_average big.anneal=true",
+    "B8-avg-ann-c32": "mixture big.init=best_or_average big.anneal=true updates=19",
+    "D8-ann": "alone big.anneal=true",
+    "B8-e32": "mixture envs=32 updates=152",
+    "B8-e32-avg": "mixture envs=32 updates=152 big.init=best_or_average",
     "A2h": "single pqn.optimizer.rate.start=1e-3",
     "A4h": "single pqn.epochs=4 pqn.optimizer.rate.start=1e-3",
 }
@@ -130,7 +137,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     pairs = [(game, name) for name in (options.only or arms) for game in options.games]
     if options.pairs:
-        pairs = [(game, name) for game, _, name in (pair.rpartition("-") for pair in options.pairs)]
+        pairs = [(game, name) for game, _, name in (pair.partition("-") for pair in options.pairs)]
     wanted = deque(
         (game, name) for game, name in pairs if not (options.out / f"{game}-{name}.json").exists()
     )

@@ -270,7 +270,9 @@ def test_clones_are_the_bigagent_and_epsilon_restarts(programs):
     assert int(one.agents.acting.restarts) == 1
 
 
-@pytest.mark.parametrize("init", ["scratch", "previous", "shrink_perturb", "best_agent"])
+@pytest.mark.parametrize(
+    "init", ["scratch", "previous", "shrink_perturb", "best_agent", "best_or_average"]
+)
 def test_how_the_bigagent_begins(init, programs):
     settings = programs.settings
     settings = dataclasses.replace(settings, big=dataclasses.replace(settings.big, init=init))
@@ -284,6 +286,7 @@ def test_how_the_bigagent_begins(init, programs):
         "scratch": fresh,
         "previous": noted.params,
         "best_agent": best,
+        "best_or_average": best,
         "shrink_perturb": None,
     }[init]
     if wanted is not None:
@@ -539,6 +542,9 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
         "minibatches of 2,300 frames, got nan": dict(big=BigSettings(float("nan"), 400)),
         "lake.envs must lie in": dict(lake=LakeSettings(envs=5)),
         "no break in which": dict(transfer="live", big=BigSettings(14.0, 380, init="best_agent")),
+        "big.anneal lowers the rate": dict(
+            transfer="live", big=BigSettings(14.0, 380, init="scratch", anneal=True)
+        ),
         "prioritized is not offered": dict(sampler="prioritized", sampling=None),
         "own_fraction must lie in": dict(big=BigSettings(14.0, 400, own_fraction=1.0)),
     }.items():

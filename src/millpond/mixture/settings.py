@@ -16,7 +16,8 @@ from ..plugins import short_name
 from ..samplers import Prioritized, make_sampler
 from ..schedule import Schedule, constant
 
-Init = Literal["scratch", "previous", "shrink_perturb", "best_agent"]
+Init = Literal["scratch", "previous", "shrink_perturb", "best_agent", "best_or_average"]
+BY_SCORE = ("best_agent", "best_or_average")  # what begins is chosen by what it plays
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,9 @@ class BigSettings:
 
     It takes `minibatches_per_1k` minibatches for every thousand frames since the last reset, so a
     longer run learns as much from its Lake; schedules such as its learning rate run over one phase.
+    With `anneal` the rate that a phase begins with falls over the run, from all of it to 0.
+    Init `best_or_average` is the average of the agents' parameters wherever that plays better than
+    the best agent.
     `own_fraction` is the share of BigPond's rows that it plays itself by the end of its phase
     (live: of all rows).
     """
@@ -35,6 +39,7 @@ class BigSettings:
     half_life: float = 1e6  # recent: rows of a stream after which a row counts half
     init: Init | None = None  # None: best_agent, or scratch where transfer is live
     shrink: float = 0.5  # shrink_perturb: the old network's share
+    anneal: bool = False  # a phase's rate begins lower the later in the run it is
     own_fraction: float | None = None  # None: 0, or 0.2 where transfer is live
     reset_optimizer: bool = True
     eval_every: int = 0  # minibatches between evaluations within the phase; 0: none
@@ -195,10 +200,15 @@ class MixSettings:
                 "mixture: big.plateau and big.keep_best need evaluations within the phase; "
                 "set big.eval_every"
             )
-        if self.transfer == "live" and (self.big.eval_every or self.big.init == "best_agent"):
+        if self.transfer == "live" and self.big.anneal:
+            raise BadConfig(
+                "mixture: big.anneal lowers the rate from phase to phase, and with transfer live "
+                "the BigAgent never stops learning; leave it off"
+            )
+        if self.transfer == "live" and (self.big.eval_every or self.big.init in BY_SCORE):
             raise BadConfig(
                 "mixture: transfer live has no break in which the BigAgent could be evaluated; "
-                "leave big.eval_every at 0 and choose another big.init than best_agent"
+                f"leave big.eval_every at 0 and big.init away from {' and '.join(BY_SCORE)}"
             )
 
     def _check_rings(self) -> None:
