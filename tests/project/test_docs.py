@@ -108,6 +108,19 @@ def test_every_page_is_in_the_index():
         assert listed or f"\n{name}\n" in text, f"{name} is in no toctree of docs/index.md"
 
 
+def test_code_in_docstrings_is_indented():
+    """What is not would be set as prose in the reference."""
+    code = re.compile(r"(?:[\w.][\w.\[\], ]* = .+\)|(?:[a-z]\w*\.)*\w+\(.*\))\s*(?:#.*)?")
+    assert code.fullmatch('PrioritizedDQN("MlpPolicy", env).learn(50_000)')
+    wrong = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                lines = (ast.get_docstring(node) or "").splitlines()
+                wrong += [f"{path.name}: {line}" for line in lines if code.fullmatch(line)]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_cli_page_is_what_the_commands_say():
     same = make_cli.words_of(make_cli.PAGE.read_text(encoding="utf-8"))
     remedy = "docs/cli.md is not what the commands say: python docs/make_cli.py"
