@@ -129,7 +129,7 @@ class LakeSource(HostReplay):
 def open_source(settings: Settings, path: str, name: str) -> Lake:
     """The Lake to learn from; one that is not there, of another spec or empty is refused.
 
-    `name` is the setting that names it. What a run of ours wrote of its rows besides may be there.
+    `name` is the setting that names it. Columns that our own runs add to their rows may be there too.
     """
     spec = stored_spec(settings)
     if memory := spec.extras.get("memory"):
