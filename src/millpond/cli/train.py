@@ -22,7 +22,7 @@ from ..engine.settings import tiny
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
 from ..metrics import import_tracker, read_metrics
-from ..mixture import SEED_003, MixSettings, alone, mix_for, tiny_mix, with_frames
+from ..mixture import SEED_003, MixSettings, mix_for, tiny_mix, with_frames
 from ..train import Run, Settings
 from ..train.check_lockstep import Comparison, compare_with_twin
 from ..train.presets import settings_for
@@ -138,13 +138,13 @@ def parse_phases(env: str, file: Path | None, args: Sequence[str]) -> MixSetting
     counts = Parser("millpond train", None, add_help=False, allow_abbrev=False)
     counts.add_argument("--steps", type=whole, default=None)
     known, rest = counts.parse_known_args(args)
-    base = mix_for(env, file, given("--agent", rest), given("--big-agent", rest))
+    base = mix_for(env, file, given("--agent", rest), given("--big-agent", rest), agents=1)
     base = tiny_mix(base) if "--debug" in rest else base
     steps = known.steps or settings_for(env, None if file == SEED_003 else file, base.agent).steps
     if "--debug" not in rest or known.steps:
         base = with_frames(base, steps * base.world.frames_per_step)
     return parse_settings(
-        alone(base), rest, f"millpond train {base.env} --lake-phases", hidden=["frames", "agents"]
+        base, rest, f"millpond train {base.env} --lake-phases", hidden=["frames", "agents"]
     )
 
 

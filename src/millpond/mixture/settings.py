@@ -37,7 +37,7 @@ class BigSettings:
     capacity: int = 2_048_000  # rows of BigPond, per member
     choice: Choice = "newest"  # which rows of the Lake; newest: those since the last reset
     half_life: float = 1e6  # recent: rows of a stream after which a row counts half
-    init: Init | None = None  # None: best_agent, or scratch where transfer is live
+    init: Init | None = None  # None: best_or_average, or scratch where transfer is live
     shrink: float = 0.5  # shrink_perturb: the old network's share
     anneal: bool = False  # a phase's rate begins lower the later in the run it is
     own_fraction: float | None = None  # None: 0, or 0.2 where transfer is live
@@ -85,12 +85,12 @@ class MixSettings:
     agents: int = 4  # of each member, which share a Lake
     members: int = 1  # independent copies, trained side by side
     seed: int = 0  # decides everything that is left to chance
-    updates: int = 500  # updates of each agent between two resets
+    updates: int = 2000  # updates of each agent between two resets
     cycles: int = 16  # at least; too few frames for that many make `updates` fewer
     transfer: Literal["file", "live"] = "file"  # by a Lake, or straight into BigPond
     mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
-    envs: int = 128  # per agent
+    envs: int = 32  # per agent
     stack: int = 1  # observations that a state is made of
     pond: int = 131_072  # rows of each agent's Pond
     network: Network = field(default_factory=Network)
@@ -103,11 +103,11 @@ class MixSettings:
     big: BigSettings = field(default_factory=BigSettings)
     clone: CloneSettings = field(default_factory=CloneSettings)
     lake: LakeSettings = field(default_factory=LakeSettings)
-    eval_updates: int = 50  # PQN updates between evaluations
+    eval_updates: int = 200  # PQN updates between evaluations
     eval_episodes: int = 128  # of one evaluation, for every agent
     eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
-    checkpoint_updates: int = 250  # PQN updates between checkpoints; kept
-    resume_updates: int = 250  # PQN updates between states to resume from; replaced
+    checkpoint_updates: int = 1000  # PQN updates between checkpoints; kept
+    resume_updates: int = 1000  # PQN updates between states to resume from; replaced
     track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
     debug: bool = False  # two tiny cycles within a minute
 
@@ -283,7 +283,7 @@ class MixSettings:
     @property
     def init(self) -> Init:
         """How the BigAgent begins a cycle."""
-        return self.big.init or ("scratch" if self.transfer == "live" else "best_agent")
+        return self.big.init or ("scratch" if self.transfer == "live" else "best_or_average")
 
     @property
     def own_fraction(self) -> float:
