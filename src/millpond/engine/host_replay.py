@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,16 +20,16 @@ from .provenance import stored_spec, traced_spec
 from .settings import Settings
 
 
-class HostReplay:
+class HostReplay(Protocol):
     """Rows [time, env] of one policy in, batches out. What is not said here keeps nothing."""
 
     def add(self, rows: Rows) -> None:
         """Some turns."""
         raise AssertionError("a run from a Lake plays nothing")
 
+    @abstractmethod
     def sample(self, turn: int) -> Sample:
         """The batch of update `turn`."""
-        raise NotImplementedError
 
     def rank(self, draw: Draw, priorities: np.ndarray) -> None:
         """New priorities, where the sampler has them."""
