@@ -90,7 +90,7 @@ class Pond(Generic[AnyBatch]):
             )
         self.length, self.streams = self.layout.length, self.layout.streams
         self._intake = Intake(spec, self.layout.whole)
-        self._ring = DeviceRing(spec, self.layout)
+        self._ring = DeviceRing(spec, self.layout, stretched=isinstance(self.window, Sequence))
         ranked = isinstance(self.sampler, Prioritized)
         self._judging = self.window.ranked if ranked else self.window
         if isinstance(self._judging, Sequence):
@@ -279,8 +279,7 @@ class Pond(Generic[AnyBatch]):
         stream, position, flags = together((*self.layout.place(slots), flags))
         verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
         mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
-        batch = self._batches.fill(state, stream, position, verdict, mask)
-        batch, zero = finished(batch, state.zero)
+        batch, zero = self._batches.fill(state, stream, position, verdict, mask)
         return state._replace(zero=zero), batch
 
     def _multiples(self, state: PondState) -> tuple[Array, Array]:
@@ -313,7 +312,7 @@ class Pond(Generic[AnyBatch]):
         age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
         inside = (age >= first[..., None]) & (age < (first + count)[..., None])
         inside = inside[stream, position] if self.layout.own_heads else inside[position]
-        return self._batches.fill(state, stream, position, verdict, verdict.valid & inside)
+        return self._batches.fill(state, stream, position, verdict, verdict.valid & inside)[0]
 
     def read(self, state: PondState, stream: Array, position: Array) -> Rows:
         """The rows at ring positions of streams, any shape, as they were added. Pure."""
@@ -347,20 +346,21 @@ class Pond(Generic[AnyBatch]):
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
         """The whole ring as flat NumPy arrays, from which `restore` gives an equal state."""
-        if state.flags.shape != self.layout.lead:
+        lead, turned = self._ring.lead, self._ring.turned
+        if state.flags.shape != lead:
             raise BadState(
-                f"Pond: export takes one ring, flags {self.layout.lead}, got {state.flags.shape}; "
+                f"Pond: export takes one ring, flags {lead}, got {state.flags.shape}; "
                 "export the rings of several agents one by one: pond.export(pond.one(states, 0))"
             )
         columns = {
-            path: np.asarray(column.decode(state.columns[path]))
+            path: turned(np.asarray(column.decode(state.columns[path])))
             for path, column in self._ring.columns.items()
         }
         ranked = state.priorities
         return snapshot.pack(
             self,
             columns,
-            np.asarray(state.flags),
+            turned(np.asarray(state.flags)),
             self.added(state),
             faults=np.asarray(state.faults),
             priorities=self._ranks and ranked and self._ranks.pack(ranked),
@@ -368,7 +368,7 @@ class Pond(Generic[AnyBatch]):
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> PondState:
         """The state that was exported, by this Pond or by a HostPond of the same shape."""
-        saved = snapshot.unpack(self, arrays)
+        saved, turned = snapshot.unpack(self, arrays), self._ring.turned
         heads: Any = saved.added if self.layout.own_heads else saved.added[0]
         if np.any(saved.added != heads):
             raise BadState(
@@ -380,10 +380,10 @@ class Pond(Generic[AnyBatch]):
         ranked = self._ranks and self._ranks.unpack(saved.priorities)
         return PondState(
             columns={
-                p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)
+                p: turned(c.encode(jnp.asarray(saved.columns[p]), self.layout.lead))
                 for p, c in self._ring.columns.items()
             },
-            flags=jnp.asarray(saved.flags),
+            flags=turned(jnp.asarray(saved.flags)),
             cursor=jnp.asarray(np.stack([head, size, lap >> 32, lap & 0xFFFFFFFF], -1), np.uint32),
             faults=jnp.asarray(saved.faults, np.uint32),
             priorities=ranked,
