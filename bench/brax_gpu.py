@@ -278,7 +278,7 @@ class Part:
     """A process that compiles, says so, and goes on when it may."""
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
-        self.name, self.log = name, options.out / f"brax_{name}.log"
+        self.name, self.log = name, Path(tempfile.mkdtemp()) / "stderr"
         command = [sys.executable, "-W", "ignore", __file__, "--part", name, "--held"]
         command += ["--out", str(options.out), *["--tiny"] * options.tiny]
         paths = [str(BENCH.parent / "src"), os.environ.get("PYTHONPATH", "")]
