@@ -133,7 +133,7 @@ def examine(run: Healthy, folder: Path, limit: float) -> dict:
 
 def _command(args: list[str], limit: float) -> tuple[float, subprocess.CompletedProcess]:
     """CPU seconds of a command and its processes, and what it printed."""
-    environment = {"XLA_FLAGS": CPU_FLAGS, **os.environ}
+    environment = {"XLA_FLAGS": CPU_FLAGS, "OPENBLAS_NUM_THREADS": "1", **os.environ}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "millpond", *args],
