@@ -110,7 +110,7 @@ def _lines(path: Path) -> list[dict]:
 def examine(run: Healthy, folder: Path, limit: float) -> dict:
     """Train it, unless it is there, and ask the doctor."""
     train_s = 0.0
-    if not (folder / "status.json").exists():
+    if not _finished(folder):
         shutil.rmtree(folder, ignore_errors=True)
         train_s, trained = _command(run.command(folder), limit)
         if trained.returncode:
@@ -129,6 +129,12 @@ def examine(run: Healthy, folder: Path, limit: float) -> dict:
         name=run.name, steps=run.steps, ended="", fired=fired, green=states.count("green"),
         train_s=round(train_s, 1), doctor_s=round(doctor_s, 1),
     )  # fmt: skip
+
+
+def _finished(folder: Path) -> bool:
+    """Whether it was trained to its end; one that was stopped is trained again."""
+    status = folder / "status.json"
+    return status.exists() and json.loads(status.read_text())["state"] == "finished"
 
 
 def _command(args: list[str], limit: float) -> tuple[float, subprocess.CompletedProcess]:
