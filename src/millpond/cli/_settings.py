@@ -12,9 +12,10 @@ import textwrap
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..config import from_plain
+from ..envs import make_env
 from ..errors import BadConfig
 from ._options import in_digits, width
 
@@ -93,6 +94,28 @@ def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str
         for field, name in names.items():
             shown = shown.replace(f"'{field}.", f"'{name}.")
         raise BadConfig(shown) from error
+
+
+@dataclass(frozen=True)
+class _OnlyWorld:
+    """Settings that are an env's and nothing else."""
+
+    world: Any
+    names: ClassVar[dict[str, str]] = {}
+
+
+def parse_world(env: str, args: Sequence[str]) -> Any:
+    """The env with those options that are its own, before anybody knows which agent fits it.
+
+    `parse_world("gym:FrozenLake-v1", ["--env.map_name", "8x8", "--seed", "3"])`.
+    """
+    own: list[str] = []
+    ours = False
+    for word in args:
+        ours = word.startswith(("--env.", "--world.")) if _is_option(word) else ours
+        own += [word] * ours
+    prog = f"millpond train {env}"
+    return parse_settings(_OnlyWorld(make_env(env)), own, prog).world
 
 
 def _read(

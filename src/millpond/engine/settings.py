@@ -400,14 +400,15 @@ class Settings:
         return settings_from(plain, plain["env"])
 
 
-def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
+def settings_from(plain: Mapping[str, Any], env: str, world: Any = None) -> Settings:
     """Settings from nested tables; that of the agent goes by its name, as `dqn`.
 
-    Tables of agents that are not used are checked and left out: a preset serves several.
+    If none is named it is the usual one of `world`, or of the env with its own settings. Tables
+    of agents that are not used are checked and left out: a preset serves several.
     """
     plain = {"sampler": "uniform", **plain}
     if "agent" not in plain:  # asked only then: some envs are built to say what they take
-        plain["agent"] = usual_agent(env)
+        plain["agent"] = usual_agent(world or make_env(env))
     name, sampler = plain["agent"], plain["sampler"]
     agent = find_agent(name) if isinstance(name, str) else None
     if agent is None or not isinstance(sampler, str):
@@ -428,9 +429,9 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
         raise BadConfig(shown) from error
 
 
-def usual_agent(env: str) -> str:
-    """Who learns in an env if nobody was named: `usual_agent("pendulum") == "sac"`."""
-    return "sac" if takes_real(make_env(env)) else "dqn"
+def usual_agent(world: Any) -> str:
+    """Who learns in an env if nobody was named: `usual_agent(make_env("pendulum")) == "sac"`."""
+    return "sac" if takes_real(world) else "dqn"
 
 
 def takes_real(world: Any) -> bool:
