@@ -62,20 +62,16 @@ def wrong_step(
     far = float(np.linalg.norm(moved)) / size
     cosine = float(moved @ wanted) / max(size * float(np.linalg.norm(moved)), 1e-30)
     shares, *_ = np.linalg.lstsq(np.stack([wanted, old], 1), moved, rcond=None)
-    left = float(np.linalg.norm(moved - shares[0] * wanted - shares[1] * old)) / (
-        size * far + 1e-30
-    )
+    rest = moved - shares[0] * wanted - shares[1] * old
+    left = float(np.linalg.norm(rest)) / max(size * far, 1e-30)
     if cosine > 0.99:
         cause = f"the learning rate {rate:.3g} is applied {far:.3g} times over"
-    elif left < 0.1:
-        cause = f"besides, every parameter changes by {shares[1]:+.2%} of itself: weights decay"
     elif cosine < -0.99:
         cause = "it goes the other way"
+    elif left < 0.1:
+        cause = f"besides, every parameter changes by {shares[1]:+.2%} of itself: weights decay"
     else:
-        cause = (
-            f"{min(left, 1):.0%} of it is neither that step nor the parameters: noise, or steps "
-        )
-        cause += "of some layers alone"
+        cause = f"{min(left, 1):.0%} of it is something else: noise, or only some layers move"
     return red(
         name,
         f"one update moves the parameters {far:.3g} times as far as {rule.kind}'s step along the "
