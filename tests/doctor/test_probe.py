@@ -9,6 +9,7 @@ from millpond.doctor import sabotage_agent as agents
 from millpond.doctor import sabotage_control as control
 from millpond.doctor import sabotage_own as own
 from millpond.doctor import sabotage_replay as replay
+from millpond.doctor import sabotage_steps as steps
 from millpond.doctor.acting_say import acted_with, collapsed, evaluation, explored
 from millpond.doctor.draws_say import draws
 from millpond.doctor.parameters_say import dormant, moved, target_follows
@@ -91,7 +92,7 @@ def test_a_fault_of_the_replay_is_named(run, name, said):
         ("rewards_negated", "wrong sign"),
         ("bootstrap_online", "online network is bootstrapped"),
         ("first_action_learned", "first action's value"),
-        ("uphill", "the other way"),
+        ("uphill", "raises the loss"),
         ("slow_target", "moves the target network"),
         ("still_target", "moves the target network"),
         ("few_learned_from", "have no effect on the loss"),
@@ -103,7 +104,7 @@ def test_a_fault_of_the_replay_is_named(run, name, said):
     ],
 )
 def test_a_fault_of_learning_is_named(run, name, said):
-    with (getattr(agents, name, None) or getattr(own, name))():
+    with (getattr(agents, name, None) or getattr(steps, name))():
         verdict = update_audit(Probe.of(run))
     assert verdict.state == "red"
     assert said in verdict.message
@@ -201,6 +202,19 @@ def test_a_fault_of_an_env_is_named(run, name, check, said):
         found |= {one.name: one for one in _world(probe) if one.fired}
     assert found[check].fired, found
     assert said in found[check].message
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("first_policy_acts_for_all", "of them are those of policy 0"),
+        ("one_env_explores", "15 of 16 envs never explore"),
+    ],
+)
+def test_whose_actions_they_are_is_named(run, name, said):
+    with getattr(agents, name)():
+        verdict = explored(Probe.of(run))
+    assert said in verdict.message
 
 
 def test_stacks_that_reach_into_the_episode_before_are_named(run):

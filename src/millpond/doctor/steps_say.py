@@ -39,7 +39,7 @@ def unheard_rows(
         f"{silent} of {wrong.sum()} transitions of a batch have no effect on the loss, whatever "
         "their error",
         "look at weights, masks and slices in the loss",
-        silent=silent, transitions=int(wrong.sum()),
+        silent=silent, transitions=int(wrong.sum()), explained=True,
     )  # fmt: skip
 
 
@@ -78,6 +78,7 @@ def wrong_step(
         f"loss's gradient, at a cosine of {cosine:.2f} to it: {cause}",
         "look at what changes the gradient or the step between the loss and the parameters",
         far=round(far, 4), cosine=round(cosine, 4), decay=round(float(shares[1]), 6),
+        explained=abs(cosine) > 0.99 or left < 0.1,
     )  # fmt: skip
 
 
