@@ -168,8 +168,25 @@ def test_help_all_explains_every_setting(capsys):
         main(["train", "treasurehunt-small", "--help-all"])
     out = capsys.readouterr().out
     assert "--dqn.optimizer.rate.cycle N" in out
-    assert "steps; 0: no restarts of its own (default 0)" in out
+    assert "steps between two restarts; 0: it does not restart by" in out
     assert "--network.norm, --network.no-norm" in out
+
+
+EXPLAINED = [f"train treasurehunt --agent {agent}" for agent in ("dqn", "iqn", "pqn", "qlambda")]
+EXPLAINED += [f"train {env}" for env in ("staghunt", "tmaze", "pendulum", "minatar/breakout")]
+EXPLAINED += [f"train tmaze --sampler {one}" for one in ("stratified", "recent", "prioritized")]
+EXPLAINED += ["train pendulum --agent td3", "train gym:CartPole-v1", "train atari/pong"]
+
+
+@pytest.mark.parametrize("words", [*EXPLAINED, "mix minatar/breakout"])
+def test_help_all_leaves_no_setting_unexplained(words, capsys):
+    with pytest.raises(SystemExit):
+        main([*words.split(), "--help-all"])
+    text = capsys.readouterr().out
+    assert text.count("(default") > 40
+    # An option, then its default: on the same line, or on the next if the option is long.
+    bare = re.findall(r"^  --(?:(?! {2}).)+(?: {2,}|\n +)\(default.*", text, re.M)
+    assert not bare, "\n".join(bare)
 
 
 # --- pipes, Ctrl-C, curves ----------------------------------------------------------------------

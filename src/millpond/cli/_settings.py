@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -210,12 +211,13 @@ def _options(
 
 @functools.cache
 def _comments(kind: type) -> dict[str, str]:
-    """What the source says behind each field."""
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):  # made by a program
-        return {}
-    return dict(re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", source, re.M))
+    """What the source says behind each field, of its own or of a class that it inherits from."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        with contextlib.suppress(OSError, TypeError):  # builtin, or made by a program
+            source = inspect.getsource(one)
+            found |= re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", source, re.M)
+    return found
 
 
 def _value(kind: Any, text: str, name: str) -> Any:

@@ -38,10 +38,10 @@ class GymEnv(PlainFacts):
     `GymEnv("FrozenLake-v1", options=("is_slippery=false", "map_name=8x8"))`.
     """
 
-    id: str
-    vectorization: Literal["sync", "async"] = "sync"
-    max_episode_steps: int = 0
-    film: bool = False
+    id: str  # the name it is registered by
+    vectorization: Literal["sync", "async"] = "sync"  # async: each env in its own process
+    max_episode_steps: int = 0  # time limit in steps; 0: the env's own
+    film: bool = False  # build it so that it can be rendered
     options: tuple[str, ...] = ()  # KEY=VALUE each, for the env's own constructor
     wrappers: tuple[str, ...] = ()  # names of gymnasium.wrappers, or module:Name
 

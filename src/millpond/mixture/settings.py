@@ -33,7 +33,7 @@ class BigSettings:
     (live: of all rows).
     """
 
-    minibatches_per_1k: float = 8.0
+    minibatches_per_1k: float = 8.0  # minibatches for every thousand frames since the last reset
     capacity: int = 2_048_000  # rows of BigPond, per member
     choice: Choice = "newest"  # which rows of the Lake; newest: those since the last reset
     half_life: float = 1e6  # recent: rows of a stream after which a row counts half
@@ -41,7 +41,7 @@ class BigSettings:
     shrink: float = 0.5  # shrink_perturb: the old network's share
     anneal: bool = False  # a phase's rate begins lower the later in the run it is
     own_fraction: float | None = None  # None: 0, or 0.2 where transfer is live
-    reset_optimizer: bool = True
+    reset_optimizer: bool = True  # begin every phase with a new optimizer
     eval_every: int = 0  # minibatches between evaluations within the phase; 0: none
     plateau: int = 0  # stop after that many evaluations without a better one; 0: never
     keep_best: bool = False  # hand over the best by evaluation, not the last
@@ -55,8 +55,8 @@ class CloneSettings:
     agents is refused, and they go on as they are; 0: none is refused.
     """
 
-    gate: float = 2.0
-    reset_optimizer: bool = True
+    gate: float = 2.0  # standard errors by which the BigAgent may be worse than its agents; 0: any
+    reset_optimizer: bool = True  # begin with a new optimizer after a reset
     spread: bool = False  # restart levels fall from agent to agent, as in Ape-X
 
 
