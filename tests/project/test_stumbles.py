@@ -206,7 +206,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
 
 
-@pytest.mark.parametrize("module", ["numpy", "jax._src.config", "millpond.rows"])
+@pytest.mark.parametrize("module", ["difflib", "numpy", "jax._src.config", "millpond.rows"])
 def test_ctrl_c_while_it_is_importing_is_one_line(module):
     """The interpreter says what it has imported, so that the signal comes in between."""
     process = subprocess.Popen(
