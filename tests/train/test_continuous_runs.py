@@ -74,7 +74,7 @@ def learned(run: Run) -> dict:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Run:
+def whole(tmp_path_factory, compiled_once) -> Run:
     return play(tmp_path_factory.mktemp("runs") / "sac", SAC)
 
 

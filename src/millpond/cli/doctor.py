@@ -155,17 +155,33 @@ def show(verdicts: list[Verdict], run: str = "", env: str = "") -> None:
     for verdict in verdicts:
         if checks := verdict.evidence.get("checks"):
             print(f"{verdict.name}: {verdict.message} ({', '.join(checks)})")
-        if verdict.fired:
-            found = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
-            numbers = ", ".join(f"{name} {value}" for name, value in found.items())
-            print(f"{verdict.name}: {verdict.remedy}" + (f" ({numbers})" if numbers else ""))
-            if env and (command := settles(verdict, run, env)):
-                print(f"  to settle it: {command}")
-        if traceback := verdict.evidence.get("traceback"):
-            print(traceback.rstrip())
         if scales := verdict.evidence.get("noise_scale"):
             found = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
             batch = verdict.evidence["batch"]
             print(
                 f"gradient noise scale of each policy: {found}, in transitions; a batch has {batch}"
             )
+    fired = [verdict for verdict in verdicts if verdict.fired]
+    for place, verdict in enumerate(fired, 1):
+        _show_finding(place, verdict, settles(verdict, run, env) if env else "")
+    states = [verdict.state for verdict in verdicts]
+    told = ", ".join(f"{states.count(state)} {state}" for state in COLOURS if state in states)
+    print(f"\n{told}" if fired else f"\nnothing was found: {told}")
+
+
+def _show_finding(place: int, verdict: Verdict, command: str) -> None:
+    """What was found, in plain words, what to do, the numbers, and the command that settles it."""
+    print(f"\n{place}. {verdict.name}: {verdict.message}")
+    if traceback := verdict.evidence.get("traceback"):
+        print(traceback.rstrip())
+    print(f"   what to do:   {verdict.remedy}")
+    if command:
+        print(f"   to settle it: {command}")
+    known = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
+    if known:
+        print("   measured:     " + ", ".join(f"{name} {_plain(n)}" for name, n in known.items()))
+
+
+def _plain(number: Any) -> str:
+    """A measured number as people write it."""
+    return f"{number:.4g}" if isinstance(number, float) else f"{number}"

@@ -48,10 +48,11 @@ def explored(probe: Probe) -> Verdict:
             not_greedy=round(float(share[worst]), 4), wanted=round(float(wanted[worst]), 4)
         )
         if abs(share[worst] - wanted[worst]) > _SURE * error[worst] + 0.01:
+            cause = _whose(probe, game, off[:, worst], step[:, worst], worst, wanted[worst])
             return red(
                 name,
                 f"{share[worst]:.1%} of the actions are not the greedy ones; an epsilon of "
-                f"{epsilon[worst]:.3g} makes {wanted[worst]:.1%}",
+                f"{epsilon[worst]:.3g} makes {wanted[worst]:.1%}{cause}",
                 "look at act: the coin against epsilon, argmax, the action that is returned",
                 **numbers,
             )
@@ -68,6 +69,26 @@ def explored(probe: Probe) -> Verdict:
             )
         told.append(f"{share.mean():.1%} of {wanted.mean():.1%}")
     return green(name, f"not greedy: {' and '.join(told)} that epsilon asks for")
+
+
+def _whose(
+    probe: Probe, game: Any, off: np.ndarray, step: np.ndarray, policy: int, wanted: float
+) -> str:
+    """Why actions [time, envs] may not be a policy's own: another one's, or some envs explore."""
+    each = (off & step).sum(0) / np.maximum(step.sum(0), 1)
+    idle = each < 0.1 * wanted
+    if idle.any() and not idle.all() and each[~idle].mean() > 0.5 * wanted:
+        return f": {idle.sum()} of {len(each)} envs never explore, the others do"
+    if probe.agent.memory:
+        return ""
+    stacks = jax.tree.map(lambda leaf: leaf[:, policy][step], game.stacks)
+    for other in range(min(probe.settings.policies, 8)):
+        if other != policy:
+            theirs = probe.values(probe.policy(probe.saved.params, other), stacks).argmax(-1)
+            share = float((theirs == game.chosen[:, policy][step]).mean())
+            if share > 1 - wanted - 0.05:
+                return f": {share:.0%} of them are those of policy {other}, whose parameters act"
+    return ""
 
 
 def _reaches(probe: Probe, name: str) -> Verdict:

@@ -19,7 +19,14 @@ from ..envs.pendulum import Pendulum
 from ..samplers import Prioritized
 from ..schedule import constant, linear
 from ..train import Settings
-from . import sabotage_agent, sabotage_control, sabotage_env, sabotage_own, sabotage_replay
+from . import (
+    sabotage_agent,
+    sabotage_control,
+    sabotage_env,
+    sabotage_own,
+    sabotage_replay,
+    sabotage_steps,
+)
 from .plants import HEALTHY, Plant
 
 _DQN: Any = HEALTHY.learning
@@ -94,7 +101,8 @@ MEMORY = dataclasses.replace(
     stack=1,
 )
 
-_E, _R, _A, _O, _C = sabotage_env, sabotage_replay, sabotage_agent, sabotage_own, sabotage_control
+_E, _R, _A, _O = sabotage_env, sabotage_replay, sabotage_agent, sabotage_own
+_S, _C = sabotage_steps, sabotage_control
 PROBE_PLANTS = (
     _plant("healthy, fused"),
     _plant("healthy, fused PQN", settings=PQN),
@@ -220,18 +228,21 @@ PROBE_PLANTS = (
            settings=PRIORITISED),
     _plant("weights inverted", "replay-priorities", patch=_R.weights_inverted,
            settings=PRIORITISED),
-    _plant("few of a batch are learned from", "update-audit", patch=_O.few_learned_from),
-    _plant("weights decay", "update-audit", "layers-move", patch=_O.weights_decay),
+    _plant("few of a batch are learned from", "update-audit", patch=_S.few_learned_from),
+    _plant("weights decay", "update-audit", "layers-move", patch=_S.weights_decay),
     _plant("the rate thirtyfold", "update-audit", "update-norm", "reward-scale", "layers-move",
-           patch=_O.rate_many_times),
+           patch=_S.rate_many_times),
     _plant("steps are noise", "update-audit", "update-norm", "reward-scale",
-           patch=_O.noise_in_steps),
-    _plant("goals bounded", "update-audit", patch=_O.goals_bounded),
-    _plant("one goal for all", "update-audit", "bellman-fit", patch=_O.one_goal_for_all),
+           patch=_S.noise_in_steps),
+    _plant("goals bounded", "update-audit", patch=_S.goals_bounded),
+    _plant("one goal for all", "update-audit", "bellman-fit", patch=_S.one_goal_for_all),
     _plant("a memory never kept", "memory-acted-with", patch=_O.memory_never_kept,
            settings=MEMORY),
     _plant("a memory never emptied", "memory-acted-with", patch=_O.memory_never_emptied,
            settings=MEMORY),
+    _plant("the first policy acts for all", "exploration", "acting-weights",
+           patch=_A.first_policy_acts_for_all),
+    _plant("one env explores", "exploration", "acting-weights", patch=_A.one_env_explores),
     _plant("the higher critic", "update-audit", patch=_C.higher_critic, settings=SAC),
     _plant("no future, SAC", "update-audit", patch=_C.no_future, settings=SAC),
     _plant("rewards negated, SAC", "update-audit", patch=_C.negated, settings=SAC),

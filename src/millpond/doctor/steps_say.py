@@ -39,7 +39,7 @@ def unheard_rows(
         f"{silent} of {wrong.sum()} transitions of a batch have no effect on the loss, whatever "
         "their error",
         "look at weights, masks and slices in the loss",
-        silent=silent, transitions=int(wrong.sum()),
+        silent=silent, transitions=int(wrong.sum()), explained=True,
     )  # fmt: skip
 
 
@@ -62,26 +62,23 @@ def wrong_step(
     far = float(np.linalg.norm(moved)) / size
     cosine = float(moved @ wanted) / max(size * float(np.linalg.norm(moved)), 1e-30)
     shares, *_ = np.linalg.lstsq(np.stack([wanted, old], 1), moved, rcond=None)
-    left = float(np.linalg.norm(moved - shares[0] * wanted - shares[1] * old)) / (
-        size * far + 1e-30
-    )
+    rest = moved - shares[0] * wanted - shares[1] * old
+    left = float(np.linalg.norm(rest)) / max(size * far, 1e-30)
     if cosine > 0.99:
         cause = f"the learning rate {rate:.3g} is applied {far:.3g} times over"
-    elif left < 0.1:
-        cause = f"besides, every parameter changes by {shares[1]:+.2%} of itself: weights decay"
     elif cosine < -0.99:
         cause = "it goes the other way"
+    elif left < 0.1:
+        cause = f"besides, every parameter changes by {shares[1]:+.2%} of itself: weights decay"
     else:
-        cause = (
-            f"{min(left, 1):.0%} of it is neither that step nor the parameters: noise, or steps "
-        )
-        cause += "of some layers alone"
+        cause = f"{min(left, 1):.0%} of it is something else: noise, or only some layers move"
     return red(
         name,
         f"one update moves the parameters {far:.3g} times as far as {rule.kind}'s step along the "
         f"loss's gradient, at a cosine of {cosine:.2f} to it: {cause}",
         "look at what changes the gradient or the step between the loss and the parameters",
         far=round(far, 4), cosine=round(cosine, 4), decay=round(float(shares[1]), 6),
+        explained=abs(cosine) > 0.99 or left < 0.1,
     )  # fmt: skip
 
 

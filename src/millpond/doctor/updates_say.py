@@ -73,14 +73,16 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if (found := _target(probe, one, new, name)) is not None:
         return found
 
-    if (found := _step(probe, (one, new), batch, learned, name)) is not None:
-        return found
+    step = _step(probe, (one, new), batch, learned, name)
+    if step is not None and step.evidence.get("explained"):
+        return step
 
     def program(agent: Any) -> Any:
         update = jax.jit(agent.update)
         return lambda at, rate: update(at, batch, _now(probe, rate=rate, beta=1.0))
 
-    return _descent(probe, one, program, name)
+    found = _descent(probe, one, program, name)
+    return found if found.fired else step or found
 
 
 def _step(

@@ -33,7 +33,8 @@ class DeviceSequences:
         """
         window, ring = self.window, self.ring
         stream, position = stream[..., None], position[..., None]
-        near = around(position + np.arange(-window.before, window.length), ring.length)
+        reach = np.arange(-window.before, window.length) % ring.length  # a burn-in may be longer
+        near = around(position + reach, ring.length)
         newest = around(state.head - 1, ring.length)
         newest = newest[stream] if ring.layout.own_heads else newest
         flags = ring.flags_at(state, stream, near)  # as they lie, side by side
