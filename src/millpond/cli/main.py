@@ -1,6 +1,6 @@
 """`millpond COMMAND ...`: finds the command and runs it.
 
-A command is one file beside this one: its name is the command's, the first line of its docstring
+A command is one file next to this one: its name is the command's, the first line of its docstring
 what `millpond --help` says, and its `main(args) -> int` runs it and returns the exit code. Files
 that begin with an underscore are no commands.
 """
