@@ -137,7 +137,7 @@ class Wandb:
 
 
 class MLflow:
-    """A run of MLflow's, in the store that MLFLOW_TRACKING_URI names or in `mlflow.db` next to ours.
+    """A run of MLflow's, in the store that MLFLOW_TRACKING_URI names, or `mlflow.db` next to ours.
 
     Numbers are sent in packs: a store writes a thousand about as fast as one.
     """
