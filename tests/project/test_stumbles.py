@@ -166,9 +166,9 @@ def test_help_fits_a_screen_in_one_style(words, columns, capsys, monkeypatch):
 def test_help_all_explains_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["train", "treasurehunt-small", "--help-all"])
-    out = capsys.readouterr().out
-    assert "--dqn.optimizer.rate.cycle N" in out
-    assert "steps between two restarts; 0: it does not restart by" in out
+    out = " ".join(capsys.readouterr().out.split())
+    about = "steps between two restarts; 0: it does not restart by itself (default 0)"
+    assert f"--dqn.optimizer.rate.cycle N {about}" in out
     assert "--network.norm, --network.no-norm" in out
 
 
