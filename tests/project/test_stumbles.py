@@ -278,6 +278,7 @@ def test_an_observation_outside_its_discrete_space_names_both():
     vector.close()
 
 
+@pytest.mark.filterwarnings("default::UserWarning")  # Gymnasium's, of workers that raised
 @pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("how", "said"),
