@@ -21,12 +21,12 @@ class BatchBlock:
 
     def __init__(self, like: Any, overlap: bool) -> None:
         self._overlap, self._size = overlap, 0
-        if overlap:
-            frames = _each(like.obs, lambda obs: self._place(obs, 1))
-            like = like._replace(obs=None, next_obs=None)
-        self._places = _each(like, self._place)
-        if overlap:
-            self._places = self._places._replace(obs=frames)
+        if not overlap:
+            self._places = _each(like, self._place)
+            return
+        frames = _each(like.obs, lambda obs: self._place(obs, 1))
+        rest = _each(like._replace(obs=None, next_obs=None), self._place)
+        self._places = rest._replace(obs=frames)
 
     def make(self, shared: bool) -> Any:
         """A batch of tensors, not yet filled."""
