@@ -24,7 +24,7 @@ Tree = Any  # an array, or a nested dict of arrays shaped like Spec.obs
 
 
 class Flag(IntFlag):
-    """What a row is besides a step. A row with no flag is an ordinary step inside an episode.
+    """What else a row is. A row with no flag is an ordinary step inside an episode.
 
     `np.full(num_envs, Flag.FIRST, np.uint8)` are the flags of the first rows after a reset.
     """

@@ -85,8 +85,7 @@ def ring_add(ring, rows: Rows, next_obs, final_obs) -> None:
     if ring.placement == "host":
         ring.pond.add(rows, next_obs, final_obs=final_obs)
         return
-    add = jax.jit(lambda *given: ring.pond.add(*given[:3], final_obs=given[3]))
-    ring.state = add(ring.state, rows, next_obs, final_obs)
+    ring.state = ring.pond.add(ring.state, rows, next_obs, final_obs=final_obs)
     ring.pond.check(ring.state)
 
 
