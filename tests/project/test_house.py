@@ -30,6 +30,7 @@ BASE = {
     "intake",
     "host_random",
     "memory",
+    "once",
     "schedule",
     "config",
     "plugins",

@@ -20,6 +20,7 @@ from millpond.engine.checkpoint import about_file
 from millpond.engine.device_loop import DeviceLoop
 from millpond.engine.episode_stats import count, new_stats, no_sums
 from millpond.engine.population import Population
+from millpond.envs import HostedVector
 from millpond.errors import Diverged
 from millpond.metrics import read_metrics
 from millpond.rows import BORDER, FIRST, Rows
@@ -180,6 +181,21 @@ def test_the_best_arm_is_found(name, tmp_path):
 
 
 # --- divergence --------------------------------------------------------------------------------
+
+
+class LooseArms(Arms):
+    __hash__ = None
+
+
+def test_an_env_that_cannot_be_hashed_trains_in_every_way(tmp_path):
+    """As a dataclass that is not frozen: programs are kept by settings, and these are no key."""
+    loose = LooseArms()
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(loose)
+    for mode in ("fused", "sequential"):
+        of = settings("arms", loose, stack=1, steps=40, eval_every=40, mode=mode)
+        train(Run.create(tmp_path / mode, of))
+    assert HostedVector(loose, 2, seed=1).obs.shape == (1, 2, 2)
 
 
 def floats_of(path):
