@@ -423,7 +423,8 @@ def test_the_command_ends_with_1_if_anything_is_red(run, capsys):
         events.unlink()
     out = capsys.readouterr().out
     assert out.index("episode-borders") < out.index("process-health") < out.index("stack-parity")
-    assert "episode-borders: set terminated or truncated in exactly the last row" in out
+    assert "1. episode-borders: " in out
+    assert "what to do:   set terminated or truncated in exactly the last row" in out
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ SEQUENCES = {
     "stop": Sequence(6, end="stop"),
     "stop-stack2-burn2-first": Sequence(4, stack=2, burn_in=2, end="stop", pad="first"),
     "stop-stack3-every3-burn5": Sequence(1, stack=3, burn_in=5, every=3, end="stop"),
+    "stop-stack2-burn40": Sequence(2, stack=2, burn_in=40, end="stop"),  # more than a ring holds
 }
 WINDOWS_AND_SEQUENCES = WINDOWS | SEQUENCES
 # Few shapes on a device, because each is compiled; any on the host.

@@ -194,7 +194,7 @@ class ActorCritic(abc.ABC):
     ) -> AgentState:
         """The state with parameters, target and optimizers as learned; `due`: the target followed.
 
-        `total` is a sum of all losses and gradient norms: if it is not finite, nothing changes.
+        `total` is a sum of all losses and norms: if it is not finite, nothing changes.
         """
         good = jnp.isfinite(total) & ~state.bad
         params, target, rules = learned
@@ -213,11 +213,11 @@ class ActorCritic(abc.ABC):
 
 
 def stepped(rule: Optimizer, params: Any, state: Any, gradient: Any, rate: Array) -> Any:
-    """Parameters and the optimizer's state after one gradient."""
+    """Parameters and the optimizer's state after one gradient, and how far it led."""
     change, state = rule.change(gradient, state, params, rate)
-    return jax.tree.map(jnp.add, params, change), state
+    return jax.tree.map(jnp.add, params, change), state, change
 
 
 def norm(*gradients: Any) -> Array:
-    """Of all gradients together."""
+    """Of all of them together."""
     return optax.tree.norm(gradients)

@@ -23,10 +23,12 @@ def same_world(probe: Probe) -> Verdict:
         why = probe.saved.why or "no rows are kept: its learner takes them as they come"
         return unknown(name, why)
     played = probe.curious.play
-    for check in (_rates, _ends, _rewards):
+    if (found := _ends_lost(stored, probe.game.play, name)) is not None:
+        return found
+    for check in (_rates, _ends, _seen, _rewards):
         if (found := check(stored, played, name)) is not None:
             return found
-    return green(name, "rewards and ends are those that the env gives now")
+    return green(name, "rewards, ends and what is seen are those that the env gives now")
 
 
 def _rates(stored: Play, played: Play, name: str) -> Verdict | None:
@@ -52,6 +54,24 @@ def _rates(stored: Play, played: Play, name: str) -> Verdict | None:
             )
             return red(name, message, remedy, stored=float(size), now=float(other))
     return None
+
+
+def _seen(stored: Play, played: Play, name: str) -> Verdict | None:
+    """Numbers of an observation that vary now must have varied then."""
+    if stored.seen.shape[-1] != played.seen.shape[-1] or min(stored.steps, played.steps) < 1_000:
+        return None
+    varies = (played.seen != np.median(played.seen, (0, 1))).mean((0, 1)) > 0.05
+    lost = varies & (stored.seen.max((0, 1)) == stored.seen.min((0, 1)))
+    if lost.sum() < max(1, 0.05 * varies.sum()):
+        return None
+    worst = int(np.argmax(lost))
+    return red(
+        name,
+        f"{lost.sum()} of the {varies.sum()} numbers of an observation that vary now never change "
+        f"in the stored rows (number {worst} is always {stored.seen[0, 0, worst]:g})",
+        "look at what stands between env and replay: something of what is seen is lost there",
+        lost=int(lost.sum()), varying=int(varies.sum()),
+    )  # fmt: skip
 
 
 def _some(rewards: np.ndarray) -> str:
@@ -82,6 +102,22 @@ def _ends(stored: Play, played: Play, name: str) -> Verdict | None:
         )
         return red(name, message, "look at reset: the world went on ended", **numbers)
     return None
+
+
+def _ends_lost(stored: Play, played: Play, name: str) -> Verdict | None:
+    """Where episodes end under the policy of now, those of the newest stored rows ended too."""
+    lengths = played.ends[0]
+    if len(lengths) < 16 or len(stored.ends[0]) or stored.first[1:].any():
+        return None
+    each = float(lengths.mean())
+    if stored.steps < 30 * each or len(stored.byte) < 3 * lengths.max():
+        return None
+    return red(
+        name,
+        f"no episode ends or begins in {stored.steps:,} stored rows; now they last {each:.0f}",
+        "look at what stands between env and replay: flags, terminated and truncated are lost",
+        lengths_now=each,
+    )
 
 
 def _rewards(stored: Play, played: Play, name: str) -> Verdict | None:

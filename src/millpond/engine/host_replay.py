@@ -130,7 +130,7 @@ class LakeSource(HostReplay):
 def open_source(settings: Settings, path: str, name: str) -> Lake:
     """The Lake to learn from; one that is not there, of another spec or empty is refused.
 
-    `name` is the setting that names it. What a run of ours wrote of its rows besides may be there.
+    `name` is the setting that names it. It may also have the columns that runs add.
     """
     spec = stored_spec(settings)
     if memory := spec.extras.get("memory"):

@@ -92,7 +92,7 @@ class Pond(Generic[AnyBatch]):
             )
         self.length, self.streams = self.layout.length, self.layout.streams
         self._intake = Intake(spec, self.layout.whole)
-        self._ring = DeviceRing(spec, self.layout)
+        self._ring = DeviceRing(spec, self.layout, stretched=isinstance(self.window, Sequence))
         ranked = isinstance(self.sampler, Prioritized)
         self._judging = self.window.ranked if ranked else self.window
         if isinstance(self._judging, Sequence):
@@ -298,8 +298,7 @@ class Pond(Generic[AnyBatch]):
         stream, position, flags = together((*self.layout.place(slots), flags))
         verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
         mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
-        batch = self._batches.fill(state, stream, position, verdict, mask)
-        batch, zero = finished(batch, state.zero)
+        batch, zero = self._batches.fill(state, stream, position, verdict, mask)
         return state._replace(zero=zero), batch
 
     def _multiples(self, state: PondState) -> tuple[Array, Array]:
@@ -338,7 +337,7 @@ class Pond(Generic[AnyBatch]):
         age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
         inside = (age >= first[..., None]) & (age < (first + count)[..., None])
         inside = inside[stream, position] if self.layout.own_heads else inside[position]
-        return self._batches.fill(state, stream, position, verdict, verdict.valid & inside)
+        return self._batches.fill(state, stream, position, verdict, verdict.valid & inside)[0]
 
     @one_program
     def read(self, state: PondState, stream: Array, position: Array) -> Rows:
@@ -373,17 +372,19 @@ class Pond(Generic[AnyBatch]):
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
         """The whole ring as flat NumPy arrays, from which `restore` gives an equal state."""
-        if state.flags.shape != self.layout.lead:
+        lead, turned = self._ring.lead, self._ring.turned
+        if state.flags.shape != lead:
             raise BadState(
-                f"Pond: export takes one ring, flags {self.layout.lead}, got {state.flags.shape}; "
+                f"Pond: export takes one ring, flags {lead}, got {state.flags.shape}; "
                 "export the rings of several agents one by one: pond.export(pond.one(states, 0))"
             )
-        columns = jax.tree.map(np.asarray, self._decoded(state.columns))
+        decoded = jax.tree.map(np.asarray, self._decoded(state.columns))
+        columns = {path: turned(column) for path, column in decoded.items()}
         ranked = state.priorities
         return snapshot.pack(
             self,
             columns,
-            np.asarray(state.flags),
+            turned(np.asarray(state.flags)),
             self.added(state),
             faults=np.asarray(state.faults),
             priorities=self._ranks and ranked and self._ranks.pack(ranked),
@@ -418,12 +419,13 @@ class Pond(Generic[AnyBatch]):
         self, columns: dict[str, Array], flags: Array, cursor: Array, faults: Array, ranked: Any
     ) -> PondState:
         """Jax's own copies of all: what was given may change later."""
+        turned = self._ring.turned
         return PondState(
             columns={
-                path: column.encode(columns[path], self.layout.lead)
+                path: turned(column.encode(columns[path], self.layout.lead))
                 for path, column in self._ring.columns.items()
             },
-            flags=jnp.asarray(flags),
+            flags=turned(jnp.asarray(flags)),
             cursor=cursor,
             faults=faults,
             priorities=self._ranks and self._ranks.unpack(ranked),
