@@ -55,6 +55,8 @@ def lambda_returns(
     _check(q, action, reward, discount, mask, trace, policy, behaviour)
     known = (q, action, reward, discount, mask, policy, behaviour)
     xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in known) else np
+    if behaviour is not None:
+        behaviour = xp.where(mask, behaviour, 1)  # of a border row it is 0, as every extra is
     value = q.max(axis=-1) if policy is None else (policy * q).sum(axis=-1)
     taken = _at(q[..., :-1, :], action, xp)
     goes_on = _trace(trace, q, taken, value, action, policy, behaviour, xp) * lam

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from one_program import as_programs
 from tiny_runs import crash_at, settings
 
 from millpond import BadConfig, Field, HostPond, Lake, Rows, Spec, Window, lambda_returns
@@ -56,7 +57,8 @@ close = dict(rtol=1e-4, atol=1e-5)
 
 
 def agent_of(kind, network=NETWORK, **changes):
-    return kind(kind.Settings(optimizer=PLAIN, **changes), network, SPEC, 1)
+    agent = kind(kind.Settings(optimizer=PLAIN, **changes), network, SPEC, 1)
+    return as_programs(agent, "init")
 
 
 def stream(rng, time: int, envs: int):

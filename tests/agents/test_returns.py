@@ -154,12 +154,13 @@ def test_what_is_masked_may_be_no_number(trace):
     reward = np.array([[1, 1, np.nan, np.nan]], np.float32)
     zero = np.zeros((1, 4), np.float32)
     discount = np.array([[0.5, 0.5, 0, 0]], np.float32)
+    behaviour = np.array([[0.5, 0.5, 0, 0]], np.float32)  # extras of a border row are 0
     for xp in (np, jnp):
         got = lambda_returns(
             *(xp.asarray(x) for x in (q, zero.astype(np.int32), reward, discount, mask)),
             lam=0.5,
             trace=trace,
-            behaviour=xp.asarray(zero + 0.5),
+            behaviour=xp.asarray(behaviour),
         )
         np.testing.assert_allclose(np.asarray(got), [[1.625, 1.5, 0, 0]], 1e-6)
 

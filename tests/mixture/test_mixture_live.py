@@ -202,7 +202,7 @@ def test_gates_stand_ins_recovery_and_the_best():
         (["treasurehunt"], "needs an env with one agent"),
         (["minatar/breakout", "--big.network.width", "8"], "no option --big.network.width"),
         (["minatar/breakout", "--frames", "0.5"], "expected a whole number"),
-        (["minatar/breakout", "--pond", "100"], "pond 100 must be a multiple of 128"),
+        (["minatar/breakout", "--pond", "100"], "pond 100 must be a multiple of 32"),
     ],
 )
 def test_mix_refuses(args, said, capsys, tmp_path, monkeypatch):

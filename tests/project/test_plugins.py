@@ -14,11 +14,14 @@ from tiny_runs import Crash, crash_at, settings
 
 from millpond import BadConfig, RunRefused
 from millpond.agents import agent_names, find_agent
-from millpond.doctor import Evidence, examine
+from millpond.doctor import Evidence, Probe, examine
+from millpond.doctor.draws_say import draws
 from millpond.envs import make_env
 from millpond.plugins import find_part, origin, short_name
 from millpond.samplers import make_sampler
 from millpond.train import Run, Settings, train
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 NAMES = dict(
     env="pond_plugin.corridor:Corridor",
@@ -110,6 +113,19 @@ def test_the_doctor_examines_it_without_asking_who_it_is(tmp_path):
     for name in ("stack-parity", "nstep-oracle", "replay-fill"):
         assert verdicts[name].state == "green", verdicts[name]
     assert "explores without an epsilon" in verdicts["epsilon-applied"].message
+
+
+@pytest.mark.usefixtures("importable")
+def test_its_sampler_may_be_as_uneven_as_it_likes(tmp_path):
+    """More rows than in `_small`, so that the doctor sees where draws go."""
+    small = _small()
+    learning = dataclasses.replace(small.learning, min_fill=256, capacity=8192)
+    run = Run.create(tmp_path / "run", dataclasses.replace(small, learning=learning, steps=3200))
+    train(run)
+    verdicts = {verdict.name: verdict for verdict in draws(Probe.of(run))}
+    assert verdicts["replay-transitions"].state == "green", verdicts
+    assert verdicts["replay-draws"].state == "green", verdicts
+    assert "Newest need not be even" in verdicts["replay-draws"].message
 
 
 @pytest.mark.usefixtures("importable")

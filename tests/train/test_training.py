@@ -27,6 +27,8 @@ from millpond.schedule import constant
 from millpond.train import Run, train
 from millpond.train.session import summary
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 # --- who is who --------------------------------------------------------------------------------
 
 

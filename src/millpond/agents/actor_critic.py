@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,11 +12,11 @@ import numpy as np
 import optax
 
 from ..errors import BadConfig
-from ..rows import Array
+from ..rows import Array, Batch
 from ..spec import Spec
 from .action_box import ActionBox
 from .actor_critic_networks import actor_network, critic_network
-from .agent import Act, AgentState, Now
+from .agent import Act, AgentState, Learned, Now
 from .control import correlated, polyak
 from .networks import Network
 from .optimizer import Optimizer
@@ -44,7 +45,7 @@ class Rules(NamedTuple):
     key: Array  # uint32: of an update's noise, with the number of updates
 
 
-class ActorCritic:
+class ActorCritic(abc.ABC):
     """Pure functions over an `AgentState`; a subclass adds `Settings` and `update`.
 
     And it says what it does without noise, by `_middle`, and with it, by `_noisy`. Inside, actions
@@ -152,15 +153,19 @@ class ActorCritic:
         found: Any = self._actor.apply({"params": actor}, obs)
         return found
 
+    @abc.abstractmethod
     def _middle(self, actor: Any, obs: Array) -> Array:
         """Actions in [-1, 1] without noise: [batch, n]."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _noisy(self, actor: Any, obs: Array, normal: Array, now: Now) -> Array:
         """Actions in [-1, 1] to explore with: [batch, n]."""
-        raise NotImplementedError
 
     # --- learning ----------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
+        """One gradient of each network."""
 
     def _keys(self, state: AgentState, number: int) -> Array:
         """Keys of this update alone."""
@@ -189,7 +194,7 @@ class ActorCritic:
     ) -> AgentState:
         """The state with parameters, target and optimizers as learned; `due`: the target followed.
 
-        `total` is a sum of all losses and gradient norms: if it is not finite, nothing changes.
+        `total` is a sum of all losses and norms: if it is not finite, nothing changes.
         """
         good = jnp.isfinite(total) & ~state.bad
         params, target, rules = learned
@@ -208,11 +213,11 @@ class ActorCritic:
 
 
 def stepped(rule: Optimizer, params: Any, state: Any, gradient: Any, rate: Array) -> Any:
-    """Parameters and the optimizer's state after one gradient."""
+    """Parameters and the optimizer's state after one gradient, and how far it led."""
     change, state = rule.change(gradient, state, params, rate)
-    return jax.tree.map(jnp.add, params, change), state
+    return jax.tree.map(jnp.add, params, change), state, change
 
 
 def norm(*gradients: Any) -> Array:
-    """Of all gradients together."""
+    """Of all of them together."""
     return optax.tree.norm(gradients)

@@ -21,7 +21,6 @@ from .control import saturated, spread, squashed, temperature_loss, twin_target
 from .losses import masked_mean
 from .networks import Network
 from .optimizer import Optimizer
-from .q_agent import relative_change
 
 _NARROWEST, _WIDEST = -10.0, 2.0  # logarithms of standard deviations, before squashing
 
@@ -36,9 +35,9 @@ class SACSettings(ActorCriticSettings):
     `learn_temperature` off it stays. `SACSettings(n_step=3, batch=512)`.
     """
 
-    temperature: float = 1.0
-    learn_temperature: bool = True
-    entropy: float = -1.0
+    temperature: float = 1.0  # weight of entropy against reward, at the beginning
+    learn_temperature: bool = True  # off: the temperature stays as it is
+    entropy: float = -1.0  # what the temperature is learned for, per number of an action
     temperature_optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
 
     def __post_init__(self) -> None:
@@ -98,7 +97,7 @@ class SAC(ActorCritic):
         reward = batch.reward * settings.reward_scale
         goal = twin_target(reward, batch.discount, after, -temperature * log_prob)
         loss, steep, (q, error) = self._regress(old.critics, batch, goal, now)
-        critics, of_critics = stepped(
+        critics, of_critics, stride = stepped(
             settings.optimizer, old.critics, rules.critics, steep, now["rate"]
         )
 
@@ -112,7 +111,7 @@ class SAC(ActorCritic):
 
         found, slope = jax.value_and_grad(actor_loss, has_aux=True)(old.actor)
         cost, (mean, action, log_prob) = found
-        actor, of_actor = stepped(
+        actor, of_actor, step = stepped(
             settings.actor_optimizer, old.actor, rules.actor, slope, now["actor_rate"]
         )
 
@@ -123,7 +122,7 @@ class SAC(ActorCritic):
         hotter = jax.grad(heat_loss)(old.log_temperature)
         warmth, of_warmth = old.log_temperature, rules.temperature
         if settings.learn_temperature:
-            warmth, of_warmth = stepped(
+            warmth, of_warmth, _ = stepped(
                 settings.temperature_optimizer,
                 *(warmth, of_warmth, hotter, now["temperature_rate"]),
             )
@@ -131,14 +130,16 @@ class SAC(ActorCritic):
         params = Params(actor, critics, warmth)
         target = self._followed(state.target, params)
         rules = rules._replace(actor=of_actor, critics=of_critics, temperature=of_warmth)
-        gradient = norm(steep, slope)
-        total = loss + cost + gradient + hotter
+        # Before anything is written: nobody may ask for the old parameters after that, which would
+        # have to be copied for it.
+        gradient, size = norm(steep, slope), norm(old.actor, old.critics)
+        total = loss + cost + gradient + hotter + size
         new = self._finish(state, (params, target, rules), total)
         numbers = {
             "loss": loss,
             "q": masked_mean(q.mean(0), batch.mask),
             "gradient": gradient,
-            "change": relative_change(old[:2], new.params[:2]),
+            "change": jnp.where(new.bad, 0, norm(step, stride) / (size + 1e-12)),
             "actor_loss": cost,
             "temperature": temperature,
             "entropy": -masked_mean(log_prob, batch.mask),

@@ -20,7 +20,6 @@ from .control import saturated, smoothed, spread, twin_target
 from .losses import masked_mean
 from .networks import Network
 from .optimizer import Optimizer
-from .q_agent import relative_change
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ class TD3Settings(ActorCriticSettings):
     """
 
     noise: Schedule = field(default_factory=lambda: constant(0.1))
-    target_noise: float = 0.2
-    noise_clip: float = 0.5
-    delay: int = 2
+    target_noise: float = 0.2  # noise on the target's actions, in shares of half the bounds' width
+    noise_clip: float = 0.5  # largest size of that noise
+    delay: int = 2  # critic updates per update of the actor and the targets
     optimizer: Optimizer = field(default_factory=lambda: adam(1e-3))
     actor_optimizer: Optimizer = field(default_factory=lambda: adam(1e-3))
 
@@ -94,7 +93,7 @@ class TD3(ActorCritic):
         after = self.values(state.target.critics, batch.next_obs, noisy)
         goal = twin_target(batch.reward * settings.reward_scale, batch.discount, after)
         loss, steep, (q, error) = self._regress(old.critics, batch, goal, now)
-        critics, of_critics = stepped(
+        critics, of_critics, stride = stepped(
             settings.optimizer, old.critics, rules.critics, steep, now["rate"]
         )
 
@@ -105,21 +104,23 @@ class TD3(ActorCritic):
             return -masked_mean(value, batch.mask), action
 
         (cost, action), slope = jax.value_and_grad(actor_loss, has_aux=True)(old.actor)
-        moved = stepped(settings.actor_optimizer, old.actor, rules.actor, slope, now["actor_rate"])
+        rule = settings.actor_optimizer
+        *moved, step = stepped(rule, old.actor, rules.actor, slope, now["actor_rate"])
         actor, of_actor = jax.tree.map(
-            lambda new, stays: jnp.where(due, new, stays), moved, (old.actor, rules.actor)
+            lambda new, stays: jnp.where(due, new, stays), moved, [old.actor, rules.actor]
         )
 
         params = Params(actor, critics)
         target = self._followed(state.target, params, due)
-        gradient = norm(steep, slope)
+        gradient, size = norm(steep, slope), norm(old.actor, old.critics)
+        far = jnp.hypot(norm(stride), jnp.where(due, norm(step), 0))
         learned = params, target, rules._replace(actor=of_actor, critics=of_critics)
-        new = self._finish(state, learned, loss + cost + gradient, due)
+        new = self._finish(state, learned, loss + cost + gradient + size, due)
         numbers = {
             "loss": loss,
             "q": masked_mean(q.mean(0), batch.mask),
             "gradient": gradient,
-            "change": relative_change(old[:2], new.params[:2]),
+            "change": jnp.where(new.bad, 0, far / (size + 1e-12)),
             "actor_loss": cost,
             "saturated": saturated(action),
             "spread": spread(action),

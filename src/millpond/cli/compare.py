@@ -160,7 +160,7 @@ def show(results: dict[str, Any]) -> None:
 
 
 def _write_report(path: Path, results: dict[str, Any]) -> None:
-    """The page, and where it is; what was computed is not lost for want of a package."""
+    """The page, and where it is; what was computed is not lost for lack of a package."""
     try:
         save_report(path, results)
     except NotInstalled as error:

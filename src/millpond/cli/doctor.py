@@ -116,7 +116,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def of_any(path: Path, seconds: float = SECONDS) -> list[Verdict]:
-    """What the checks say of a run, a mixture, or a run that somebody's own loop logged."""
+    """What the checks say of a run, a mixture, or a run that a user's own loop logged."""
     if is_mixture(path):
         return examine_mixture(MixRun.open(path))
     if is_logged(path):

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Generator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 from ..errors import BadConfig, MillpondError
 from ..extras import require
+from ..plugins import failure
 
 _HERE = Path(__file__)
 _CORE = ("lake", "plan")  # commands that work without any extra
@@ -98,6 +100,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # commands that have something to save do so first
         print(f"millpond {name}: stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # of a user's env or agent, or a fault of ours
+        traceback.print_exc()
+        print(f"\nmillpond {name}: failed: {failure(error)}", file=sys.stderr)
+        return 1
 
 
 def with_option(said: str, args: Sequence[str]) -> str:

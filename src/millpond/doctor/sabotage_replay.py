@@ -19,9 +19,9 @@ from .sabotage import patched
 def _changed_batch(**change: Any) -> Any:
     fill = DeviceBatches.fill
 
-    def other(batches: DeviceBatches, *given: Any) -> Batch:
-        batch = fill(batches, *given)
-        return batch._replace(**{name: make(batch) for name, make in change.items()})
+    def other(batches: DeviceBatches, *given: Any) -> tuple[Batch, Array]:
+        batch, zero = fill(batches, *given)
+        return batch._replace(**{name: make(batch) for name, make in change.items()}), zero
 
     return patched(DeviceBatches, "fill", other)
 

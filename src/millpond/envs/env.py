@@ -116,7 +116,7 @@ class Env(Facts, Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """What an `Env` may have besides: events of a turn that a return does not tell apart.
+    """An optional method of an `Env`: events of a turn that a return does not distinguish.
 
     `def counts(self, before, after): return {"stags": after.taken - before.taken}`.
     """

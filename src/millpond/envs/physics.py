@@ -104,7 +104,8 @@ class Physics(PlainFacts):
         game = self.game()
 
         def once(inner: Any, _: None) -> tuple[Any, Array]:
-            after = game.step(inner, action[0])
+            # Brax writes into the dicts of the state that it is given: it gets copies of them.
+            after = game.step(jax.tree.map(lambda leaf: leaf, inner), action[0])
             # A literal reward has another type than that of the state before: loops refuse it.
             same = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, inner)
             return same, same.reward

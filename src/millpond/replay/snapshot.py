@@ -154,7 +154,7 @@ def _ages(layout: Layout, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _meaning(ring: Any) -> dict[str, Any]:
-    """What masses depend on besides the rows."""
+    """What masses depend on, apart from the rows."""
     window, alpha = ring.window, _alpha(ring.sampler)
     if isinstance(window, Sequence):
         names = ("length", "stack", "end", "every")

@@ -33,7 +33,7 @@ _TURNS = 300  # of the film, at most
 def read_runs(folders: Sequence[Path]) -> list[tuple[str, RunHistory]]:
     """Names and histories; a run that was never evaluated is refused.
 
-    One that is logged by somebody's own loop needs a line of metrics and no more.
+    One that is logged by a user's own loop needs a line of metrics and no more.
     """
     found: list[tuple[str, RunHistory]] = []
     for folder in folders:
