@@ -379,13 +379,21 @@ class Lake:
             return index.stream[piece].astype(np.int32), index.first[piece] + at
 
     @overload
-    def take(self, stream: Any, row: Any, window: Window | None = None) -> Batch: ...
+    def take(
+        self, stream: Any, row: Any, window: Window | None = None, out: Batch | None = None
+    ) -> Batch: ...
 
     @overload
-    def take(self, stream: Any, row: Any, window: Sequence) -> SequenceBatch: ...
+    def take(
+        self, stream: Any, row: Any, window: Sequence, out: SequenceBatch | None = None
+    ) -> SequenceBatch: ...
 
-    def take(self, stream: Any, row: Any, window: AnyWindow | None = None) -> Any:
-        """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
+    def take(self, stream: Any, row: Any, window: AnyWindow | None = None, out: Any = None) -> Any:
+        """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked.
+
+        `out`: a batch to fill, as in `sample`. Of a window of one step its `obs` and `next_obs` may
+        be `frames[:, :-1]` and `frames[:, 1:]` of one array: each frame is then written once.
+        """
         with self._using, self._whole():
             batches = self._of(window, 1)
             stream = whole_numbers("Lake.take: streams", stream)
@@ -398,7 +406,7 @@ class Lake:
             piece, at = self.reader.index.find(stream, row)
             if not self.reader.index.total:
                 return batches.none(stream, row)
-            batch = batches.take(piece, np.maximum(at, 0))
+            batch = batches.take(piece, np.maximum(at, 0), out)
             batch.draw.stream[:], batch.draw.row[:] = stream, row
             batch.mask[at < 0] = False
             return batch

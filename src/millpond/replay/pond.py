@@ -33,7 +33,7 @@ from .device_ranks import DeviceRanks
 from .device_ring import DeviceRing, PondState
 from .device_sequences import DeviceSequences
 from .layouts import LayoutName, make_layout, which_envs
-from .one_program import Programs, one_program
+from .one_program import CompiledCalls, one_program
 from .priorities import LARGEST
 
 
@@ -100,7 +100,7 @@ class Pond(Generic[AnyBatch]):
             self._batches: Any = DeviceSequences(spec, self._judging, self._ring)
         else:
             self._batches = DeviceBatches(spec, self._judging, self._ring)
-        self._ranks, self._programs = None, Programs()
+        self._ranks, self._programs = None, CompiledCalls()
         if isinstance(self.sampler, Prioritized):
             self._ranks = DeviceRanks(self.sampler, self._batches)
 
