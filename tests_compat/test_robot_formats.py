@@ -281,7 +281,9 @@ def test_a_dataset_of_rlds_becomes_a_lake(tmp_path):
             at += n
 
 
-@pytest.mark.parametrize("harm", [*"flip short lengths gone json size middle shape".split()])
+@pytest.mark.parametrize(
+    "harm", ["flip", "short", "lengths", "gone", "json", "size", "middle", "shape"]
+)
 def test_damaged_rlds_is_refused(harm, tmp_path):
     rlds(tmp_path / "data")
     file = tmp_path / "data" / "arms-train.tfrecord-00001-of-00002"
