@@ -157,7 +157,7 @@ def test_a_fault_of_priorities_is_named(prioritised, tmp_path, name, said):
         ("higher_critic", "the higher of the two critics"),
         ("no_future", "nothing is bootstrapped"),
         ("negated", "wrong sign"),
-        ("entropy_costs", "entropy enters with the wrong sign"),
+        ("entropy_costs", "times instead of once, with the wrong sign"),
         ("actor_downhill", "a small step of the actor raises their own loss"),
         ("still_targets", "moves the target network 0 of the way"),
     ],

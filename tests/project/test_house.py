@@ -26,6 +26,7 @@ BASE = {
     "sequence",
     "returns",
     "samplers",
+    "asked",
     "borders",
     "intake",
     "host_random",

@@ -31,8 +31,8 @@ def self_test_and_show(only: str, mode: str, jobs: int, as_json: bool) -> int:
             verdict = "; ".join(result.wrong) or "as it should be"
             line = f"{result.seconds:5.1f} s  {result.plant.name}: {verdict}"
             print(line, file=sys.stderr, flush=True)
-    order = [plant.name for plant in plants]
-    results.sort(key=lambda result: order.index(result.plant.name))
+    order = {plant.name: place for place, plant in enumerate(plants)}
+    results.sort(key=lambda result: order.get(result.plant.name, 0))
     if as_json:
         print(json.dumps([plain(result) for result in results], indent=2))
     else:

@@ -90,14 +90,14 @@ def _future(
     facts |= dict(higher=round(float(higher.mean()), 4), entropy_is_worth=round(heat, 4))
     if abs(bonus - heat) < _SURE * error + 0.2 * abs(heat):
         return None
-    causes = {
-        "the higher of the two critics is taken, not the lower": higher.mean() + heat,
-        "entropy enters with the wrong sign": lower.mean() - heat,
-        "entropy is left out": lower.mean(),
-    }
-    near = min(causes, key=lambda what: abs(future.mean() - causes[what]))
-    close = abs(future.mean() - causes[near]) < 0.5 * abs(bonus - heat)
-    cause = near if close else "neither the lower critic, nor the higher, nor entropy explains it"
+    gap, times = higher.mean() - lower.mean(), bonus / heat if heat else 0.0
+    if abs(bonus - heat - gap) < 0.5 * gap:
+        cause = "the higher of the two critics is taken, not the lower"
+    elif abs(heat) > error:
+        cause = f"entropy enters {times:.2g} times instead of once"
+        cause += ", with the wrong sign" if times < -0.1 else ""
+    else:
+        cause = "neither critic explains it"
     return red(
         name,
         f"what comes next is worth {future.mean():.4g} in the goals, {lower.mean():.4g} by the "

@@ -243,6 +243,7 @@ PROBE_PLANTS = (
     _plant("the first policy acts for all", "exploration", "acting-weights",
            patch=_A.first_policy_acts_for_all),
     _plant("one env explores", "exploration", "acting-weights", patch=_A.one_env_explores),
+    _plant("half of evaluation is idle", "train-and-eval", patch=_O.half_of_evaluation_idle),
     _plant("the higher critic", "update-audit", patch=_C.higher_critic, settings=SAC),
     _plant("no future, SAC", "update-audit", patch=_C.no_future, settings=SAC),
     _plant("rewards negated, SAC", "update-audit", patch=_C.negated, settings=SAC),

@@ -44,7 +44,10 @@ def priorities(probe: Probe) -> Verdict:
         message = f"after {probe.updates:,} updates all rows drawn have the same priority"
         remedy = "give errors back after every update: pond.update_priorities(state, draw, errors)"
         return red(name, message, remedy)
-    by_error = float(np.mean([_alike(a, b) for a, b in zip(implied, error, strict=True)]))
+    # New rows have the highest priority there is, whatever their error.
+    known = [one < one.max() - 1e-6 for one in implied]
+    pairs = zip(implied, error, known, strict=True)
+    by_error = float(np.mean([_alike(a[keep], b[keep]) for a, b, keep in pairs if keep.any()]))
     kinds, first, count = np.unique(np.concatenate(places), return_index=True, return_counts=True)
     by_count = _alike(np.concatenate(implied)[first], count.astype(float))
     numbers = dict(rows=len(kinds), with_draws=round(by_count, 3), with_errors=round(by_error, 3))

@@ -11,7 +11,7 @@ import numpy as np
 from ..replay import Pond
 from ..replay.device_batches import DeviceBatches
 from ..rows import TRUNCATED, Array, Batch, Rows
-from ..samplers import Candidates, Eligible, Uniform
+from ..samplers import Candidates, Eligible, Prioritized, Uniform
 from ..window import Judgement, Window
 from .sabotage import patched
 
@@ -174,4 +174,10 @@ def priorities_inverted() -> Any:
 
 def weights_inverted() -> Any:
     """Rows that are drawn often have the larger weights."""
-    return _changed_batch(weight=lambda batch: batch.weight / (batch.weight**2 + 1e-9))
+    right = Prioritized.weights
+
+    def other(sampler: Prioritized, *given: Any) -> Array:
+        weight = right(sampler, *given)
+        return jnp.where(weight > 0, weight.min(where=weight > 0, initial=1) / weight, 0)
+
+    return patched(Prioritized, "weights", other)

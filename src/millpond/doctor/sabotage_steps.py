@@ -63,7 +63,7 @@ def noise_in_steps() -> Any:
 def goals_bounded() -> Any:
     """Goals are cut to what is near 0."""
     right = dqn_module.td_target
-    return patched(dqn_module, "td_target", lambda *given: jnp.clip(right(*given), -0.3, 0.3))
+    return patched(dqn_module, "td_target", lambda *given: jnp.clip(right(*given), -1.5, 1.5))
 
 
 def one_goal_for_all() -> Any:

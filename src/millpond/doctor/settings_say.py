@@ -71,11 +71,11 @@ def settings_fit(evidence: Evidence) -> Verdict:
                 "what is played is not learned from",
                 f"raise --{section}.updates or .batch, or lower --{section}.update-every",
             ))  # fmt: skip
-        if learns.capacity < 8 * learns.rows(settings.envs) and not settings.from_lake:
-            rows = learns.rows(settings.envs)
+        rows, turns = learns.rows(settings.envs), learns.capacity // settings.envs
+        if length and turns < length / 2 and learns.capacity < 8 * rows and not settings.from_lake:
             found.append((
-                f"the replay keeps the last {learns.capacity // settings.envs} turns, "
-                f"{learns.capacity:,} rows, and a batch has {rows:,}: batches are nearly the same",
+                f"the replay keeps the last {turns} turns, {learns.capacity:,} rows; episodes last "
+                f"{length:.0f}, and a batch has {rows:,}: batches are nearly the same",
                 f"raise --{section}.capacity",
             ))  # fmt: skip
         if per_row > 128:

@@ -187,6 +187,24 @@ def stacks_as_acted(probe: Probe) -> Verdict:
     )
 
 
+def _whole_episodes(play: Play) -> tuple[np.ndarray, np.ndarray]:
+    """Returns of every stream's first episode and of all that had time to end, and their streams.
+
+    Those that began too late are left out, also where they ended: short ones would count for more.
+    """
+    ended, late = (play.byte & (TERMINATED | TRUNCATED)) != 0, len(play.byte) - play.ends[0].max()
+    total, begun = np.zeros(play.byte.shape[1]), np.zeros(play.byte.shape[1], int)
+    returns: list[float] = []
+    stream: list[int] = []
+    for time, first in enumerate(play.first):
+        total, begun = np.where(first, 0.0, total), np.where(first, time, begun)
+        total = total + play.reward[time] * play.step[time]
+        over = np.nonzero(ended[time] & ((begun <= late) | (begun == 0)))[0]
+        returns += total[over].tolist()
+        stream += over.tolist()
+    return np.array(returns), np.array(stream, int)
+
+
 def training_and_evaluation(probe: Probe) -> Verdict:
     """Greedy play by the code that acts in training scores as evaluation does."""
     name = "train-and-eval"
@@ -201,31 +219,30 @@ def training_and_evaluation(probe: Probe) -> Verdict:
         return unknown(
             name, f"{1 - some.mean():.0%} of the first episodes last longer than was played"
         )
-    last = ended.argmax(0)
-    inside = np.arange(len(ended))[:, None] <= last
-    returns = (play.reward * inside).sum(0)
-    policies = probe.settings.policies
-    mine = np.stack([returns[play.of_policy(p)] for p in range(policies)])
+    returns, stream = _whole_episodes(play)
+    each = [returns[play.policy[stream] == p] for p in range(probe.settings.policies)]
     theirs = probe.scores(probe.saved.params).returns.astype(np.float64)
-    error = np.sqrt(mine.var(1, ddof=1) / mine.shape[1] + theirs.var(1, ddof=1) / theirs.shape[1])
-    gap = np.abs(mine.mean(1) - theirs.mean(1))
+    mean, spread = (np.array([f(one) for one in each]) for f in (np.mean, np.var))
+    number = np.array([len(one) for one in each])
+    error = np.sqrt(spread / np.maximum(number - 1, 1) + theirs.var(1, ddof=1) / theirs.shape[1])
+    gap = np.abs(mean - theirs.mean(1))
     scale = np.maximum(np.abs(theirs.mean(1)), 1e-3)
     sure = gap / np.maximum(error, 1e-3 * scale)
     worst = int(np.argmax(sure))
-    numbers: dict[str, Any] = dict(policy=worst, training=round(float(mine[worst].mean()), 3))
+    numbers: dict[str, Any] = dict(policy=worst, training=round(float(mean[worst]), 3))
     numbers |= dict(
         evaluation=round(float(theirs[worst].mean()), 3), error=round(float(error[worst]), 3)
     )
     if sure[worst] > _SURE and gap[worst] > 0.2 * scale[worst]:
         return red(
             name,
-            f"greedy play scores {mine[worst].mean():.4g} in training's envs and "
+            f"greedy play scores {mean[worst]:.4g} in training's envs and "
             f"{theirs[worst].mean():.4g} in evaluation's",
             "the two must be the same env: look at what wraps one and not the other",
             **numbers,
         )
     return green(
         name,
-        f"greedy: {mine.mean():.4g} as in training, {theirs.mean():.4g} as evaluated",
+        f"greedy: {mean.mean():.4g} as in training, {theirs.mean():.4g} as evaluated",
         **numbers,
     )
