@@ -32,6 +32,7 @@ class Ours:
         spec = Spec.from_env(envs)
         self._pond = HostPond(spec, 50_000, envs.num_envs, Window(gamma=GAMMA), seed=1)
         self._flags = np.full(envs.num_envs, Flag.FIRST, np.uint8)
+        self._batch: Any = None  # one batch, and tensors in the same memory, used again and again
 
     def add(self, obs: Any, action: Any, reward: Any, over: Any, late: Any, final: Any) -> None:
         rows = Rows(obs, action, reward, over, late, self._flags)
@@ -39,9 +40,14 @@ class Ours:
         self._flags = next_flags(self._flags, over, late, same_step=True)
 
     def sample(self) -> tuple[Any, ...]:
-        batch = as_torch(self._pond.sample(BATCH))
-        obs, after = batch.obs[:, 0], batch.next_obs[:, 0]
-        return obs, batch.action.long()[:, None], after, batch.reward, batch.discount
+        if self._batch is None:
+            self._batch = self._pond.sample(BATCH)
+            same = as_torch(self._batch)
+            obs, after, action = same.obs[:, 0], same.next_obs[:, 0], same.action[:, None]
+            self._tensors = obs, action, after, same.reward, same.discount
+        else:
+            self._pond.sample(BATCH, out=self._batch)
+        return self._tensors
 
 
 class Theirs:

@@ -110,7 +110,7 @@ def _lines(path: Path) -> list[dict]:
 def examine(run: Healthy, folder: Path, limit: float) -> dict:
     """Train it, unless it is there, and ask the doctor."""
     train_s = 0.0
-    if not (folder / "status.json").exists():
+    if not _finished(folder):
         shutil.rmtree(folder, ignore_errors=True)
         train_s, trained = _command(run.command(folder), limit)
         if trained.returncode:
@@ -131,9 +131,15 @@ def examine(run: Healthy, folder: Path, limit: float) -> dict:
     )  # fmt: skip
 
 
+def _finished(folder: Path) -> bool:
+    """Whether it was trained to its end; one that was stopped is trained again."""
+    status = folder / "status.json"
+    return status.exists() and json.loads(status.read_text())["state"] == "finished"
+
+
 def _command(args: list[str], limit: float) -> tuple[float, subprocess.CompletedProcess]:
     """CPU seconds of a command and its processes, and what it printed."""
-    environment = {"XLA_FLAGS": CPU_FLAGS, **os.environ}
+    environment = {"XLA_FLAGS": CPU_FLAGS, "OPENBLAS_NUM_THREADS": "1", **os.environ}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "millpond", *args],

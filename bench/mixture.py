@@ -155,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--game", default="breakout")
     parser.add_argument("--members", nargs="+", type=int, default=[1])
+    parser.add_argument("--envs", type=int, default=128, help="of each agent")
     parser.add_argument("--lake-envs", type=int, default=0, help="of each agent; 0: all")
     parser.add_argument("--updates", type=int, default=128)
     parser.add_argument("--big-steps", type=int, default=20)
@@ -166,7 +167,7 @@ def main() -> None:
     for members in options.members:
         base = mix_for(f"minatar/{options.game}")
         lake = dataclasses.replace(base.lake, envs=options.lake_envs)
-        settings = dataclasses.replace(base, members=members, lake=lake)
+        settings = dataclasses.replace(base, members=members, envs=options.envs, lake=lake)
         found: dict[str, Any] = {"members": members}
         found["agents"] = agents_phase(settings, options.updates, options.rounds)
         found["big"] = big_phase(settings, options.big_steps, options.rounds)

@@ -28,38 +28,46 @@ TUNE = {
     "A2c": f"single {CONSTANT}",
     "A4c": f"single pqn.epochs=4 {CONSTANT}",
     "A6c": f"single pqn.epochs=6 {CONSTANT}",
-    "C2": "apart",
-    "C4": "apart pqn.epochs=4",
-    "C6": "apart pqn.epochs=6",
-    "C2c": f"apart {CONSTANT}",
-    "C4c": f"apart pqn.epochs=4 {CONSTANT}",
-    "C6c": f"apart pqn.epochs=6 {CONSTANT}",
+    "C2": "apart envs=128",
+    "C4": "apart envs=128 pqn.epochs=4",
+    "C6": "apart envs=128 pqn.epochs=6",
+    "C2c": f"apart envs=128 {CONSTANT}",
+    "C4c": f"apart envs=128 pqn.epochs=4 {CONSTANT}",
+    "C6c": f"apart envs=128 pqn.epochs=6 {CONSTANT}",
 }
-for _name, _kind in (("B", "mixture"), ("D", "alone")):
+_FIRST = "big.init=best_agent"  # before agents were averaged and shared the envs of one
+_B, _D = f"mixture envs=128 updates=152 {_FIRST}", f"alone updates=608 {_FIRST}"
+_W = "qlambda.trace=watkins"
+for _name, _kind in (("B", _B), ("D", _D)):
     TUNE |= {
         f"{_name}8": _kind,
-        f"{_name}8w": f"{_kind} qlambda.trace=watkins",
+        f"{_name}8w": f"{_kind} {_W}",
         f"{_name}8c": f"{_kind} {CONSTANT}",
-        f"{_name}8wc": f"{_kind} qlambda.trace=watkins {CONSTANT}",
+        f"{_name}8wc": f"{_kind} {_W} {CONSTANT}",
         f"{_name}8a": f"{_kind} big.choice=uniform",
         f"{_name}16": f"{_kind} big.minibatches_per_1k=16",
     }
-_W = "qlambda.trace=watkins"
+# Sixteen cycles; e32: 32 envs for each of the agents, which together have as many as one agent.
+_WIDE = "mixture envs=128 updates=38"
+_AVERAGE = "big.init=best_or_average"
+_SMALL = "mixture envs=32 updates=152"
 MORE = {
-    "B8w-c16": f"mixture {_W} updates=38",
-    "B8-c16": "mixture updates=38",
-    "B8wc-c16": f"mixture {_W} {CONSTANT} updates=38",
-    "B16w-c16": f"mixture {_W} big.minibatches_per_1k=16 updates=38",
-    "D8-c16": "alone updates=152",
-    "D8w-c16": f"alone {_W} updates=152",
-    "B8w4-c16": f"mixture {_W} pqn.epochs=4 updates=38",
-    "B8w-c8": f"mixture {_W} updates=76",
-    "D8wc-c16": f"alone {_W} {CONSTANT} updates=152",
-    "B8w-c32": f"mixture {_W} updates=19",
-    "B8wa-c16": f"mixture {_W} big.choice=uniform updates=38",
-    "B16wc-c16": f"mixture {_W} {CONSTANT} big.minibatches_per_1k=16 updates=38",
+    "B8-c16": f"{_WIDE} {_FIRST}",
+    "B8w-c16": f"{_WIDE} {_FIRST} {_W}",
+    "B8wc-c16": f"{_WIDE} {_FIRST} {_W} {CONSTANT}",
+    "D8-c16": f"alone updates=152 {_FIRST}",
+    "B8-avg": f"{_WIDE} {_AVERAGE}",
+    "B8-ann": f"{_WIDE} {_FIRST} big.anneal=true",
+    "B8-avg-ann": f"{_WIDE} {_AVERAGE} big.anneal=true",
+    "D8-ann": f"alone updates=152 {_FIRST} big.anneal=true",
+    "B8-e32": f"{_SMALL} {_FIRST}",
+    "B8-e32-avg": f"{_SMALL} {_AVERAGE}",
+    "B8-e32-avg-r2": f"{_SMALL} {_AVERAGE} pqn.optimizer.rate.start=2e-4",
+    "B8-e32-avg-r1": f"{_SMALL} {_AVERAGE} pqn.optimizer.rate.start=1e-4",
+    "A2-e32": "single envs=32",
+    "D8-e32": f"alone envs=32 updates=608 {_FIRST}",
+    "A2-r2": "single pqn.optimizer.rate.start=2e-4",
     "A2h": "single pqn.optimizer.rate.start=1e-3",
-    "A4h": "single pqn.epochs=4 pqn.optimizer.rate.start=1e-3",
 }
 SETS = {"tune": TUNE, "more": TUNE | MORE}
 # Of no influence on what is learned: how often is evaluated, logged and saved.
@@ -130,7 +138,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     pairs = [(game, name) for name in (options.only or arms) for game in options.games]
     if options.pairs:
-        pairs = [(game, name) for game, _, name in (pair.rpartition("-") for pair in options.pairs)]
+        pairs = [(game, name) for game, _, name in (pair.partition("-") for pair in options.pairs)]
     wanted = deque(
         (game, name) for game, name in pairs if not (options.out / f"{game}-{name}.json").exists()
     )

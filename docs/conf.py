@@ -19,6 +19,8 @@ exclude_patterns = ["requirements.lock"]
 
 html_theme = "furo"
 html_title = "millpond"
+html_static_path = ["style"]
+html_css_files = ["wide.css"]
 html_copy_source = False
 html_show_copyright = False
 

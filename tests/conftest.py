@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import gc
 import os
 import shutil
@@ -27,6 +28,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not i
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Helpers, and tests that others build on, are imported by name from any folder.
@@ -51,6 +53,22 @@ def pytest_configure(config):
     gc.set_threshold(100_000, 50, 100)
     config.addinivalue_line("markers", "full: long property, soak and fault tests")
     settings.load_profile("full" if config.getoption("--full") else "default")
+
+
+@pytest.fixture(scope="module")
+def compiled_once():
+    """Runs of equal settings share their programs within a module; what they hold is their own.
+
+    Each has a copy of the loop and the referee, so that a test may change its own.
+    """
+    from millpond.once import Once
+    from millpond.train import loop, session
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((loop, "DeviceLoop"), (session, "Referee")):
+            kept = Once(getattr(module, name), most=8)
+            patch.setattr(module, name, lambda *of, kept=kept: copy.copy(kept(*of)))
+        yield
 
 
 def pytest_collection_modifyitems(config, items):

@@ -12,9 +12,9 @@ import PIL.Image
 import pyarrow
 import pyarrow.parquet
 import pytest
-from test_exchange import PLAIN, RICH, assert_equal, lake_of, left_over
+from test_exchange import PLAIN, RICH, assert_equal, lake_of, left_over, value
 
-from millpond import Flag, Lake, Window
+from millpond import Flag, Lake, Rows, Window
 from millpond.errors import BadConfig, BadState
 from millpond.exchange import export_lake, import_lake, importing
 from millpond.exchange.crc32c import crc32c
@@ -75,6 +75,27 @@ def test_every_transition_that_the_format_can_hold_is_the_lakes(form, spec, tmp_
     for path in (tmp_path / "out").rglob("*"):
         twin = tmp_path / "again" / path.relative_to(tmp_path / "out")
         assert path.is_dir() or path.read_bytes() == twin.read_bytes(), path.name
+
+
+@pytest.mark.parametrize("form", [*FORMS, "minari", "parquet"])
+def test_a_step_that_ends_twice_and_a_context_row_are_kept_or_counted(form, tmp_path):
+    """A time limit truncates in the very step that terminates: Gymnasium says both."""
+    lake = Lake.create(tmp_path / "lake", PLAIN, 10_000)
+    flags = np.array([Flag.FIRST, Flag.CONTEXT, 0, Flag.BORDER], np.uint8)
+    last = np.array([False, False, True, False])
+    columns = {p: value(np.random.default_rng(3), f, (4,)) for p, f in PLAIN.columns.items()}
+    extras = {name: columns[f"extras/{name}"] for name in PLAIN.extras}
+    obs, reward = PLAIN.obs_tree(columns), np.float32([1, 2, 3, 0])
+    with lake.writer("g", 1) as writer:
+        rows = Rows(obs, columns["action"], reward, last, last, flags, extras)
+        writer.append(rows, env=0)
+    out = export_lake(form, tmp_path / "lake", tmp_path / "out")
+    import_lake(form, tmp_path / "out", tmp_path / "back")
+    back = Lake.open(tmp_path / "back").read(0, 0, 4)
+    np.testing.assert_array_equal(back.terminated, last)
+    np.testing.assert_array_equal(back.truncated, last & (form not in FORMS))
+    assert ("1 steps that terminated and were truncated too" in str(out.losses)) == (form in FORMS)
+    assert ("1 rows marked CONTEXT" in str(out.losses)) == (form != "parquet")
 
 
 @pytest.mark.parametrize("rows", [1, 90, 195])

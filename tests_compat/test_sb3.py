@@ -222,7 +222,7 @@ def test_frames_are_stored_once_and_come_back_stacked(shape, monkeypatch):
     order = "first" if shape[0] == 1 else None
     venv = VecFrameStack(vector_env(space, 2), 4, channels_order=order)
     mine, reference = both(venv, 200, 60, reset_at=(31,), frame_stack=4)
-    known, seen = check_equal(mine, reference, monkeypatch, 10)
+    known, seen = check_equal(mine, reference, monkeypatch)
     assert len(known) - len(seen) <= 2
     frame = int(np.prod(shape)) * np.dtype(dtype).itemsize
     assert mine.pond.spec.columns["obs"].nbytes == frame
@@ -251,7 +251,7 @@ def test_dicts_are_theirs_element_by_element(envs, monkeypatch):
     mine, reference = both(
         vector_env(DICT, envs), 100 * envs, 60, DictReplayBuffer, theirs.DictReplayBuffer, (20,)
     )
-    known, seen = check_equal(mine, reference, monkeypatch, 10)
+    known, seen = check_equal(mine, reference, monkeypatch)
     assert len(known) - len(seen) <= envs
     with pytest.raises(SpecMismatch, match="keys"):
         mine.add({"b": 0}, {"b": 0}, np.zeros(envs), np.zeros(envs), np.zeros(envs), [{}] * envs)

@@ -11,7 +11,9 @@ import contextlib
 import functools
 import importlib
 import os
+import re
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from importlib.metadata import (
     EntryPoint,
@@ -23,7 +25,7 @@ from importlib.metadata import (
 from typing import Any
 
 from .config import nearest
-from .errors import BadConfig
+from .errors import BadConfig, MillpondError
 
 
 def find_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
@@ -57,6 +59,10 @@ def make_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
             f"{kind} '{name}': could not be made without arguments: {error}; give every setting of "
             "it a default"
         ) from error
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise BadConfig(f"{kind} '{name}': could not be made: {failure(error)}") from error
 
 
 def part_names(kind: str, ours: Iterable[str]) -> list[str]:
@@ -69,6 +75,21 @@ def look_here() -> None:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)
+
+
+def failure(error: Exception) -> str:
+    """An error in code of the user's, and where: `ValueError: no level 7, in my_env.py:12`."""
+    place = own_line("".join(traceback.format_exception(error)))
+    return f"{type(error).__name__}: {error}" + (f", in {place}" if place else "")
+
+
+def own_line(text: str) -> str:
+    """The last line of a traceback that is a user's, `my_env.py:12`; "" if it names no file."""
+    found = re.findall(r'File "([^"<]+)", line (\d+)', text)
+    ours = os.path.dirname(__file__) + os.sep
+    own = [one for one in found if "/lib/python3" not in one[0] and not one[0].startswith(ours)]
+    file, line = (own or found or [("", "")])[-1]
+    return f"{os.path.basename(file)}:{line}" if file else ""
 
 
 def origin(part: Any) -> dict[str, str]:
@@ -109,6 +130,10 @@ def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
         raise BadConfig(
             f"{kind} '{name}': the module {module} cannot be imported{why}; install its package, "
             "set PYTHONPATH, or run from the folder that holds it"
+        ) from error
+    except Exception as error:
+        raise BadConfig(
+            f"{kind} '{name}': importing the module {module} failed: {failure(error)}"
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):

@@ -24,7 +24,7 @@ Tree = Any  # an array, or a nested dict of arrays shaped like Spec.obs
 
 
 class Flag(IntFlag):
-    """What a row is besides a step. A row with no flag is an ordinary step inside an episode.
+    """What else a row is. A row with no flag is an ordinary step inside an episode.
 
     `np.full(num_envs, Flag.FIRST, np.uint8)` are the flags of the first rows after a reset.
     """
@@ -42,6 +42,8 @@ TERMINATED = 16
 TRUNCATED = 32
 LIFE_LOST = 64
 ENDED = TERMINATED | TRUNCATED
+_BOOL = np.dtype(bool)
+_INSIDE = bytes(byte for byte in range(256) if not byte & BORDER)
 
 
 class Rows(NamedTuple):
@@ -160,11 +162,25 @@ def next_flags(flags: Array, terminated: Array, truncated: Array, same_step: boo
     `flags = next_flags(flags, terminated, truncated)` after every step. With `same_step`, for envs
     that reset at once, by the first row of an episode: `add(rows, final_obs=...)` makes the border.
     """
+    if _quiet(flags, terminated, truncated, same_step):
+        return np.zeros(flags.shape, np.uint8)
     ended = (terminated | truncated) & ((flags & BORDER) == 0)
     if same_step:
         return ended.astype(np.uint8) * np.uint8(FIRST)
     first = ((flags & BORDER) != 0).astype(np.uint8) * np.uint8(FIRST)
     return first + ended.astype(np.uint8) * np.uint8(BORDER)
+
+
+def _quiet(flags: Any, terminated: Any, truncated: Any, same_step: bool) -> bool:
+    """Whether these are NumPy's and nothing ends, nor begins after a border: most steps are so."""
+    return (
+        flags.__class__ is terminated.__class__ is truncated.__class__ is np.ndarray
+        and terminated.dtype is truncated.dtype is _BOOL
+        and flags.shape == terminated.shape == truncated.shape
+        and 1 not in terminated.tobytes()
+        and 1 not in truncated.tobytes()
+        and (same_step or not flags.tobytes().translate(None, _INSIDE))
+    )
 
 
 def pack_flags(flags: Array, terminated: Array, truncated: Array, life_lost: Array | None) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 from .errors import RunRefused
 from .whole_file import write_whole
 
-LOGGED = "millpond_log"  # in the config of a run that somebody's own loop logs
+LOGGED = "millpond_log"  # in the config of a run that a user's own loop logs
 OWN_LOOP = "own loop"  # its mode
 _INSTANT_S = 0.5
 
@@ -81,7 +81,7 @@ def refuse_used(path: Path) -> None:
 
 
 def is_logged(path: Path) -> bool:
-    """Whether the run in a folder was logged by somebody's own loop."""
+    """Whether the run in a folder was logged by a user's own loop."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -78,7 +78,7 @@ class Uniform:
     redraws until every draw is valid.
     """
 
-    tries: int = 4
+    tries: int = 4  # candidates per sample inside jit; the first valid one is taken
 
     def __post_init__(self) -> None:
         _at_least_one("uniform", self.tries)
@@ -97,7 +97,7 @@ class Stratified:
     its stratum is tried, then any: a stratum may be narrower than one row.
     """
 
-    tries: int = 5
+    tries: int = 5  # candidates per sample inside jit; the first valid one is taken
 
     def __post_init__(self) -> None:
         _at_least_one("stratified", self.tries)
@@ -133,8 +133,8 @@ class Stratified:
 class Recent:
     """A start is half as likely for every `half_life` rows of its env that came after it."""
 
-    half_life: float
-    tries: int = 4
+    half_life: float  # rows of the same env after which a start is half as likely
+    tries: int = 4  # candidates per sample inside jit; the first valid one is taken
 
     def __post_init__(self) -> None:
         _at_least_one("recent", self.tries)
@@ -167,11 +167,11 @@ class Prioritized:
     is refused.
     """
 
-    alpha: float = 0.6
-    beta: float = 0.4
-    beta_end: float = 1.0
-    beta_samples: int = 0
-    fan: int = 16
+    alpha: float = 0.6  # exponent of priorities: 0 is uniform
+    beta: float = 0.4  # exponent of importance weights, at first
+    beta_end: float = 1.0  # and in the end
+    beta_samples: int = 0  # samples until then; 0: `beta` stays
+    fan: int = 16  # children per node of the tree of priorities
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "beta_end"):

@@ -28,13 +28,13 @@ class Schedule:
     `Schedule("linear", 1.0, 0.05, over=0.25).at(steps, horizon=200_000)`.
     """
 
-    shape: Shape = "constant"
-    start: float = 0.0
-    end: float | None = None  # as `start`
-    over: float = 1.0  # share of the horizon, or of the cycle
-    cycle: int = 0  # steps; 0: no restarts of its own
-    restart: tuple[float, ...] = ()
-    agents: tuple[float, ...] = ()
+    shape: Shape = "constant"  # how it goes from `start` to `end`
+    start: float = 0.0  # the value at the beginning
+    end: float | None = None  # the value at the end; none: `start`
+    over: float = 1.0  # share of the horizon, or of a cycle, that it takes to get to `end`
+    cycle: int = 0  # steps between two restarts; 0: it does not restart by itself
+    restart: tuple[float, ...] = ()  # value after the first restart, the second, ...; none: `start`
+    agents: tuple[float, ...] = ()  # factors of those values, agent by agent; none: 1
 
     def __post_init__(self) -> None:
         if self.shape not in ("constant", "linear", "exponential", "cosine"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_program import as_programs
 
 from millpond import BadConfig, Field, Spec
 from millpond.agents import (
@@ -51,13 +53,19 @@ def batch_of(number: int, seed: int = 0, **changes) -> Batch:
     return batch._replace(**changes)
 
 
+@functools.cache
 def agent_of(**changes) -> DQN:
-    return DQN(DQNSettings(**{"optimizer": PLAIN, **changes}), SMALL, SPEC, 2)
+    agent = DQN(DQNSettings(**{"optimizer": PLAIN, **changes}), SMALL, SPEC, 2)
+    return as_programs(agent, "init", "update", "values")
 
 
 def moved_apart(state):
     """Target and online network differ, or double DQN would be no different from DQN."""
-    return state._replace(target=jax.tree.map(lambda p: p + 0.3 * jnp.cos(9 * p), state.params))
+    return state._replace(target=jax.tree.map(_moved, state.params))
+
+
+def _moved(leaf):
+    return leaf + 0.3 * np.cos(9 * np.asarray(leaf))
 
 
 def same(found, expected):
@@ -133,6 +141,9 @@ def test_accumulated_gradients_equal_the_large_batch():
     same(state.params, one.params)
 
 
+LAMBDA_RETURNS = jax.jit(lambda_returns)
+
+
 def lambda_oracle(reward, terminated, truncated, border, value, gamma, lam):
     """Forward view: for every row, the weighted sum of all n-step returns to the episode's end."""
     time = len(reward)
@@ -168,14 +179,9 @@ def test_lambda_returns_are_the_forward_view_at_every_border(seed, gamma, lam):
             (terminated if rng.random() < 0.5 else truncated)[t] = True
         if border[t]:
             reward[t] = 0.0
-    got = lambda_returns(
-        jnp.asarray(reward, jnp.float32),
-        jnp.asarray(terminated),
-        jnp.asarray(terminated | truncated),
-        jnp.asarray(value, jnp.float32),
-        gamma,
-        lam,
-    )
+    ended = terminated | truncated
+    facts = reward.astype(np.float32), terminated, ended, value.astype(np.float32)
+    got = LAMBDA_RETURNS(*facts, gamma, lam)
     expected = lambda_oracle(reward, terminated, truncated, border, value, gamma, lam)
     np.testing.assert_allclose(np.asarray(got)[~border], expected[~border], rtol=2e-4, atol=2e-4)
 
@@ -195,9 +201,11 @@ def rollout_of(time: int, envs: int, seed: int = 0) -> Rollout:
     )
 
 
+@functools.cache
 def pqn_of(**changes) -> PQN:
     options = {"rollout": 8, "minibatches": 2, "epochs": 2, "optimizer": PLAIN, **changes}
-    return PQN(PQNSettings(**options), SMALL, SPEC, 2)
+    agent = PQN(PQNSettings(**options), SMALL, SPEC, 2)
+    return as_programs(agent, "init", "learn", "update", "goals")
 
 
 def test_pqn_does_not_learn_from_border_rows():
@@ -268,6 +276,11 @@ def test_pqn_shows_the_minibatch_that_went_wrong():
     assert np.isnan(np.asarray(evidence.goal)).any()
 
 
+@functools.cache
+def of_two(agent):
+    return jax.jit(jax.vmap(agent.learn, in_axes=(0, 1, None, None)))
+
+
 @pytest.mark.parametrize("env", [0, 1, 2, 3])
 def test_pqn_keeps_what_it_learned_before_a_bad_minibatch(env):
     """And nothing of it or after it; also where it was one policy of several."""
@@ -279,7 +292,7 @@ def test_pqn_keeps_what_it_learned_before_a_bad_minibatch(env):
     start = agent.init(jax.random.key(0))
     both = jax.tree.map(lambda a, b: np.stack([a, b], 1), fine, broken)
     starts = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), start)
-    learn = jax.jit(jax.vmap(agent.learn, in_axes=(0, 1, None, None)))
+    learn = of_two(agent)
     states, _, evidence = learn(starts, both, NOW, key)
     assert states.bad.tolist() == [False, True]
     assert int(states.updates[0]) == 8
@@ -338,6 +351,7 @@ def test_networks_take_stacks_of_what_envs_give(torso, shape, dtype, dueling):
 
 def test_dueling_values_differ_from_the_state_value_by_advantages_of_mean_zero():
     agent = DQN(DQNSettings(), Network("mlp", 8, dueling=True), SPEC, 1)
+    as_programs(agent, "init", "values")
     params = agent.init(jax.random.key(0)).params
     obs = np.ones((1, 1, 3), np.float32)
     before = agent.values(params, obs)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from one_program import as_programs
 from scipy import integrate, stats
 
 from millpond import BadConfig, Field, Spec
@@ -31,6 +32,7 @@ LOW, HIGH = [-2.0, 0.1], [2.0, 0.7]
 SPEC = Spec(Field("float32", (3,)), Field("float32", (2,), LOW, HIGH))
 SMALL = Network("mlp", width=8, depth=2, norm=False)
 SGD = Optimizer("sgd", constant(0.1), clip=0.0)
+PLAYED = ("act", "best")
 NOW = dict(rate=0.1, actor_rate=0.07, temperature_rate=0.05, noise=0.1, beta=0.7)
 NOW = {name: np.float32(value) for name, value in NOW.items()}  # no two rates are alike
 RULES = dict(optimizer=SGD, actor_optimizer=SGD)
@@ -39,13 +41,13 @@ RULES = dict(optimizer=SGD, actor_optimizer=SGD)
 @functools.cache
 def sac(**changes):
     usual = dict(RULES, temperature_optimizer=SGD, reward_scale=2.0, temperature=0.4)
-    return SAC(SACSettings(**usual | changes), SMALL, SPEC, 2)
+    return as_programs(SAC(SACSettings(**usual | changes), SMALL, SPEC, 2), *PLAYED)
 
 
 @functools.cache
 def td3(**changes):
     usual = dict(RULES, target_noise=0.3, noise_clip=0.35, delay=3, reward_scale=2.0)
-    return TD3(TD3Settings(**usual | changes), SMALL, SPEC, 2)
+    return as_programs(TD3(TD3Settings(**usual | changes), SMALL, SPEC, 2), *PLAYED)
 
 
 @functools.cache
@@ -80,7 +82,7 @@ def batch_of(number: int = 6, seed: int = 0, **changes) -> Batch:
 def begun(agent, seed=1):
     """As after some updates: target and networks differ, actions are no longer uniform."""
     state = fresh(agent, seed)
-    target = jax.tree.map(lambda p: p + 0.3 * jnp.cos(9 * p), state.target)
+    target = jax.tree.map(lambda p: p + 0.3 * np.cos(9 * np.asarray(p)), state.target)
     return state._replace(target=target, params=state.params._replace(begun=jnp.array(True)))
 
 
@@ -476,7 +478,9 @@ def test_actions_are_uniform_until_something_was_learned(make):
 def test_actions_within_bounds_however_extreme_the_parameters(make):
     agent = make()
     state = begun(agent)
-    params = state.params._replace(actor=jax.tree.map(lambda p: p * 1e3, state.params.actor))
+    params = state.params._replace(
+        actor=jax.tree.map(lambda p: np.asarray(p) * 1e3, state.params.actor)
+    )
     obs = np.random.default_rng(0).normal(size=(100, 2, 3)).astype(np.float32)
     chance = agent.chance(jax.random.key(1), 100)
     for action in (agent.act(params, obs, chance, NOW).action, agent.best(params, obs)):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from one_program import as_programs
 from tiny_runs import Arms, crash_at, settings
 
 from millpond import BadConfig, Field, Spec
@@ -44,14 +45,13 @@ def batch_of(number: int, seed: int = 0) -> Batch:
 def agent_of(network: Network | None = None, **changes) -> IQN:
     changes = dict(optimizer=PLAIN, quantiles=5, goals=4, acting=6, cosines=7) | changes
     agent = IQN(IQNSettings(**changes), network or Network(width=8), SPEC, 2)
-    for name in ("init", "update", "values", "quantiles"):  # op by op, each would be compiled
-        setattr(agent, name, jax.jit(getattr(agent, name)))
-    return agent
+    return as_programs(agent, "init", "update", "values", "quantiles", "best")
 
 
 def apart(state):
     """Target and online network differ, or double would be no different."""
-    return state._replace(target=jax.tree.map(lambda p: p + 0.3 * jnp.cos(9 * p), state.params))
+    moved = jax.tree.map(lambda p: p + 0.3 * np.cos(9 * np.asarray(p)), state.params)
+    return state._replace(target=moved)
 
 
 def cost_by_hand(quantile, share, goal, kappa):
@@ -199,7 +199,7 @@ def small(**changes):
 
 
 @pytest.mark.parametrize("replay", ["pond", pytest.param("host", marks=pytest.mark.full)])
-def test_it_learns_and_resumes_exactly(tmp_path, replay):
+def test_it_learns_and_resumes_exactly(tmp_path, replay, compiled_once):
     whole, crashed = (Run.create(tmp_path / n, small(replay=replay)) for n in ("whole", "crashed"))
     digest = train(whole)
     (last,) = read_metrics(whole.metrics, "eval")

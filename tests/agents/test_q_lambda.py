@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from one_program import as_programs
 from tiny_runs import Arms, crash_at, settings
 
 from millpond import BadConfig, Field, HostPond, Rows, Spec
@@ -22,9 +24,11 @@ NOW = {"rate": 0.1, "beta": 1.0, "epsilon": 0.1}
 PLAIN = Optimizer("sgd", constant(0.1), clip=0.0)
 
 
+@functools.cache
 def agent_of(**changes) -> QLambda:
     changes = dict(length=6, batch=4, optimizer=PLAIN) | changes
-    return QLambda(QLambdaSettings(**changes), Network(width=8), SPEC, 1)
+    agent = QLambda(QLambdaSettings(**changes), Network(width=8), SPEC, 1)
+    return as_programs(agent, "init", "update", "values", "goals")
 
 
 def batch_of(agent: QLambda, number: int = 32):
@@ -111,7 +115,7 @@ def small(**changes):
 
 
 @pytest.mark.parametrize("replay", ["pond", pytest.param("host", marks=pytest.mark.full)])
-def test_it_learns_and_resumes_exactly(tmp_path, replay):
+def test_it_learns_and_resumes_exactly(tmp_path, replay, compiled_once):
     whole, crashed = (Run.create(tmp_path / n, small(replay=replay)) for n in ("whole", "crashed"))
     digest = train(whole)
     (last,) = read_metrics(whole.metrics, "eval")

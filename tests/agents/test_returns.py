@@ -154,12 +154,13 @@ def test_what_is_masked_may_be_no_number(trace):
     reward = np.array([[1, 1, np.nan, np.nan]], np.float32)
     zero = np.zeros((1, 4), np.float32)
     discount = np.array([[0.5, 0.5, 0, 0]], np.float32)
+    behaviour = np.array([[0.5, 0.5, 0, 0]], np.float32)  # extras of a border row are 0
     for xp in (np, jnp):
         got = lambda_returns(
             *(xp.asarray(x) for x in (q, zero.astype(np.int32), reward, discount, mask)),
             lam=0.5,
             trace=trace,
-            behaviour=xp.asarray(zero + 0.5),
+            behaviour=xp.asarray(behaviour),
         )
         np.testing.assert_allclose(np.asarray(got), [[1.625, 1.5, 0, 0]], 1e-6)
 
@@ -175,3 +176,6 @@ def test_bad_input_is_refused():
         lambda_returns(q, action, zero, zero, mask, trace="retrace")
     with pytest.raises(BadConfig, match="trace must be"):
         lambda_returns(q, action, zero, zero, mask, trace="sarsa")
+    for name, wrong in (("lam", 1.5), ("lam", float("nan")), ("gamma", -0.1)):
+        with pytest.raises(BadConfig, match=f"{name} must lie in"):
+            lambda_returns(q, action, zero, zero, mask, **{name: wrong})

@@ -276,6 +276,8 @@ CASES = [
     ("settings-fit", other_dqn(n_step=24), "yellow", "n-step sums of 24 rows"),
     ("settings-fit", both(other_dqn(n_step=5), last("train", length=4.0)), "yellow", "last 4:"),
     ("settings-fit", other_dqn(batch=2), "yellow", "a batch of 2 transitions is mostly noise"),
+    ("settings-fit", other_dqn(updates=1, batch=8, update_every=40), "yellow", "less than one is"),
+    ("settings-fit", last("train", length=40.0), "yellow", "the replay keeps the last 8 turns"),
     ("settings-fit", last("train", epsilon=[0.6, 0.6]), "yellow", "60% of the actions are random"),
     ("settings-fit", NOT_YET, "unknown", "no round has ended yet"),
     ("learning", evaluated(5.0), "red", "no better than random: greedy 5.00, random 5.00"),
@@ -423,7 +425,8 @@ def test_the_command_ends_with_1_if_anything_is_red(run, capsys):
         events.unlink()
     out = capsys.readouterr().out
     assert out.index("episode-borders") < out.index("process-health") < out.index("stack-parity")
-    assert "episode-borders: set terminated or truncated in exactly the last row" in out
+    assert "1. episode-borders: " in out
+    assert "what to do:   set terminated or truncated in exactly the last row" in out
 
 
 @pytest.mark.parametrize(

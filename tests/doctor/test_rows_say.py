@@ -9,9 +9,11 @@ import pytest
 
 from millpond import Field, Flag, HostPond, Lake, Pond, Rows, Spec, Window, next_flags
 from millpond.doctor import examine_replay
+from millpond.doctor.others_say import others
 from millpond.doctor.play import Play
 from millpond.doctor.rows_say import examined
-from millpond.doctor.timing import mislabelled, others_reward, timing
+from millpond.doctor.timing import mislabelled, timing
+from millpond.doctor.verdict import Verdict
 from millpond.errors import BadConfig
 
 WIDTH, ENVS, TURNS = 8, 12, 300
@@ -133,17 +135,49 @@ def test_labels_are_compared_with_rows_of_today():
     assert "0 does what 2 does" in verdict.message
 
 
-def test_agents_that_get_each_others_rewards_are_named():
-    def of_two(change):
-        one, other = walk(7), walk(8)
-        both = Rows(*(np.stack(pair, 1) for pair in zip(one[:6], other[:6], strict=True)))
-        return others_reward(play(both._replace(reward=change(both.reward))), 2)
+def stands_still(rows: Rows, after: int = 5) -> Rows:
+    """What is seen does not change any more after that many steps of an episode."""
+    obs, age = rows.obs.copy(), np.zeros(ENVS, int)
+    for time in range(1, TURNS):
+        first = (rows.flags[time] & Flag.FIRST) != 0
+        age = np.where(first, 0, age + 1)
+        obs[time] = np.where((age > after)[:, None], obs[time - 1], obs[time])
+    return rows._replace(obs=obs)
 
-    assert of_two(lambda reward: reward).state == "green"
-    assert not of_two(lambda reward: reward + reward[:, ::-1]).fired  # they share
-    verdict = of_two(lambda reward: reward[:, ::-1])
+
+def test_a_world_that_stands_still_is_named():
+    verdicts = {one.name: one for one in examined(play(stands_still(walk(3))))}
+    assert verdicts["env-observations"].state == "red"
+    assert "after step 4 of an episode" in verdicts["env-observations"].message
+
+
+def test_rows_of_other_envs_are_named():
+    now, stored = play(walk(5)), walk(6)
+    verdict = mislabelled(play(stored._replace(obs=np.roll(stored.obs, 1, 1))), now)
     assert verdict.state == "red"
-    assert "each other's" in verdict.message
+    assert "do not belong together" in verdict.remedy
+
+
+def of_two(**changes) -> dict[str, Verdict]:
+    """Two agents of one env, with columns [time, agents, envs] changed."""
+    one, other = walk(7), walk(8)
+    both = Rows(*(np.stack(pair, 1) for pair in zip(one[:6], other[:6], strict=True)))
+    both = both._replace(**{name: change(getattr(both, name)) for name, change in changes.items()})
+    found = [one for one in others(play(both), 2) if one.fired]
+    return {one.name: one for one in found}
+
+
+def turned(leaf: np.ndarray) -> np.ndarray:
+    return leaf[:, ::-1]
+
+
+def test_agents_that_get_each_others_rewards_actions_or_views_are_named():
+    assert of_two() == {}
+    assert of_two(reward=lambda reward: reward + turned(reward)) == {}  # they share
+    assert "each other's" in of_two(reward=turned)["env-rewards"].message
+    assert "move each other" in of_two(action=turned)["action-effect"].message
+    same = of_two(obs=lambda obs: np.broadcast_to(obs[:, :1], obs.shape))
+    assert same["env-observations"].state == "yellow"
 
 
 def test_too_few_rows_are_unknown_and_say_so():

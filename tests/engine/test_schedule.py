@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +48,11 @@ def test_every_agent_has_its_own_level():
     assert float(Schedule("linear", 1.0, 0.3, agents=(0.1,)).at(0, 10)) == pytest.approx(0.3)
 
 
+@functools.cache
+def at_on_a_device(schedule):
+    return jax.jit(lambda s: schedule.at(s, 10_000, np.arange(1), xp=jnp))
+
+
 @given(
     st.sampled_from(["constant", "linear", "exponential", "cosine"]),
     st.integers(0, 2**32 - 1),
@@ -55,7 +62,7 @@ def test_numpy_and_jax_agree_and_stay_between_the_ends(shape, steps, cycle):
     schedule = Schedule(shape, 1.0, 0.05, over=0.5, cycle=cycle, restart=(0.7,))
     count = np.array([steps], np.uint32)
     host = schedule.at(count, 10_000, np.arange(1))
-    device = jax.jit(lambda s: schedule.at(s, 10_000, np.arange(1), xp=jnp))(count)
+    device = at_on_a_device(schedule)(count)
     np.testing.assert_allclose(host, device, rtol=2e-5, atol=1e-6)
     assert host.dtype == np.float32
     assert (host >= 0.05 - 1e-6).all()

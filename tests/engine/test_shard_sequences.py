@@ -29,6 +29,8 @@ from millpond.rows import FIRST, Draw, Rows
 from millpond.sequence import host_sequences
 from millpond.train import Run, Settings, train
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 ALONE = dataclasses.replace(WORLD, agents=1)
 LENGTH, WIDTH, ACTORS = 4, 2, 2
 CROSS = QLambdaSettings(length=LENGTH, batch=8, min_fill=32, capacity=96, update_every=2, updates=2)

@@ -37,6 +37,8 @@ from millpond.metrics import read_metrics
 from millpond.rows import FIRST, Rows, host_batch
 from millpond.train import Run, Settings, train
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 BASE = settings(mode="sequential", actors=2, replay_shards=1, world=replace(WORLD, agents=1))
 LAKE = dqn(replace(BASE, replay="lake"), capacity=32_768)
 TURNS, WIDTH = BASE.learns.turns, BASE.envs // BASE.actors

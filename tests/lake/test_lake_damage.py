@@ -175,7 +175,7 @@ def some(whole: list[int], number: int) -> list[int]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_some_flipped_bits(place, name, tmp_path):
-    outcomes = flip(place, name, some_bits(place, name, 6))
+    outcomes = flip(place, name, some_bits(place, name, 3))
     assert outcomes["refused"] or outcomes["prefix"], "no flip was noticed"
     assert name in ("open", "journal") or not outcomes["prefix"]
     flip(place, name, some(bits_of(place, name), 10), tmp_path)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ from millpond.lake.files import Files
 from millpond.metrics import read_metrics
 from millpond.mixture import SEED_003, MixRun, MixSettings, mix, mix_for, with_frames
 from millpond.mixture.drain import MixDrain, _copy, open_lakes
+from millpond.mixture.phases import _Session
 from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
 from millpond.rows import BORDER
@@ -270,7 +272,9 @@ def test_clones_are_the_bigagent_and_epsilon_restarts(programs):
     assert int(one.agents.acting.restarts) == 1
 
 
-@pytest.mark.parametrize("init", ["scratch", "previous", "shrink_perturb", "best_agent"])
+@pytest.mark.parametrize(
+    "init", ["scratch", "previous", "shrink_perturb", "best_agent", "best_or_average"]
+)
 def test_how_the_bigagent_begins(init, programs):
     settings = programs.settings
     settings = dataclasses.replace(settings, big=dataclasses.replace(settings.big, init=init))
@@ -284,6 +288,7 @@ def test_how_the_bigagent_begins(init, programs):
         "scratch": fresh,
         "previous": noted.params,
         "best_agent": best,
+        "best_or_average": best,
         "shrink_perturb": None,
     }[init]
     if wanted is not None:
@@ -300,6 +305,57 @@ def test_how_the_bigagent_begins(init, programs):
     assert hash_of(begun.optimizer) == hash_of(state.agent.optimizer), "its moments begin at 0"
     assert not np.asarray(begun.bad).any()
     assert np.array_equal(begun.updates, noted.updates), "gradients are counted on"
+
+
+def test_the_bigagent_begins_as_the_average_where_that_plays_better(programs, monkeypatch):
+    """Member 0's average beats its agents, member 1's does not."""
+    settings = programs.settings
+    big = dataclasses.replace(settings.big, init="best_or_average")
+    settings = dataclasses.replace(settings, big=big)
+    state = programs.init()
+    ours = state.agents.agent.params
+    judged = []
+
+    def scores(referee, shown):
+        judged.append(shown.big.agent.params)
+        return np.array([[1.0, 2.0], [1.0, 2.0]]), np.array([3.0, 1.5])
+
+    monkeypatch.setattr(programs, "scores", scores)
+    session = SimpleNamespace(settings=settings, programs=programs, state=state)
+    session._candidates = lambda: _Session._candidates(session)
+    assert _Session._chosen(session) == (2, 1)
+    for average, leaf in zip(jax.tree.leaves(judged[0]), jax.tree.leaves(ours), strict=True):
+        each = np.asarray(leaf, np.float64).reshape(2, 2, *leaf.shape[1:])
+        np.testing.assert_allclose(average, each.mean(1), rtol=1e-6, atol=1e-7)
+    for all_of_them, leaf in zip(
+        jax.tree.leaves(session._candidates()), jax.tree.leaves(ours), strict=True
+    ):
+        assert np.array_equal(all_of_them[:, :2].reshape(leaf.shape), leaf)
+
+
+def test_an_annealed_bigagent_begins_each_phase_with_a_lower_rate(programs, whole, tmp_path):
+    plain, _, digest = whole
+    assert {line["rate_share"] for line in lines(plain, "big")} == {1.0}
+    settings = programs.settings
+    settings = dataclasses.replace(settings, big=dataclasses.replace(settings.big, anneal=True))
+    run = MixRun.create(tmp_path / "run", settings)
+    assert mix(run, lambda line: None, programs) != digest
+    resets = [0, *(line["frames"] for line in lines(run, "reset"))]
+    for line, since in zip(lines(run, "big"), resets, strict=True):
+        assert line["rate_share"] == pytest.approx(1 - since / settings.frames)
+
+
+def test_a_share_of_the_rate_reaches_the_gradient_step(programs):
+    state, big = programs.init(), programs.big
+    pond = big.pond.init_many(2)
+    rows = programs.agents.update(state.agents, programs.agents.no_sums())[2]
+    rows = jax.tree.map(lambda leaf: np.asarray(leaf)[:, [0, 2]], rows)
+    for _ in range(4):
+        pond = big.add(pond, rows)
+    learn = jax.jit(lambda share: big.learn(state.big, pond, share)[0].agent.params)
+    begun = hash_of(state.big.agent.params)
+    assert hash_of(learn(0.0)) == begun, "no rate, no change"
+    assert begun != hash_of(learn(0.5)) != hash_of(learn(1.0)) != begun
 
 
 def test_own_play_counts_as_frames(whole):
@@ -370,8 +426,12 @@ def test_the_first_mixture_and_one_agent_with_a_lake():
     assert first.big_steps * first.minibatches == pytest.approx(6_400 * 152 / 500, rel=0.04)
     one = parse_phases("minatar/breakout", None, ["--steps", "10M"])
     four = with_frames(mix_for("minatar/breakout"), 10**7)
-    assert (one.agents, one.frames, one.updates) == (1, 10**7, 4 * four.updates)
+    assert (one.agents, one.frames, one.updates) == (1, 10**7, four.updates)
+    assert (one.envs, four.envs) == (128, 32), "four share the envs that one has"
     assert one.big_steps == four.big_steps, "as much learning from the Lake"
+    old = parse_phases("minatar/breakout", SEED_003, ["--steps", "10M"])
+    assert (first.envs, old.envs) == (128, 128), "there each agent had all of them"
+    assert old.updates == pytest.approx(4 * first.updates, abs=2)
     old = parse_phases("minatar/breakout", SEED_003, ["--debug", "--clone.gate", "3"])
     assert (old.agents, old.big_agent, old.clone.gate, old.debug) == (1, "dqn", 3, True)
 
@@ -539,6 +599,9 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
         "minibatches of 2,300 frames, got nan": dict(big=BigSettings(float("nan"), 400)),
         "lake.envs must lie in": dict(lake=LakeSettings(envs=5)),
         "no break in which": dict(transfer="live", big=BigSettings(14.0, 380, init="best_agent")),
+        "big.anneal lowers the rate": dict(
+            transfer="live", big=BigSettings(14.0, 380, init="scratch", anneal=True)
+        ),
         "prioritized is not offered": dict(sampler="prioritized", sampling=None),
         "own_fraction must lie in": dict(big=BigSettings(14.0, 400, own_fraction=1.0)),
     }.items():

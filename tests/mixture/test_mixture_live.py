@@ -164,7 +164,7 @@ def test_disagreement_and_dormant_units_by_known_values():
     obs = np.ones((5, 1, 3), np.float32)
     spec = Spec(Field("float32", (3,)), Field("int32", (), 0, 1))
     agent = DQN(DQNSettings(), network, spec, 1)
-    params = agent.init(jax.random.key(0)).params
+    params = jax.jit(agent.init)(jax.random.key(0)).params
     bias = np.array([1, 1, 1, 1, 1, 1e-3, -1, -1], np.float32)
     layer = {"kernel": np.zeros((3, 8), np.float32), "bias": bias}
     assert float(dormant(agent, params | {"Dense_0": layer}, obs)) == 3 / 8
@@ -202,7 +202,7 @@ def test_gates_stand_ins_recovery_and_the_best():
         (["treasurehunt"], "needs an env with one agent"),
         (["minatar/breakout", "--big.network.width", "8"], "no option --big.network.width"),
         (["minatar/breakout", "--frames", "0.5"], "expected a whole number"),
-        (["minatar/breakout", "--pond", "100"], "pond 100 must be a multiple of 128"),
+        (["minatar/breakout", "--pond", "100"], "pond 100 must be a multiple of 32"),
     ],
 )
 def test_mix_refuses(args, said, capsys, tmp_path, monkeypatch):

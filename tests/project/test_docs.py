@@ -77,6 +77,8 @@ def test_the_word_list_finds_what_it_looks_for():
         "Less is better",
         "how it stands",
         "on a slower day",
+        "for want of time",
+        "a run of somebody's own loop",
     ):
         assert check_words.BANNED.search(text), text
     assert not check_words.BANNED.search("holds, strongly, untold, standing; comes to rest")
@@ -106,6 +108,19 @@ def test_every_page_is_in_the_index():
         name = page.relative_to(DOCS).with_suffix("").as_posix()
         listed = name == "index" or name.startswith("decisions/")
         assert listed or f"\n{name}\n" in text, f"{name} is in no toctree of docs/index.md"
+
+
+def test_code_in_docstrings_is_indented():
+    """What is not would be set as prose in the reference; nor is it if no text follows the code."""
+    code = re.compile(r"(?:[\w.][\w.\[\], ]* = .+\)|(?:[a-z]\w*\.)*\w+\(.*\))\s*(?:#.*)?")
+    assert code.fullmatch('PrioritizedDQN("MlpPolicy", env).learn(50_000)')
+    wrong = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                lines = (ast.get_docstring(node) or "").splitlines()
+                wrong += [f"{path.name}: {line}" for line in lines if code.fullmatch(line)]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_cli_page_is_what_the_commands_say():

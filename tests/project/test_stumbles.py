@@ -63,6 +63,10 @@ def refused(capsys, *args) -> str:
         (["gym:FrozenLake-v1", "--env.is_slipery", "false"], "is_slipery"),
         (["gym:CartPole-v1", "--world.wrappers", "NoSuch"], "there is no wrapper 'NoSuch'"),
         (["treasurehunt-small", "--env.siz", "9"], "there is no option --env.siz"),
+        (["cartpole"], "there is no env 'cartpole'; did you mean 'gym:CartPole-v1'?"),
+        (["CartPole"], "did you mean 'gym:CartPole-v1'?"),
+        (["breakout"], "did you mean 'minatar/breakout'?"),
+        (["brakout"], "did you mean 'minatar/breakout'?"),
     ],
 )
 def test_a_setting_that_cannot_work_leaves_nothing(args, said, capsys, here):
@@ -162,10 +166,27 @@ def test_help_fits_a_screen_in_one_style(words, columns, capsys, monkeypatch):
 def test_help_all_explains_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["train", "treasurehunt-small", "--help-all"])
-    out = capsys.readouterr().out
-    assert "--dqn.optimizer.rate.cycle N" in out
-    assert "steps; 0: no restarts of its own (default 0)" in out
+    out = " ".join(capsys.readouterr().out.split())
+    about = "steps between two restarts; 0: it does not restart by itself (default 0)"
+    assert f"--dqn.optimizer.rate.cycle N {about}" in out
     assert "--network.norm, --network.no-norm" in out
+
+
+EXPLAINED = [f"train treasurehunt --agent {agent}" for agent in ("dqn", "iqn", "pqn", "qlambda")]
+EXPLAINED += [f"train {env}" for env in ("staghunt", "tmaze", "pendulum", "minatar/breakout")]
+EXPLAINED += [f"train tmaze --sampler {one}" for one in ("stratified", "recent", "prioritized")]
+EXPLAINED += ["train pendulum --agent td3", "train gym:CartPole-v1", "train atari/pong"]
+
+
+@pytest.mark.parametrize("words", [*EXPLAINED, "mix minatar/breakout"])
+def test_help_all_leaves_no_setting_unexplained(words, capsys):
+    with pytest.raises(SystemExit):
+        main([*words.split(), "--help-all"])
+    text = capsys.readouterr().out
+    assert text.count("(default") > 40
+    # An option, then its default: on the same line, or on the next if the option is long.
+    bare = re.findall(r"^  --(?:(?! {2}).)+(?: {2,}|\n +)\(default.*", text, re.M)
+    assert not bare, "\n".join(bare)
 
 
 # --- pipes, Ctrl-C, curves ----------------------------------------------------------------------
@@ -185,7 +206,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
 
 
-@pytest.mark.parametrize("module", ["numpy", "jax._src.config", "millpond.rows"])
+@pytest.mark.parametrize("module", ["difflib", "numpy", "jax._src.config", "millpond.rows"])
 def test_ctrl_c_while_it_is_importing_is_one_line(module):
     """The interpreter says what it has imported, so that the signal comes in between."""
     process = subprocess.Popen(
@@ -255,3 +276,102 @@ def test_an_observation_outside_its_discrete_space_names_both():
     with pytest.raises(SpecMismatch, match=r"gave the observation 99, .*space is Discrete\(16\)"):
         vector._own(np.array([3, 99]))
     vector.close()
+
+
+@pytest.mark.filterwarnings("default::UserWarning")  # Gymnasium's, of workers that raised
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("shape", r"Box(-1.0, 1.0, (3,), float32), got float32 (4,) as an observation"),
+        ("dtype", "got complex64 (3,) as an observation"),
+        ("none", "got None as an observation"),
+        ("list", "got [0.5, 0.5] as an observation"),
+        ("reward", "reward: expected one number, got None"),
+        ("rewards", "reward: expected one number, got float64 (2,)"),
+        ("flag", "terminated: expected True or False, got None"),
+        ("old reset", "reset must return (obs, info), got float32 (3,)"),
+        ("old step", "truncated, info), got a tuple of 4"),
+    ],
+)
+def test_an_env_that_contradicts_its_space_is_named_with_both(how, said, vectorization):
+    env = GymEnv("wrong_envs:Wrong-v0", options=(f"how={how}",), vectorization=vectorization)
+
+    def play() -> None:
+        with contextlib.closing(env.vector(2, 0)) as vector:
+            for _ in range(3):
+                vector.step(np.zeros((1, 2), np.int32))
+
+    with pytest.raises(SpecMismatch) as found:
+        play()
+    assert str(found.value).startswith("env gym:wrong_envs:Wrong-v0 contradicts what it declares: ")
+    assert said in str(found.value)
+
+
+def test_an_env_as_it_should_be_passes_the_same_checks():
+    vector = GymEnv("wrong_envs:Checked-v0", options=("how=nothing",)).vector(2, 0)
+    rows = [vector.step(np.zeros((1, 2), np.int32)) for _ in range(7)]
+    assert [bool(row.terminated.all()) for row in rows] == [False] * 4 + [True, False, False]
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "how", "said"),
+    [
+        ("Wrong", "constructor", "built: OSError: there is no display, in wrong_envs.py:15"),
+        ("Wrong", "tuple", "gym:wrong_envs:Wrong-v0: Spec.from_env: obs is a Tuple space"),
+        ("Wrong", "empty", "gym:wrong_envs:Wrong-v0: Field: every axis must be at least 1 long"),
+        ("NoSpaces", "", "it does not say what it observes or takes: 'NoSpaces' object has no"),
+    ],
+)
+def test_an_env_that_cannot_be_used_leaves_nothing(env, how, said, capsys, here):
+    args = ["train", f"gym:wrong_envs:{env}-v0", "--env.how", how]
+    assert said in refused(capsys, *args)
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            "1 +\n",
+            "importing the module mine failed: SyntaxError: invalid syntax (mine.py, line 1)",
+        ),
+        ("int('x')\n", "failed: ValueError: invalid literal for int() with base 10: 'x', in mine"),
+        ("class Mine:\n    def __init__(self):\n        1 / 0\n", "by zero, in mine.py:3"),
+    ],
+)
+def test_a_part_of_the_users_that_raises_is_one_line(code, said, capsys, here, monkeypatch):
+    monkeypatch.syspath_prepend(str(here))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    (here / "mine.py").write_text(code)
+    assert said in refused(capsys, "train", "mine:Mine")
+
+
+def test_an_env_that_ends_the_process_says_so(capsys, here):
+    (here / "leaver.py").write_text(
+        "import gymnasium, wrong_envs\n"
+        "class Leaver(wrong_envs.Wrong):\n"
+        "    def step(self, action):\n"
+        "        raise SystemExit(4)\n"
+        "gymnasium.register('Leaver-v0', Leaver, kwargs={'how': ''})\n"
+    )
+    assert main(["train", "gym:leaver:Leaver-v0", "--steps", "64", "--envs", "2"]) == 1
+    said = capsys.readouterr().err
+    assert "leaver.py" in said
+    assert "failed: SystemExit: 4; millpond doctor runs/" in said
+
+
+@pytest.mark.parametrize(
+    ("args", "after"),
+    [
+        (["doctor", "--env", "gym:wrong_envs:Raises-v0"], ", in wrong_envs.py:"),
+        (["mix", "gym:wrong_envs:Raises-v0", "--debug"], "; millpond doctor runs/"),
+    ],
+)
+def test_an_env_that_raises_ends_every_command_with_one_line(args, after, capsys):
+    """After the traceback, the last line has the error, and where to look."""
+    assert main(args) == 1
+    said = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in said
+    assert f"failed: ValueError: the robot fell over{after}" in said.strip().splitlines()[-1]

@@ -17,7 +17,7 @@ from millpond.cli.train import main as train_command
 from millpond.doctor import Evidence, examine
 from millpond.engine.make_agent import make_agent
 from millpond.engine.settings import Settings, tiny, usual_agent
-from millpond.envs import GymEnv, HostedVector, Pendulum, TMaze, spec_of
+from millpond.envs import GymEnv, HostedVector, Pendulum, TMaze, make_env, spec_of
 from millpond.metrics import read_metrics
 from millpond.mixture import MixSettings
 from millpond.mixture.params import load_params
@@ -74,7 +74,7 @@ def learned(run: Run) -> dict:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Run:
+def whole(tmp_path_factory, compiled_once) -> Run:
     return play(tmp_path_factory.mktemp("runs") / "sac", SAC)
 
 
@@ -199,8 +199,8 @@ def test_a_command_that_does_not_fit_leaves_no_folder(tmp_path):
 
 
 def test_who_is_usual():
-    assert usual_agent("pendulum") == usual_agent("gym:MountainCarContinuous-v0") == "sac"
-    assert usual_agent("tmaze") == usual_agent("gym:CartPole-v1") == "dqn"
+    envs = ("pendulum", "gym:MountainCarContinuous-v0", "tmaze", "gym:CartPole-v1")
+    assert [usual_agent(make_env(name)) for name in envs] == ["sac", "sac", "dqn", "dqn"]
     assert settings_for("gym:Pendulum-v1").agent == "sac"
     assert settings_for("gym:CartPole-v1").agent == "dqn"
     assert settings_for("pendulum", agent="td3").learning.noise.start == 0.1

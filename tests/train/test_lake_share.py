@@ -23,6 +23,8 @@ from millpond.metrics import read_metrics
 from millpond.train import Run, train
 from millpond.train.presets import settings_for
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 ALONE = dataclasses.replace(WORLD, agents=1)
 
 

@@ -29,6 +29,8 @@ from millpond.train import Run, train
 from millpond.train.loop import open_loop
 from millpond.train.session import resume_point
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 RANKED = dqn(settings(steps=3_600), sampler="prioritized", capacity=256)
 RANKED = dataclasses.replace(RANKED, eval_every=1_200, checkpoint_every=1_200)
 PQN = settings(agent="pqn")

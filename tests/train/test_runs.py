@@ -20,6 +20,8 @@ from millpond.engine.checkpoint import about_file, hash_of, load_tree, save_tree
 from millpond.errors import BadState, RunFailed, RunRefused
 from millpond.train import Run, find_runs, train
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 PLAIN = settings()
 ARMS = settings("arms", Arms(), agent="pqn", stack=1)
 

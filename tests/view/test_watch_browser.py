@@ -17,9 +17,11 @@ from PIL import Image
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
+from tiny_runs import settings
 from watch_world import grow, page_over, write_mixture, write_train
 
 from millpond.metrics import read_metrics
+from millpond.train import Run
 from millpond.view import run_report
 from millpond.view.report import save_report
 
@@ -546,3 +548,21 @@ def test_without_token_or_under_another_name_there_is_nothing(browser, world, tm
         wanted = f"millpond train treasurehunt-small --run {tmp_path}/first"
         assert wanted in text_of(browser, "main")
         keep(browser, "empty")
+
+
+def test_a_run_that_failed_at_once_says_why_and_leaves_no_hole(browser, tmp_path):
+    """No line was written: the doctor is red, and there is no chart that waits for ever."""
+    run = Run.create(tmp_path / "early", settings())
+    run.gave_up(ValueError("the robot fell over"))
+    for file in (run.metrics, run.path / "speed.jsonl"):
+        file.touch()
+    with page_over(tmp_path) as page:
+        open_page(browser, page)
+        open_run(browser, "early")
+        wait(browser, "document.querySelector('.head .state:last-child').innerText.includes('red')")
+        assert "ValueError: the robot fell over" in text_of(browser, ".why")
+        wait(browser, "document.querySelector('.no-return')?.innerText.includes('No return yet')")
+        assert (
+            browser.execute_script("return document.querySelectorAll('[data-figure]').length") == 0
+        )
+        keep(browser, "failed-early")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import BadConfig
-from ..rows import Array
+from ..rows import Array, Batch
 from ..spec import Spec
 from .action_box import ActionBox
 from .actor_critic_networks import actor_network, critic_network
-from .agent import Act, AgentState, Now
+from .agent import Act, AgentState, Learned, Now
 from .control import correlated, polyak
 from .networks import Network
 from .optimizer import Optimizer
@@ -44,7 +45,7 @@ class Rules(NamedTuple):
     key: Array  # uint32: of an update's noise, with the number of updates
 
 
-class ActorCritic:
+class ActorCritic(abc.ABC):
     """Pure functions over an `AgentState`; a subclass adds `Settings` and `update`.
 
     And it says what it does without noise, by `_middle`, and with it, by `_noisy`. Inside, actions
@@ -152,15 +153,19 @@ class ActorCritic:
         found: Any = self._actor.apply({"params": actor}, obs)
         return found
 
+    @abc.abstractmethod
     def _middle(self, actor: Any, obs: Array) -> Array:
         """Actions in [-1, 1] without noise: [batch, n]."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _noisy(self, actor: Any, obs: Array, normal: Array, now: Now) -> Array:
         """Actions in [-1, 1] to explore with: [batch, n]."""
-        raise NotImplementedError
 
     # --- learning ----------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def update(self, state: AgentState, batch: Batch, now: Now) -> tuple[AgentState, Learned]:
+        """One gradient of each network."""
 
     def _keys(self, state: AgentState, number: int) -> Array:
         """Keys of this update alone."""

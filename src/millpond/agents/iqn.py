@@ -31,11 +31,11 @@ class IQNSettings(QSettings):
     `IQNSettings(n_step=3, quantiles=16)`.
     """
 
-    quantiles: int = 8
-    goals: int = 8
-    acting: int = 32
-    cosines: int = 64
-    kappa: float = 1.0
+    quantiles: int = 8  # shares of the return that are learned per transition
+    goals: int = 8  # samples of each transition's target
+    acting: int = 32  # quantiles whose mean is an action's value
+    cosines: int = 64  # features of a share
+    kappa: float = 1.0  # errors up to this size are squared, larger ones are linear
 
     def __post_init__(self) -> None:
         super().__post_init__()

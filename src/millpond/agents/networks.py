@@ -28,12 +28,12 @@ class Network:
     `Network(torso="grid", width=128, dueling=True, memory=64)`.
     """
 
-    torso: Torso = "mlp"
-    width: int = 128
-    depth: int = 1
-    norm: bool = True
-    dueling: bool = False
-    memory: int = 0
+    torso: Torso = "mlp"  # mlp flattens, grid is for small grids, nature for 84x84 pixels
+    width: int = 128  # units per layer
+    depth: int = 1  # layers after the torso
+    norm: bool = True  # LayerNorm after every layer
+    dueling: bool = False  # value and advantages in separate heads
+    memory: int = 0  # GRU units that remember the episode; 0: none
 
     def __post_init__(self) -> None:
         if self.torso not in ("mlp", "grid", "nature"):

@@ -29,11 +29,11 @@ class Optimizer:
     `Optimizer("adam", linear(1e-3, 1e-5))` with `linear` of `millpond.schedule`.
     """
 
-    kind: Literal["adam", "radam", "sgd"] = "adam"
+    kind: Literal["adam", "radam", "sgd"] = "adam"  # the rule
     rate: Schedule = field(default_factory=lambda: constant(2.5e-4))
-    clip: float = 10.0  # largest norm of a gradient; 0: as it is
-    eps: float = 1e-8
-    accumulate: int = 1
+    clip: float = 10.0  # largest norm of a gradient; 0: not clipped
+    eps: float = 1e-8  # added to the denominator, for numerical stability
+    accumulate: int = 1  # gradients that are averaged before one step is taken
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:

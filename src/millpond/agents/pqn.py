@@ -31,13 +31,13 @@ class PQNSettings:
     `PQNSettings(rollout=32, minibatches=32, epochs=2)`.
     """
 
-    rollout: int = 32
-    minibatches: int = 32
-    epochs: int = 2
-    gamma: float = 0.99
-    lam: float = 0.65
-    reward_scale: float = 1.0
-    reward_clip: float = 0.0
+    rollout: int = 32  # turns of all envs between two rounds of learning
+    minibatches: int = 32  # parts that a rollout is divided into
+    epochs: int = 2  # passes over a rollout
+    gamma: float = 0.99  # discount per step
+    lam: float = 0.65  # lambda of the returns: 0 is one step, 1 the whole rollout
+    reward_scale: float = 1.0  # rewards are multiplied by it
+    reward_clip: float = 0.0  # largest size of a single reward; 0: not clipped
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.1))
     optimizer: Optimizer = field(
         default_factory=lambda: Optimizer("radam", linear(5e-4, 0.0), clip=10.0)

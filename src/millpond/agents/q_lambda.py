@@ -34,20 +34,20 @@ class QLambdaSettings:
     `QLambdaSettings(length=32, lam=0.65, trace="watkins")`.
     """
 
-    length: int = 32
+    length: int = 32  # rows of a sequence to learn from
     burn_in: int = 8  # rows before a sequence, with network.memory only
-    lam: float = 0.65
-    trace: Literal["peng", "watkins"] = "peng"
-    loss: Literal["huber", "squared"] = "squared"
-    target_every: int = 100
-    reward_scale: float = 1.0
-    reward_clip: float = 0.0
-    batch: int = 16  # sequences
-    gamma: float = 0.99
+    lam: float = 0.65  # lambda of the returns: 0 is one step, 1 all of them
+    trace: Literal["peng", "watkins"] = "peng"  # watkins stops at actions that are not greedy
+    loss: Literal["huber", "squared"] = "squared"  # of the difference between value and target
+    target_every: int = 100  # updates between copies to the target network; 0: there is none
+    reward_scale: float = 1.0  # rewards are multiplied by it
+    reward_clip: float = 0.0  # largest size of a single reward; 0: not clipped
+    batch: int = 16  # sequences in a minibatch
+    gamma: float = 0.99  # discount per step
     update_every: int = 1  # turns of all envs between two rounds of updates
-    updates: int = 1  # per such round
+    updates: int = 1  # gradient updates per such round
     min_fill: int = 8_192  # rows stored before the first update, per policy
-    capacity: int = 256_000  # rows, per policy
+    capacity: int = 256_000  # rows that the replay keeps, per policy
     beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.1))
     optimizer: Optimizer = field(

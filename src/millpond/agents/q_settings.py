@@ -23,18 +23,18 @@ class QSettings:
     `class MySettings(QSettings)` adds what is its own.
     """
 
-    double: bool = True
-    tau: float = 0.005
-    target_every: int = 0
-    reward_scale: float = 1.0
-    reward_clip: float = 0.0
-    batch: int = 64
-    gamma: float = 0.99
-    n_step: int = 1
+    double: bool = True  # choose the next action by the online network, value it by the target
+    tau: float = 0.005  # share of the way that the target network follows after every update
+    target_every: int = 0  # updates between copies to the target network; 0: `tau` instead
+    reward_scale: float = 1.0  # rewards are multiplied by it
+    reward_clip: float = 0.0  # largest size of a single reward, before n-step sums; 0: not clipped
+    batch: int = 64  # transitions, or sequences, in a minibatch
+    gamma: float = 0.99  # discount per step
+    n_step: int = 1  # steps in a return
     update_every: int = 1  # turns of all envs between two rounds of updates
-    updates: int = 1  # per such round
+    updates: int = 1  # gradient updates per such round
     min_fill: int = 2_000  # rows stored before the first update, per policy
-    capacity: int = 102_400  # rows, per policy
+    capacity: int = 102_400  # rows that the replay keeps, per policy
     beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.25))
     optimizer: Optimizer = field(default_factory=lambda: Optimizer(rate=constant(1e-3)))

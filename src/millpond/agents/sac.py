@@ -35,9 +35,9 @@ class SACSettings(ActorCriticSettings):
     `learn_temperature` off it stays. `SACSettings(n_step=3, batch=512)`.
     """
 
-    temperature: float = 1.0
-    learn_temperature: bool = True
-    entropy: float = -1.0
+    temperature: float = 1.0  # weight of entropy against reward, at the beginning
+    learn_temperature: bool = True  # off: the temperature stays as it is
+    entropy: float = -1.0  # what the temperature is learned for, per number of an action
     temperature_optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
 
     def __post_init__(self) -> None:

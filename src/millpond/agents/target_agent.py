@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from .q_settings import QSettings
 Loss = Callable[[Any], tuple[Array, tuple[Array, Array]]]  # of parameters; values and errors too
 
 
-class TargetAgent(QAgent):
+class TargetAgent(QAgent, abc.ABC):
     """A `QAgent` with a target network; a subclass adds `Settings` and `loss`.
 
     `state, learned = agent.update(state, batch, {"rate": 1e-3, "beta": 1.0})`.
@@ -35,9 +36,9 @@ class TargetAgent(QAgent):
         state = super().init(key)
         return state._replace(target=jax.tree.map(jnp.copy, state.params))
 
+    @abc.abstractmethod
     def loss(self, state: AgentState, batch: Batch | SequenceBatch, now: Now) -> tuple[Loss, Array]:
         """The loss as a function of parameters; and which rows count, bool[batch, ...]."""
-        raise NotImplementedError
 
     def priority(self, error: Array, mask: Array) -> Array:
         """What the rows are worth to be drawn again: float32[batch]."""

@@ -7,10 +7,10 @@ from typing import Any
 from rich.console import Console
 
 from ..engine.checkpoint import about_file
-from ..errors import Diverged, NotInstalled, Paused
+from ..errors import Diverged, MillpondError, NotInstalled, Paused
 from ..metrics import read_metrics
 from ..mixture import MixRun, mix
-from ._train_text import draw_curve
+from ._train_text import draw_curve, show_failure
 
 
 def mix_and_show(run: MixRun) -> int:
@@ -35,6 +35,11 @@ def mix_and_show(run: MixRun) -> int:
     except Diverged as error:
         console.print(f"diverged: {error}", style="red", soft_wrap=True)
         return 3
+    except MillpondError:
+        raise  # it says what to do by itself
+    except (Exception, SystemExit) as error:  # an env that ends the process, too
+        show_failure(console, error, run.path)
+        return 1
     show_mixture(run)
     print(f"hash of the parameters {digest}")
     return 0

@@ -16,7 +16,7 @@ from ._print import Coloured, empty_table, many, print_table
 MARKS = {"red": ("R", "red"), "yellow": ("y", "yellow"), "green": (".", ""), "unknown": (" ", "")}
 
 
-def self_test_and_show(only: str, mode: str, as_json: bool) -> int:
+def self_test_and_show(only: str, mode: str, jobs: int, as_json: bool) -> int:
     """Run the self-test, or part of it; the exit code."""
     plants = chosen(only, mode)
     if not plants:
@@ -26,11 +26,13 @@ def self_test_and_show(only: str, mode: str, as_json: bool) -> int:
         )
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="millpond-doctor-") as folder:
-        for result in self_test(Path(folder), plants):
+        for result in self_test(Path(folder), only, mode, min(jobs, len(plants))):
             results.append(result)
             verdict = "; ".join(result.wrong) or "as it should be"
             line = f"{result.seconds:5.1f} s  {result.plant.name}: {verdict}"
             print(line, file=sys.stderr, flush=True)
+    order = {plant.name: place for place, plant in enumerate(plants)}
+    results.sort(key=lambda result: order.get(result.plant.name, 0))
     if as_json:
         print(json.dumps([plain(result) for result in results], indent=2))
     else:

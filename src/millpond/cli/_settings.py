@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -12,9 +13,10 @@ import textwrap
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..config import from_plain
+from ..envs import make_env
 from ..errors import BadConfig
 from ._options import in_digits, width
 
@@ -93,6 +95,28 @@ def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str
         for field, name in names.items():
             shown = shown.replace(f"'{field}.", f"'{name}.")
         raise BadConfig(shown) from error
+
+
+@dataclass(frozen=True)
+class _OnlyWorld:
+    """Settings that are an env's and nothing else."""
+
+    world: Any
+    names: ClassVar[dict[str, str]] = {}
+
+
+def parse_world(env: str, args: Sequence[str]) -> Any:
+    """The env with those options that are its own, before anybody knows which agent fits it.
+
+    `parse_world("gym:FrozenLake-v1", ["--env.map_name", "8x8", "--seed", "3"])`.
+    """
+    own: list[str] = []
+    ours = False
+    for word in args:
+        ours = word.startswith(("--env.", "--world.")) if _is_option(word) else ours
+        own += [word] * ours
+    prog = f"millpond train {env}"
+    return parse_settings(_OnlyWorld(make_env(env)), own, prog).world
 
 
 def _read(
@@ -187,12 +211,13 @@ def _options(
 
 @functools.cache
 def _comments(kind: type) -> dict[str, str]:
-    """What the source says behind each field."""
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):  # made by a program
-        return {}
-    return dict(re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", source, re.M))
+    """What the source says behind each field, of its own or of a class that it inherits from."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        with contextlib.suppress(OSError, TypeError):  # builtin, or made by a program
+            source = inspect.getsource(one)
+            found |= re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", source, re.M)
+    return found
 
 
 def _value(kind: Any, text: str, name: str) -> Any:

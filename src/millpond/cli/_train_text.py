@@ -55,11 +55,8 @@ def train_and_show(run: Run) -> int:
         return 3
     except MillpondError:
         raise  # it says what to do by itself
-    except Exception as error:
-        console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
-        why = f"{type(error).__name__}: {error}"
-        again = f"millpond doctor {run.path} says where, millpond resume {run.path} continues it"
-        console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
+    except (Exception, SystemExit) as error:  # an env that ends the process, too
+        show_failure(console, error, run.path)
         return 1
     show_curve(run)
     show_last(run)
@@ -69,6 +66,14 @@ def train_and_show(run: Run) -> int:
     print(f"hash of the parameters {digest}")
     print(f"next: millpond eval {run.path}")
     return 0
+
+
+def show_failure(console: Console, error: BaseException, path: Path) -> None:
+    """What a user's env or agent raised, or a fault of ours, and what to do next."""
+    console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
+    why = f"{type(error).__name__}: {error}"
+    again = f"millpond doctor {path} says where, millpond resume {path} continues it"
+    console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
 
 
 def show_verdict(console: Console, verdict: Verdict, steps: int) -> None:

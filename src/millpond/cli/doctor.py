@@ -22,6 +22,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+# The checks fit many small models: NumPy's threads would mostly wait for each other, busily.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from ..doctor import (
     Evidence,
     Probe,
@@ -45,7 +48,7 @@ from ..logged import LoggedRun
 from ..mixture import MixRun, is_mixture
 from ..run_folder import is_logged
 from ..train import Run
-from ._options import Parser
+from ._options import Parser, whole
 from ._print import Coloured, empty_table, print_table
 
 # A probe is some hundred small programs that each run once: code that is made fast comes first.
@@ -75,6 +78,9 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--mode", choices=_MODES, help="of --self-test, plants in this mode (default: their own)"
     )
+    parser.add_argument(
+        "--jobs", type=whole, default=2, help="of --self-test, runs side by side (%(default)s)"
+    )
     options = parser.parse_args(args)
     if not entry_points(group="jax_plugins"):  # the CPU alone
         os.environ.setdefault("XLA_FLAGS", _COMPILING)
@@ -87,7 +93,8 @@ def main(args: Sequence[str]) -> int:
     if options.self_test:
         from ._self_test_text import self_test_and_show
 
-        return self_test_and_show(options.only or "", options.mode or "", options.json)
+        only, mode = options.only or "", options.mode or ""
+        return self_test_and_show(only, mode, options.jobs, options.json)
     if options.only or options.mode:
         raise BadConfig("--only and --mode belong to --self-test; add it, or omit them")
     path: Any = options.run
@@ -109,7 +116,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def of_any(path: Path, seconds: float = SECONDS) -> list[Verdict]:
-    """What the checks say of a run, a mixture, or a run that somebody's own loop logged."""
+    """What the checks say of a run, a mixture, or a run that a user's own loop logged."""
     if is_mixture(path):
         return examine_mixture(MixRun.open(path))
     if is_logged(path):
@@ -148,17 +155,33 @@ def show(verdicts: list[Verdict], run: str = "", env: str = "") -> None:
     for verdict in verdicts:
         if checks := verdict.evidence.get("checks"):
             print(f"{verdict.name}: {verdict.message} ({', '.join(checks)})")
-        if verdict.fired:
-            found = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
-            numbers = ", ".join(f"{name} {value}" for name, value in found.items())
-            print(f"{verdict.name}: {verdict.remedy}" + (f" ({numbers})" if numbers else ""))
-            if env and (command := settles(verdict, run, env)):
-                print(f"  to settle it: {command}")
-        if traceback := verdict.evidence.get("traceback"):
-            print(traceback.rstrip())
         if scales := verdict.evidence.get("noise_scale"):
             found = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
             batch = verdict.evidence["batch"]
             print(
                 f"gradient noise scale of each policy: {found}, in transitions; a batch has {batch}"
             )
+    fired = [verdict for verdict in verdicts if verdict.fired]
+    for place, verdict in enumerate(fired, 1):
+        _show_finding(place, verdict, settles(verdict, run, env) if env else "")
+    states = [verdict.state for verdict in verdicts]
+    told = ", ".join(f"{states.count(state)} {state}" for state in COLOURS if state in states)
+    print(f"\n{told}" if fired else f"\nnothing was found: {told}")
+
+
+def _show_finding(place: int, verdict: Verdict, command: str) -> None:
+    """What was found, in plain words, what to do, the numbers, and the command that settles it."""
+    print(f"\n{place}. {verdict.name}: {verdict.message}")
+    if traceback := verdict.evidence.get("traceback"):
+        print(traceback.rstrip())
+    print(f"   what to do:   {verdict.remedy}")
+    if command:
+        print(f"   to settle it: {command}")
+    known = {name: n for name, n in verdict.evidence.items() if name != "traceback"}
+    if known:
+        print("   measured:     " + ", ".join(f"{name} {_plain(n)}" for name, n in known.items()))
+
+
+def _plain(number: Any) -> str:
+    """A measured number as people write it."""
+    return f"{number:.4g}" if isinstance(number, float) else f"{number}"

@@ -22,12 +22,12 @@ from ..engine.settings import tiny
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
 from ..metrics import import_tracker, read_metrics
-from ..mixture import SEED_003, MixSettings, alone, mix_for, tiny_mix, with_frames
+from ..mixture import SEED_003, MixSettings, mix_for, tiny_mix, with_frames
 from ..train import Run, Settings
 from ..train.check_lockstep import Comparison, compare_with_twin
 from ..train.presets import settings_for
 from ._options import Parser, free_folder, given, whole
-from ._settings import parse_settings
+from ._settings import parse_settings, parse_world
 from ._train_text import train_and_show
 from ._watching import watching
 from .mix import begin
@@ -79,7 +79,8 @@ def main(args: Sequence[str]) -> int:
         folder = known.run or free_folder(settings.env, "phases", settings.seed)
         return begin(settings, folder, known.watch)
     parts = {name: given(f"--{name}", rest) for name in ("agent", "sampler")}
-    settings = parse_train(settings_for(known.env, known.preset, **parts), rest)
+    world = parse_world(known.env, rest)
+    settings = parse_train(settings_for(known.env, known.preset, **parts, world=world), rest)
     if known.check:
         if settings.mode not in ("lockstep", "ray"):
             raise BadConfig(f"--check: compares modes lockstep and ray, got {settings.mode}")
@@ -137,13 +138,13 @@ def parse_phases(env: str, file: Path | None, args: Sequence[str]) -> MixSetting
     counts = Parser("millpond train", None, add_help=False, allow_abbrev=False)
     counts.add_argument("--steps", type=whole, default=None)
     known, rest = counts.parse_known_args(args)
-    base = mix_for(env, file, given("--agent", rest), given("--big-agent", rest))
+    base = mix_for(env, file, given("--agent", rest), given("--big-agent", rest), agents=1)
     base = tiny_mix(base) if "--debug" in rest else base
     steps = known.steps or settings_for(env, None if file == SEED_003 else file, base.agent).steps
     if "--debug" not in rest or known.steps:
         base = with_frames(base, steps * base.world.frames_per_step)
     return parse_settings(
-        alone(base), rest, f"millpond train {base.env} --lake-phases", hidden=["frames", "agents"]
+        base, rest, f"millpond train {base.env} --lake-phases", hidden=["frames", "agents"]
     )
 
 

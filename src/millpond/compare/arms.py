@@ -2,7 +2,7 @@
 
 single    one PQN agent with all frames
 mixture   the mixture, its agents with equal shares of them
-apart     as many PQN agents with equal shares, which share nothing
+apart     as many PQN agents with equal shares of frames and envs, which learn nothing of each other
 alone     one PQN agent with resets from its own Lake, after as many frames as the mixture's
 seed-003  the first mixture: a DQN that learns from all of the Lake, epsilon back at its first level
 dqn, pqn, and every value of the setting `mode`: the env's preset with that one
@@ -20,7 +20,7 @@ from ..agents import agent_names
 from ..config import from_plain, nearest
 from ..engine.settings import Mode
 from ..errors import BadConfig
-from ..mixture import SEED_003, MixSettings, alone, mix_for, with_frames
+from ..mixture import SEED_003, MixSettings, mix_for, with_frames
 from ..train import Settings
 from ..train.presets import settings_for
 from .grid import Grid
@@ -28,7 +28,7 @@ from .grid import Grid
 _KINDS = {
     "single": "one PQN agent with all frames",
     "mixture": "the mixture",
-    "apart": "PQN agents with equal shares of the frames, which share nothing",
+    "apart": "PQN agents with equal shares of frames and envs, which learn nothing of each other",
     "alone": "one PQN agent with resets from its own Lake",
     "seed-003": "the first mixture, its BigAgent a DQN,",
 }
@@ -89,8 +89,6 @@ def make_arm(
     own = dict(pair(word) for word in words[1:]) | dict(point or {})
     known = {key: value for key, value in common.items() if _has(settings, key)}
     settings = changed(settings, known)
-    if kind == "alone":  # its resets come at the same frames as the mixture's
-        settings = alone(settings)
     settings = changed(settings, own)
     more = "".join(f", {' '.join(part)}" for part in (words[1:], _shown(point)) if part)
     values = tuple((key, value_of(value)) for key, value in (point or {}).items())
@@ -131,9 +129,12 @@ def _settings(
     """Settings, what they are, and policies per seed."""
     if kind in ("mixture", "alone", "seed-003"):
         number = 1 if kind == "alone" else agents
-        mixture = mix_for(env, SEED_003 if kind == "seed-003" else None)
-        mixture = with_frames(dataclasses.replace(mixture, agents=agents), frames)
-        return mixture, f"{_KINDS[kind]} of {number}" if number > 1 else _KINDS[kind], number
+        mixture = mix_for(env, SEED_003 if kind == "seed-003" else None, agents=number)
+        return (
+            with_frames(mixture, frames),
+            f"{_KINDS[kind]} of {number}" if number > 1 else _KINDS[kind],
+            number,
+        )
     alike = kind in ("single", "apart")
     named = kind in agent_names() or ":" in kind
     preset = settings_for(env, agent="pqn" if alike else kind if named else None)
@@ -142,8 +143,9 @@ def _settings(
     each = preset.world.num_agents
     if alike and each != 1:
         raise BadConfig(f"compare: {kind} needs an env with one agent, {preset.env} has {each}")
-    if alike:
-        return dataclasses.replace(preset, steps=steps), _KINDS[kind], number
+    if alike:  # agents apart share the envs of one, as those of a mixture do
+        envs = max(1, preset.envs // number)
+        return dataclasses.replace(preset, steps=steps, envs=envs), _KINDS[kind], number
     if named:
         return dataclasses.replace(preset, steps=steps), f"agent {kind}", each
     if kind in get_args(Mode):

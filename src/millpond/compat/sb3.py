@@ -21,6 +21,7 @@ from .frame_stack import FrameStack
 from .kept_rows import KeptRows
 from .last_seen import LastSeen
 from .need import need
+from .packed_steps import PackedSteps
 from .ready_samples import ReadySamples
 from .tensors import as_torch
 
@@ -143,12 +144,32 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._due = False  # priorities of it are due
         self._fresh = list(range(self.n_envs))  # envs whose next row begins an episode
         self._seen = LastSeen(self.n_envs)
-        self._zeros, self._plain = np.zeros(self.n_envs, bool), np.zeros(self.n_envs, np.uint8)
+        self._zeros, self._none = np.zeros(self.n_envs, bool), np.zeros(self.n_envs, np.uint8)
+        whole = not self._stacked and isinstance(self.pond.spec.obs, Field)
+        timeouts = self.handle_timeout_termination
+        self._packed = PackedSteps(self.pond, self._seen, timeouts) if whole else None
 
     def add(
         self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[Any]
     ) -> None:
         """One step of every env; refused, and nothing of it stored, where it does not fit."""
+        ended = None
+        if self._packed:
+            ended = self._packed.add(obs, next_obs, action, reward, done, infos, self._fresh)
+        if ended is None:
+            ended = self._add(obs, next_obs, action, reward, done, infos)
+        self._fresh = ended
+        self.pos += 1
+        if self.pos == self.buffer_size:
+            self.full, self.pos = True, 0
+        self._steps += 1
+        if self._kept and self._steps >= self._every:
+            self.commit()
+
+    def _add(
+        self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[Any]
+    ) -> list[int]:
+        """Any step, each fault of it named; which envs ended."""
         seen, after = self._parts("obs", obs), self._parts("next_obs", next_obs)
         action = self._shaped("action", action, self._action_lead)
         reward = self._shaped("reward", reward, self._lead)
@@ -166,13 +187,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             self._leave(env)
         self._store(seen, final, action, reward, terminated, truncated, ended)
         self._seen.note(after)
-        self._fresh = ended
-        self.pos += 1
-        if self.pos == self.buffer_size:
-            self.full, self.pos = True, 0
-        self._steps += 1
-        if self._kept and self._steps >= self._every:
-            self.commit()
+        return ended
 
     def _parts(self, name: str, obs: Any) -> list[np.ndarray]:
         """Arrays [env, *shape]; of Discrete ones, which come without it, with an axis of theirs."""
@@ -220,7 +235,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         truncated: np.ndarray,
         ended: list[int],
     ) -> None:
-        flags = self._plain
+        flags = self._none
         if self._fresh:
             flags = np.zeros(self.n_envs, np.uint8)
             flags[self._fresh] = FIRST

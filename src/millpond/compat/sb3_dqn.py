@@ -15,7 +15,7 @@ dqn = need("stable_baselines3", "sb3")
 class PrioritizedDQN(dqn.DQN):
     """DQN whose buffer draws by priority: a millpond ReplayBuffer with `prioritized()`.
 
-    PrioritizedDQN("MlpPolicy", env).learn(50_000)
+        PrioritizedDQN("MlpPolicy", env).learn(50_000)
 
     Other settings are DQN's; `replay_buffer_kwargs=dict(sampler=prioritized(alpha=0.5))`.
     """

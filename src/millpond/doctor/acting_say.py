@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..agents.actor_critic import ActorCritic
 from .play import Play
 from .probe import Probe
 from .verdict import Verdict, green, red, unknown, yellow
@@ -25,6 +26,8 @@ def explored(probe: Probe) -> Verdict:
     name = "exploration"
     if probe.saved.params is None:
         return unknown(name, probe.saved.why or "no checkpoint yet")
+    if isinstance(probe.agent, ActorCritic):
+        return _reaches(probe, name)
     if not probe.discrete or "epsilon" not in probe.now:
         return unknown(name, f"{probe.settings.section} explores without an epsilon")
     actions = probe.agent.actions
@@ -45,10 +48,11 @@ def explored(probe: Probe) -> Verdict:
             not_greedy=round(float(share[worst]), 4), wanted=round(float(wanted[worst]), 4)
         )
         if abs(share[worst] - wanted[worst]) > _SURE * error[worst] + 0.01:
+            cause = _whose(probe, game, off[:, worst], step[:, worst], worst, wanted[worst])
             return red(
                 name,
                 f"{share[worst]:.1%} of the actions are not the greedy ones; an epsilon of "
-                f"{epsilon[worst]:.3g} makes {wanted[worst]:.1%}",
+                f"{epsilon[worst]:.3g} makes {wanted[worst]:.1%}{cause}",
                 "look at act: the coin against epsilon, argmax, the action that is returned",
                 **numbers,
             )
@@ -65,6 +69,60 @@ def explored(probe: Probe) -> Verdict:
             )
         told.append(f"{share.mean():.1%} of {wanted.mean():.1%}")
     return green(name, f"not greedy: {' and '.join(told)} that epsilon asks for")
+
+
+def _whose(
+    probe: Probe, game: Any, off: np.ndarray, step: np.ndarray, policy: int, wanted: float
+) -> str:
+    """Why actions [time, envs] may not be a policy's own: another one's, or some envs explore."""
+    each = (off & step).sum(0) / np.maximum(step.sum(0), 1)
+    idle = each < 0.1 * wanted
+    if idle.any() and not idle.all() and each[~idle].mean() > 0.5 * wanted:
+        return f": {idle.sum()} of {len(each)} envs never explore, the others do"
+    if probe.agent.memory:
+        return ""
+    stacks = jax.tree.map(lambda leaf: leaf[:, policy][step], game.stacks)
+    for other in range(min(probe.settings.policies, 8)):
+        if other != policy:
+            theirs = probe.values(probe.policy(probe.saved.params, other), stacks).argmax(-1)
+            share = float((theirs == game.chosen[:, policy][step]).mean())
+            if share > 1 - wanted - 0.05:
+                return f": {share:.0%} of them are those of policy {other}, whose parameters act"
+    return ""
+
+
+def _reaches(probe: Probe, name: str) -> Verdict:
+    """Before anything is learned, real actions are uniform: they must reach both bounds."""
+    agent, box = probe.agent, probe.agent.box
+    game = probe.game
+    other = np.asarray(game.play.action, np.float64).reshape(game.chosen.shape) != game.chosen
+    wrong = other.any(-1) & game.play.step.reshape(game.greedy.shape[:3])
+    if wrong.any():
+        return red(
+            name,
+            f"{wrong.mean():.1%} of the rows hold another action than was chosen",
+            "store what was given to env.step",
+        )
+    params = probe.policy(probe.saved.params, 0)._replace(begun=np.zeros((), bool))
+    obs = jax.tree.map(lambda leaf: leaf[:, 0].reshape(-1, *leaf.shape[3:])[:512], game.stacks)
+    chance = agent.chance(jax.random.key(12), len(jax.tree.leaves(obs)[0]))
+    now = {key: value[0] for key, value in probe.now.items()}
+    noise = (chance * 0,) if agent.memory else ()
+    act = agent.act(params, obs, chance, now, *noise)
+    action = np.asarray((act[0] if noise else act).action, np.float64)
+    share = (action.max(0) - action.min(0)) / np.maximum(2 * box.half, 1e-12)
+    share = np.where(box.half > 0, share, 1.0)
+    least = int(np.argmin(share))
+    numbers = dict(number=least, share=round(float(share[least]), 3), actions=len(action))
+    if share[least] < 0.8 and len(action) >= 64:
+        return red(
+            name,
+            f"{len(action)} actions drawn uniformly reach {share[least]:.0%} of what number "
+            f"{least} may be ({box.low[least]:g} to {box.high[least]:g})",
+            "look at what scales actions between the agent and the env (ActionBox.outward)",
+            **numbers,
+        )
+    return green(name, f"uniform actions reach {share[least]:.0%} of the bounds", **numbers)
 
 
 def _together(off: np.ndarray, step: np.ndarray, wanted: np.ndarray, name: str) -> Verdict | None:
@@ -134,6 +192,9 @@ def acted_with(probe: Probe) -> Verdict:
     older = probe.saved.checkpoints[:-1]
     candidates += [(f"those of {steps:,} steps", params) for steps, params in older]
     candidates += [("those it began with", probe.saved.initial)]
+    for other in range(1, min(probe.settings.policies, 4)):
+        turned = jax.tree.map(lambda leaf, o=other: np.roll(leaf, o, 0), probe.saved.params)
+        candidates.append((f"policy {other} places before", turned))
     agreed = np.array(
         [_agreement(probe, play, params) for _, params in candidates]
     )  # [c, policies]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..replay import Pond
 from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Batch, Rows
-from ..samplers import Prioritized
+from ..samplers import Stratified, Uniform
 from ..window import Window
 from .probe import Probe
 from .verdict import Verdict, green, red, unknown
@@ -156,9 +156,9 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
         return red(
             name, message, "give every draw a key of its own (jax.random.split)", same=sum(alike)
         )
-    if isinstance(pond.sampler, Prioritized) or type(pond.sampler).__name__ == "Recent":
+    if not isinstance(pond.sampler, Uniform | Stratified):  # and of yours nobody knows
         return green(
-            name, f"{drawn:,} draws differ; {type(pond.sampler).__name__} is not even by design"
+            name, f"{drawn:,} draws differ; {type(pond.sampler).__name__} need not be even"
         )
     if number < 64:
         return unknown(name, f"only {number} rows can be drawn")

@@ -72,6 +72,12 @@ def _in_parts(
     )
     mask = np.asarray(batch.mask)
     goal = (np.asarray(q, np.float64) - np.asarray(error))[mask]
+    right = (reward + future)[mask]
+    low, high = float(goal.min()), float(goal.max())
+    if high - low < 1e-3 * np.ptp(right):
+        return f"every transition of the batch has the same goal, {low:.3g}"
+    if _off(np.clip(right, low, high), goal, np.ones(len(goal), bool)) < 0.02:
+        return f"goals are bounded to {low:.3g} and {high:.3g}"
     design = np.stack([reward, future, np.ones(len(reward))], 1)[mask].astype(np.float64)
     weights = np.linalg.lstsq(design, goal, rcond=None)[0]
     left = float(

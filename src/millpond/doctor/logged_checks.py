@@ -1,4 +1,4 @@
-"""Checks of a run that somebody's own loop logs: of its replay, its numbers and its end.
+"""Checks of a run that a user's own loop logs: of its replay, its numbers and its end.
 
 A loop says what it logs and shows its pond, no more. What it cannot be asked is `unknown`.
 """

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..agents.actor_critic import Params
 from ..agents.optimizer import Optimizer
 from ..engine.checkpoint import named_leaves
 from .probe import Probe
@@ -95,6 +96,14 @@ def _of_asked(probe: Probe) -> float | None:
     return gone / max(np.sqrt(number) * float(asked), 1e-30)
 
 
+def followed(params: Any, target: Any) -> Any:
+    """Those of an agent's parameters that its target follows."""
+    if not isinstance(target, Params):
+        return params
+    parts = {name: None for name in Params._fields if getattr(target, name) is None}
+    return params._replace(**parts)
+
+
 def target_follows(probe: Probe) -> Verdict:
     """The target network must have moved, and stand between the beginning and the online one."""
     name, state = "target-network", probe.saved.state
@@ -103,21 +112,24 @@ def target_follows(probe: Probe) -> Verdict:
         return unknown(name, probe.saved.why or "no state was saved yet")
     if state.target is None or syncs is None:
         return unknown(name, f"{probe.settings.section} has no target network")
-    if jax.tree.structure(state.target) != jax.tree.structure(state.params):
+    params, start_params = (
+        followed(of, state.target) for of in (state.params, probe.saved.initial)
+    )
+    if jax.tree.structure(state.target) != jax.tree.structure(params):
         return unknown(name, f"{probe.settings.section} keeps its targets in a form of its own")
     updates = probe.updates
     if updates < _EARLY or not syncs(updates):
         return unknown(name, f"too early: it changed {syncs(updates)} times")
     learning: Any = probe.settings.learning
     every, tau = getattr(learning, "target_every", 0), getattr(learning, "tau", 1.0)
+    updates //= getattr(learning, "delay", 1)
     section = probe.settings.section
     way = f"--{section}.target-every" if every else f"--{section}.tau"
     told = ""
     numbers: dict[str, Any] = {}
     for policy in range(probe.settings.policies):
         target = probe.policy(state.target, policy)
-        online = probe.policy(state.params, policy)
-        start = probe.policy(probe.saved.initial, policy)
+        online, start = probe.policy(params, policy), probe.policy(start_params, policy)
         apart, far = _distance(target, online), _distance(online, start)
         gone = _distance(target, start)
         numbers = dict(policy=policy, updates=updates, from_start=round(gone, 5))

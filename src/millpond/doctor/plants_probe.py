@@ -12,11 +12,21 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from ..agents import PQNSettings
+from ..agents import DQNSettings, Network, PQNSettings
 from ..agents.optimizer import Optimizer
+from ..agents.sac import SACSettings
+from ..envs.pendulum import Pendulum
+from ..samplers import Prioritized
 from ..schedule import constant, linear
 from ..train import Settings
-from . import sabotage_agent, sabotage_env, sabotage_own, sabotage_replay
+from . import (
+    sabotage_agent,
+    sabotage_control,
+    sabotage_env,
+    sabotage_own,
+    sabotage_replay,
+    sabotage_steps,
+)
 from .plants import HEALTHY, Plant
 
 _DQN: Any = HEALTHY.learning
@@ -68,10 +78,37 @@ def _plant(
     return Plant(name, fires, (*others,), settings, patch=patch, outlives=outlives, probed=True)
 
 
+PRIORITISED = dataclasses.replace(FUSED, sampler="prioritized", sampling=Prioritized(beta=1.0))
+SAC = dataclasses.replace(
+    FUSED,
+    env="pendulum",
+    world=Pendulum(),
+    agent="sac",
+    learning=SACSettings(batch=64, min_fill=64, capacity=4_096, reward_scale=0.1),
+    envs=8,
+    steps=2_400,
+    stack=1,
+    eval_every=2_400,
+    eval_episodes=16,
+    eval_turns=200,
+    checkpoint_every=1_200,
+    resume_every=2_400,
+)
+MEMORY = dataclasses.replace(
+    FUSED,
+    learning=DQNSettings(batch=8, min_fill=256, capacity=4_096, length=8, burn_in=2),
+    network=Network(width=32, memory=16),
+    stack=1,
+)
+
 _E, _R, _A, _O = sabotage_env, sabotage_replay, sabotage_agent, sabotage_own
+_S, _C = sabotage_steps, sabotage_control
 PROBE_PLANTS = (
     _plant("healthy, fused"),
     _plant("healthy, fused PQN", settings=PQN),
+    _plant("healthy, fused, prioritised", settings=PRIORITISED),
+    _plant("healthy, fused SAC", settings=SAC),
+    _plant("healthy, fused, with memory", settings=MEMORY),
     # environments
     _plant("constant rewards", "env-rewards", patch=_E.constant_reward),
     _plant("no rewards", "env-rewards", patch=_E.no_reward),
@@ -173,4 +210,51 @@ PROBE_PLANTS = (
     _plant("all envs explore together", "exploration", patch=_O.envs_explore_together),
     _plant("the last action is never taken", "exploration", patch=_O.last_action_never),
     _plant("newest frame first, to act", "stacks-acted-on", patch=_O.acts_on_reversed_stacks),
+    # thought up later, by somebody who knew the checks
+    _plant("rewards drown in noise", "env-rewards", patch=_O.noisy_rewards),
+    _plant("agents move each other", "action-effect", patch=_O.agents_move_each_other),
+    _plant("one view for all agents", "env-observations", patch=_O.one_view_for_all),
+    _plant("the world stands still", "env-observations", "action-effect", patch=_O.stands_still),
+    _plant("part of what is seen is not stored", "stored-rows", "bellman-fit",
+           patch=_R.part_of_what_is_seen_lost, outlives=False),
+    _plant("another env's observations stored", "action-labels", "acting-weights", "stored-rows",
+           patch=_R.seen_by_another_env, outlives=False),
+    _plant("ends are not stored", "stored-rows", patch=_R.ends_lost_when_stored, outlives=False),
+    _plant("stored rewards rounded", "stored-rows", patch=_R.rewards_rounded_when_stored,
+           outlives=False),
+    _plant("priorities are lost", "replay-priorities", patch=_R.priorities_lost,
+           settings=PRIORITISED),
+    _plant("priorities inverted", "replay-priorities", patch=_R.priorities_inverted,
+           settings=PRIORITISED),
+    _plant("weights inverted", "replay-priorities", patch=_R.weights_inverted,
+           settings=PRIORITISED),
+    _plant("few of a batch are learned from", "update-audit", patch=_S.few_learned_from),
+    _plant("weights decay", "update-audit", "layers-move", patch=_S.weights_decay),
+    _plant("the rate thirtyfold", "update-audit", "update-norm", "reward-scale", "layers-move",
+           patch=_S.rate_many_times),
+    _plant("steps are noise", "update-audit", "update-norm", "reward-scale",
+           patch=_S.noise_in_steps),
+    _plant("goals bounded", "update-audit", patch=_S.goals_bounded),
+    _plant("one goal for all", "update-audit", "bellman-fit", patch=_S.one_goal_for_all),
+    _plant("a memory never kept", "memory-acted-with", patch=_O.memory_never_kept,
+           settings=MEMORY),
+    _plant("a memory never emptied", "memory-acted-with", patch=_O.memory_never_emptied,
+           settings=MEMORY),
+    _plant("the first policy acts for all", "exploration", "acting-weights",
+           patch=_A.first_policy_acts_for_all),
+    _plant("one env explores", "exploration", "acting-weights", patch=_A.one_env_explores),
+    _plant("half of evaluation is idle", "train-and-eval", patch=_O.half_of_evaluation_idle),
+    _plant("the higher critic", "update-audit", patch=_C.higher_critic, settings=SAC),
+    _plant("no future, SAC", "update-audit", patch=_C.no_future, settings=SAC),
+    _plant("rewards negated, SAC", "update-audit", patch=_C.negated, settings=SAC),
+    _plant("entropy costs, SAC", "update-audit", "temperature", "critic-values",
+           patch=_C.entropy_costs, settings=SAC),
+    _plant("an actor that goes downhill", "update-audit", "policy-sees", "saturated-actions",
+           patch=_C.actor_downhill, settings=SAC),
+    _plant("still targets, SAC", "target-network", "update-audit", patch=_C.still_targets,
+           settings=SAC),
+    _plant("a third of the actions", "exploration", "env-observations", patch=_C.narrow_actions,
+           settings=SAC),
+    _plant("a ring of four turns", "settings-fit", settings=_with(capacity=64, min_fill=16)),
+    _plant("an update in 50 turns", "settings-fit", settings=_with(update_every=50)),
 )  # fmt: skip

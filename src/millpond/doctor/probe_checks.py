@@ -7,17 +7,21 @@ from collections.abc import Callable, Sequence
 
 from ..errors import MillpondError
 from .acting_say import acted_with, collapsed, evaluation, explored
+from .counterfactual_say import counterfactual
 from .draws_say import draws
+from .memory_say import memory
+from .others_say import others
 from .parameters_say import dormant, moved, target_follows
 from .play import Play
+from .priorities_say import priorities
 from .probe import Probe
 from .rows_say import examined
 from .stored_say import same_world, stacks_as_acted, training_and_evaluation
-from .timing import mislabelled, others_reward, timing
+from .timing import mislabelled, timing
 from .updates_say import update_audit
 from .values_say import bellman
 from .verdict import Verdict, unknown, worst_first
-from .world import counterfactual, fresh, fresh_starts, own_step, played, shared_chance, sizes_for
+from .world import fresh, fresh_starts, own_step, played, shared_chance, sizes_for
 
 Asked = Callable[[Probe], Sequence[Verdict]]
 SECONDS = 120.0  # after which no further check is begun
@@ -43,7 +47,7 @@ def _rows(probe: Probe) -> list[Verdict]:
     stored, found = probe.saved.play, list[Verdict]()
     if probe.saved.params is not None:
         play, agents = probe.curious.play, probe.settings.world.num_agents
-        found = _worst(_about(play), [others_reward(play, agents)])
+        found = _worst(_about(play), others(play, agents))
     if stored is not None:
         found = _worst(found, _about(stored))
         if probe.saved.params is not None:
@@ -62,7 +66,8 @@ def _world(probe: Probe) -> list[Verdict]:
         later = fresh_starts(probe.saved.play, begun)
         found = _worst(found, [later])
     if game.state is not None:
-        found += [counterfactual(world, game.state), own_step(world, game.state)]
+        found = _worst(found, counterfactual(world, game.state))
+        found.append(own_step(world, game.state))
     return _worst(examined(game.play), found)
 
 
@@ -75,6 +80,8 @@ PROBE_CHECKS: tuple[Asked, ...] = (
     lambda probe: [stacks_as_acted(probe)],
     lambda probe: [same_world(probe)],
     draws,
+    lambda probe: [priorities(probe)],
+    lambda probe: [memory(probe)],
     lambda probe: [update_audit(probe)],
     lambda probe: [bellman(probe)],
     lambda probe: [dormant(probe)],

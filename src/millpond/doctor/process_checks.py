@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from pathlib import Path
 
+from ..plugins import own_line
 from .evidence import Evidence
 from .verdict import Verdict, green, red, yellow
 
@@ -20,7 +19,7 @@ def process_health(evidence: Evidence) -> Verdict:
     numbers = dict(lost=len(losses), **{f"lost {who}": times for who, times in lost.items()})
     if status["state"] == "failed":
         traceback = status.get("traceback", "")
-        where = f", in {_where(traceback)}" if traceback else ""
+        where = f", in {own_line(traceback)}" if traceback else ""
         message = f"the run failed: {_first(status.get('why', ''))}{where}"
         again = "correct what the traceback names; millpond resume then goes on from the last state"
         more = {"traceback": traceback} if traceback else {}
@@ -42,14 +41,6 @@ def process_health(evidence: Evidence) -> Verdict:
     return yellow(
         name, message, "read events.jsonl if it comes back; memory may be short", **numbers
     )
-
-
-def _where(traceback: str) -> str:
-    """The newest line of a traceback that is not of millpond or of a package: `envs.py:12`."""
-    found = re.findall(r'File "([^"]+)", line (\d+)', traceback)
-    own = [one for one in found if "site-packages" not in one[0] and "/millpond/" not in one[0]]
-    file, line = (own or found or [("unknown", "0")])[-1]
-    return f"{Path(file).name}:{line}"
 
 
 def _first(why: str) -> str:

@@ -111,12 +111,37 @@ def observations(play: Play) -> Verdict:
         remedy = "look at the env's observe: it shows an old state, or the world stands still"
         message = f"what {play.source} saw changes in {moves:.2%} of the steps only"
         return red(name, message, remedy, **numbers)
+    if (still := _still_after(play)) is not None:
+        message = (
+            f"after step {still} of an episode nothing that {play.source} saw changes any more"
+        )
+        remedy = "look at step: the world stands still, and the episode goes on"
+        return red(name, message, remedy, **numbers, still_after=still)
     if max(-low, high) > _WIDE and play.high == np.inf:
         message = f"observed {low:.4g} to {high:.4g}: a network learns badly from such sizes"
         return yellow(name, message, "scale observations to about 1", **numbers)
     return green(
         name, f"from {low:.4g} to {high:.4g}, {alive:.0%} of {seen.shape[-1]} change", **numbers
     )
+
+
+def _still_after(play: Play) -> int | None:
+    """The step of an episode after which, in all episodes, nothing that is seen changes."""
+    place = np.zeros(play.byte.shape, int)
+    begun = np.full(play.byte.shape[1], -1)
+    for time in range(len(place)):
+        begun = np.where(play.first[time], time, begun)
+        place[time] = np.where(begun >= 0, time - begun, -1)
+    place = place[:-1]
+    known = play.follows & (place >= 0)
+    moved = known & (play.hashes[1:] != play.hashes[:-1])
+    if not moved.any():
+        return None
+    last = int(place[moved].max())  # the last step at which anything moved
+    before, after = known & (place <= last), known & (place > last)
+    usual = moved.sum() / before.sum()
+    enough = after.sum() >= max(100, 0.25 * known.sum()) and len(np.nonzero(after.any(0))[0]) >= 4
+    return last if enough and usual > 0.5 else None
 
 
 def ends(play: Play) -> Verdict:

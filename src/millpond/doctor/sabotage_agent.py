@@ -223,3 +223,25 @@ def first_parameters_act() -> Any:
         return turn(stage, jax.vmap(stage.player.agent.init)(keys).params, *others)
 
     return patched(Stage, "turn", other)
+
+
+def first_policy_acts_for_all() -> Any:
+    """The first policy's parameters act for all."""
+    turn = Stage.turn
+
+    def other(stage: Stage, params: Any, *others: Any) -> Any:
+        first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], leaf.shape), params)
+        return turn(stage, first, *others)
+
+    return patched(Stage, "turn", other)
+
+
+def one_env_explores() -> Any:
+    """Only the first env explores."""
+    chance = QAgent.chance
+
+    def other(agent: QAgent, key: Any, envs: int) -> Any:
+        found = chance(agent, key, envs)
+        return found._replace(coin=jnp.where(jnp.arange(envs) == 0, found.coin, 2.0))
+
+    return patched(QAgent, "chance", other)

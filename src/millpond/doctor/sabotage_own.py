@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ..agents import DQN, Act, Optimizer, QAgent
 from ..agents import dqn as dqn_module
+from ..engine.player import Player
 from ..envs import VectorEnv
 from ..envs.treasurehunt import Treasurehunt
 from ..rows import BORDER, Array
@@ -96,6 +97,69 @@ def evaluation_sees_mirrored() -> Any:
             return super()._observe(inner)[:, :, ::-1]
 
     return patched(evaluate, "VectorEnv", Kind)
+
+
+def _before_step(change: Callable[..., Array]) -> Any:
+    """Let actions go through `change(action, key)` on their way into the env's own step."""
+    step = Treasurehunt.step
+    return patched(
+        Treasurehunt,
+        "step",
+        lambda env, state, action, key: step(env, state, change(action, key), key),
+    )
+
+
+def agents_move_each_other() -> Any:
+    """Each agent's action moves another agent."""
+    return _before_step(lambda action, key: action[::-1])
+
+
+def noisy_rewards() -> Any:
+    """Rewards drown in noise."""
+    step = Treasurehunt.step
+
+    def other(env: Treasurehunt, state: Any, action: Array, key: jax.Array) -> Any:
+        state, outcome = step(env, state, action, key)
+        noise = 30 * jax.random.normal(jax.random.fold_in(key, 1), outcome.reward.shape)
+        return state, outcome._replace(reward=outcome.reward + noise)
+
+    return patched(Treasurehunt, "step", other)
+
+
+def one_view_for_all() -> Any:
+    """All agents see what the first sees."""
+    observe = Treasurehunt.observe
+
+    def other(env: Treasurehunt, state: Any) -> Array:
+        seen = observe(env, state)
+        return jnp.broadcast_to(seen[:1], seen.shape)
+
+    return patched(Treasurehunt, "observe", other)
+
+
+def stands_still() -> Any:
+    """After three turns of an episode nothing happens any more."""
+    step = Treasurehunt.step
+
+    def other(env: Treasurehunt, state: Any, action: Array, key: jax.Array) -> Any:
+        after, outcome = step(env, state, action, key)
+        late = state.turn >= 3
+        kept = jax.tree.map(lambda new, old: jnp.where(late, old, new), after, state)
+        paid = jnp.where(late, 0, outcome.reward)
+        return kept._replace(turn=after.turn), outcome._replace(reward=paid)
+
+    return patched(Treasurehunt, "step", other)
+
+
+def half_of_evaluation_idle() -> Any:
+    """In half of evaluation's envs the first action is taken, whatever is best."""
+
+    class Kind(Player):
+        def best(self, params: Any, history: Any, stacks: Array) -> Any:
+            past, action = super().best(params, history, stacks)
+            return past, jnp.where(jnp.arange(action.shape[1]) % 2 == 0, 0, action)
+
+    return patched(evaluate, "Player", Kind)
 
 
 # --- learning ------------------------------------------------------------------------------------
@@ -203,6 +267,29 @@ def last_action_never() -> Any:
         return Act(jnp.minimum(found.action, agent.actions - 2), found.worth)
 
     return patched(QAgent, "act", other)
+
+
+def memory_never_kept() -> Any:
+    """A memory is emptied in every turn."""
+    look = Player.look
+
+    def other(player: Player, *given: Any) -> Any:
+        past, stacks = look(player, *given)
+        memory = None if past.memory is None else past.memory * 0
+        return past._replace(memory=memory), stacks
+
+    return patched(Player, "look", other)
+
+
+def memory_never_emptied() -> Any:
+    """A memory reaches into the episode before."""
+    look = Player.look
+
+    def other(player: Player, history: Any, *given: Any) -> Any:
+        past, stacks = look(player, history, *given)
+        return past._replace(memory=history.memory), stacks
+
+    return patched(Player, "look", other)
 
 
 def acts_on_reversed_stacks() -> Any:

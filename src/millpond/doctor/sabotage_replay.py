@@ -11,7 +11,7 @@ import numpy as np
 from ..replay import Pond
 from ..replay.device_batches import DeviceBatches
 from ..rows import TRUNCATED, Array, Batch, Rows
-from ..samplers import Candidates, Eligible, Uniform
+from ..samplers import Candidates, Eligible, Prioritized, Uniform
 from ..window import Judgement, Window
 from .sabotage import patched
 
@@ -19,9 +19,9 @@ from .sabotage import patched
 def _changed_batch(**change: Any) -> Any:
     fill = DeviceBatches.fill
 
-    def other(batches: DeviceBatches, *given: Any) -> Batch:
-        batch = fill(batches, *given)
-        return batch._replace(**{name: make(batch) for name, make in change.items()})
+    def other(batches: DeviceBatches, *given: Any) -> tuple[Batch, Array]:
+        batch, zero = fill(batches, *given)
+        return batch._replace(**{name: make(batch) for name, make in change.items()}), zero
 
     return patched(DeviceBatches, "fill", other)
 
@@ -129,3 +129,55 @@ def copied_when_stored() -> Any:
 def not_rewarded_when_stored() -> Any:
     """Rewards are lost on the way into the replay."""
     return _stored(lambda rows: rows._replace(reward=rows.reward * 0))
+
+
+def part_of_what_is_seen_lost() -> Any:
+    """What is worth most is not stored with what was seen."""
+    return _stored(lambda rows: rows._replace(obs=rows.obs & (jnp.arange(rows.obs.shape[-1]) != 3)))
+
+
+def seen_by_another_env() -> Any:
+    """Rows hold what another env showed."""
+    return _stored(lambda rows: rows._replace(obs=jnp.roll(rows.obs, 1, 0)))
+
+
+def ends_lost_when_stored() -> Any:
+    """Neither ends nor beginnings of episodes are stored."""
+    return _stored(
+        lambda rows: rows._replace(
+            flags=rows.flags * 0,
+            terminated=rows.terminated & False,
+            truncated=rows.truncated & False,
+        )
+    )
+
+
+def rewards_rounded_when_stored() -> Any:
+    """Rewards are rounded to multiples of 4."""
+    return _stored(lambda rows: rows._replace(reward=jnp.round(rows.reward / 4) * 4))
+
+
+def priorities_lost() -> Any:
+    """What is given back as priorities goes nowhere."""
+    return patched(Pond, "update_priorities", lambda pond, state, draw, priorities: state)
+
+
+def priorities_inverted() -> Any:
+    """The larger the error, the lower the priority."""
+    right = Pond.update_priorities
+    return patched(
+        Pond,
+        "update_priorities",
+        lambda pond, state, draw, priority: right(pond, state, draw, 1 / (priority + 1e-3)),
+    )
+
+
+def weights_inverted() -> Any:
+    """Rows that are drawn often have the larger weights."""
+    right = Prioritized.weights
+
+    def other(sampler: Prioritized, *given: Any) -> Array:
+        weight = right(sampler, *given)
+        return jnp.where(weight > 0, weight.min(where=weight > 0, initial=1) / weight, 0)
+
+    return patched(Prioritized, "weights", other)

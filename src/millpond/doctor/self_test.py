@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
-
-import jax
 
 from ..errors import MillpondError
 from ..train import Run, train
@@ -62,13 +62,30 @@ def chosen(only: str = "", mode: str = "") -> list[Plant]:
     return [plant for plant in plants_in(mode) if only in plant.name or only in plant.fires]
 
 
-def self_test(folder: Path, plants: Sequence[Plant]) -> Iterator[Result]:
-    """Run every plant in a folder of its own, one after the other; the folders are removed."""
-    with _compiled_once(folder / "compiled"):
-        for number, plant in enumerate(plants):
-            path = folder / f"{number}"
-            yield planted(plant, path)
-            shutil.rmtree(path)
+def self_test(folder: Path, only: str = "", mode: str = "", jobs: int = 2) -> Iterator[Result]:
+    """Run every chosen plant in a folder of its own; results come as runs end.
+
+    They run in `jobs` processes, side by side; the folders are removed.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with _compiled_once(folder / "compiled"), ProcessPoolExecutor(jobs, spawn) as pool:
+        plants = {
+            pool.submit(_named, plant.name, mode, folder / f"{number}"): plant
+            for number, plant in enumerate(chosen(only, mode))
+        }
+        try:
+            for done in as_completed(plants):
+                yield Result(plants[done], *done.result())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _named(name: str, mode: str, path: Path) -> tuple[dict[str, Verdict], str, float]:
+    """In a process of its own: a plant is known by its name, its functions do not travel."""
+    (plant,) = (plant for plant in plants_in(mode) if plant.name == name)
+    result = planted(plant, path)
+    shutil.rmtree(path)
+    return result[1:]
 
 
 def planted(plant: Plant, path: Path) -> Result:
@@ -92,15 +109,12 @@ def planted(plant: Plant, path: Path) -> Result:
 
 @contextmanager
 def _compiled_once(folder: Path) -> Generator[None]:
-    """One cache for this process and those it starts, unless there is one already."""
+    """One cache for all processes that are started, unless there is one already."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         yield
         return
     names = {"JAX_COMPILATION_CACHE_DIR": str(folder), **_COMPILING}
     os.environ.update(names)
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     try:
         yield
     finally:

@@ -65,6 +65,19 @@ def settings_fit(evidence: Evidence) -> Verdict:
             ))  # fmt: skip
         per_row = learns.updates * learns.rows(settings.envs) / (learns.turns * settings.envs)
         numbers |= dict(draws_per_row=round(per_row, 3))
+        if per_row < 0.1:
+            found.append((
+                f"of ten rows less than one is ever drawn ({per_row:.2g} draws for each): most of "
+                "what is played is not learned from",
+                f"raise --{section}.updates or .batch, or lower --{section}.update-every",
+            ))  # fmt: skip
+        rows, turns = learns.rows(settings.envs), learns.capacity // settings.envs
+        if length and turns < length / 2 and learns.capacity < 8 * rows and not settings.from_lake:
+            found.append((
+                f"the replay keeps the last {turns} turns, {learns.capacity:,} rows; episodes last "
+                f"{length:.0f}, and a batch has {rows:,}: batches are nearly the same",
+                f"raise --{section}.capacity",
+            ))  # fmt: skip
         if per_row > 128:
             found.append((
                 f"every row is drawn {per_row:,.0f} times: values fit the rows and not the world",

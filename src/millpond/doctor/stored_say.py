@@ -23,10 +23,12 @@ def same_world(probe: Probe) -> Verdict:
         why = probe.saved.why or "no rows are kept: its learner takes them as they come"
         return unknown(name, why)
     played = probe.curious.play
-    for check in (_rates, _ends, _rewards):
+    if (found := _ends_lost(stored, probe.game.play, name)) is not None:
+        return found
+    for check in (_rates, _ends, _seen, _rewards):
         if (found := check(stored, played, name)) is not None:
             return found
-    return green(name, "rewards and ends are those that the env gives now")
+    return green(name, "rewards, ends and what is seen are those that the env gives now")
 
 
 def _rates(stored: Play, played: Play, name: str) -> Verdict | None:
@@ -52,6 +54,24 @@ def _rates(stored: Play, played: Play, name: str) -> Verdict | None:
             )
             return red(name, message, remedy, stored=float(size), now=float(other))
     return None
+
+
+def _seen(stored: Play, played: Play, name: str) -> Verdict | None:
+    """Numbers of an observation that vary now must have varied then."""
+    if stored.seen.shape[-1] != played.seen.shape[-1] or min(stored.steps, played.steps) < 1_000:
+        return None
+    varies = (played.seen != np.median(played.seen, (0, 1))).mean((0, 1)) > 0.05
+    lost = varies & (stored.seen.max((0, 1)) == stored.seen.min((0, 1)))
+    if lost.sum() < max(1, 0.05 * varies.sum()):
+        return None
+    worst = int(np.argmax(lost))
+    return red(
+        name,
+        f"{lost.sum()} of the {varies.sum()} numbers of an observation that vary now never change "
+        f"in the stored rows (number {worst} is always {stored.seen[0, 0, worst]:g})",
+        "look at what stands between env and replay: something of what is seen is lost there",
+        lost=int(lost.sum()), varying=int(varies.sum()),
+    )  # fmt: skip
 
 
 def _some(rewards: np.ndarray) -> str:
@@ -82,6 +102,22 @@ def _ends(stored: Play, played: Play, name: str) -> Verdict | None:
         )
         return red(name, message, "look at reset: the world went on ended", **numbers)
     return None
+
+
+def _ends_lost(stored: Play, played: Play, name: str) -> Verdict | None:
+    """Where episodes end under the policy of now, those of the newest stored rows ended too."""
+    lengths = played.ends[0]
+    if len(lengths) < 16 or len(stored.ends[0]) or stored.first[1:].any():
+        return None
+    each = float(lengths.mean())
+    if stored.steps < 30 * each or len(stored.byte) < 3 * lengths.max():
+        return None
+    return red(
+        name,
+        f"no episode ends or begins in {stored.steps:,} stored rows; now they last {each:.0f}",
+        "look at what stands between env and replay: flags, terminated and truncated are lost",
+        lengths_now=each,
+    )
 
 
 def _rewards(stored: Play, played: Play, name: str) -> Verdict | None:
@@ -151,6 +187,24 @@ def stacks_as_acted(probe: Probe) -> Verdict:
     )
 
 
+def _whole_episodes(play: Play) -> tuple[np.ndarray, np.ndarray]:
+    """Returns of every stream's first episode and of all that had time to end, and their streams.
+
+    Those that began too late are left out, also where they ended: short ones would count for more.
+    """
+    ended, late = (play.byte & (TERMINATED | TRUNCATED)) != 0, len(play.byte) - play.ends[0].max()
+    total, begun = np.zeros(play.byte.shape[1]), np.zeros(play.byte.shape[1], int)
+    returns: list[float] = []
+    stream: list[int] = []
+    for time, first in enumerate(play.first):
+        total, begun = np.where(first, 0.0, total), np.where(first, time, begun)
+        total = total + play.reward[time] * play.step[time]
+        over = np.nonzero(ended[time] & ((begun <= late) | (begun == 0)))[0]
+        returns += total[over].tolist()
+        stream += over.tolist()
+    return np.array(returns), np.array(stream, int)
+
+
 def training_and_evaluation(probe: Probe) -> Verdict:
     """Greedy play by the code that acts in training scores as evaluation does."""
     name = "train-and-eval"
@@ -165,31 +219,30 @@ def training_and_evaluation(probe: Probe) -> Verdict:
         return unknown(
             name, f"{1 - some.mean():.0%} of the first episodes last longer than was played"
         )
-    last = ended.argmax(0)
-    inside = np.arange(len(ended))[:, None] <= last
-    returns = (play.reward * inside).sum(0)
-    policies = probe.settings.policies
-    mine = np.stack([returns[play.of_policy(p)] for p in range(policies)])
+    returns, stream = _whole_episodes(play)
+    each = [returns[play.policy[stream] == p] for p in range(probe.settings.policies)]
     theirs = probe.scores(probe.saved.params).returns.astype(np.float64)
-    error = np.sqrt(mine.var(1, ddof=1) / mine.shape[1] + theirs.var(1, ddof=1) / theirs.shape[1])
-    gap = np.abs(mine.mean(1) - theirs.mean(1))
+    mean, spread = (np.array([f(one) for one in each]) for f in (np.mean, np.var))
+    number = np.array([len(one) for one in each])
+    error = np.sqrt(spread / np.maximum(number - 1, 1) + theirs.var(1, ddof=1) / theirs.shape[1])
+    gap = np.abs(mean - theirs.mean(1))
     scale = np.maximum(np.abs(theirs.mean(1)), 1e-3)
     sure = gap / np.maximum(error, 1e-3 * scale)
     worst = int(np.argmax(sure))
-    numbers: dict[str, Any] = dict(policy=worst, training=round(float(mine[worst].mean()), 3))
+    numbers: dict[str, Any] = dict(policy=worst, training=round(float(mean[worst]), 3))
     numbers |= dict(
         evaluation=round(float(theirs[worst].mean()), 3), error=round(float(error[worst]), 3)
     )
     if sure[worst] > _SURE and gap[worst] > 0.2 * scale[worst]:
         return red(
             name,
-            f"greedy play scores {mine[worst].mean():.4g} in training's envs and "
+            f"greedy play scores {mean[worst]:.4g} in training's envs and "
             f"{theirs[worst].mean():.4g} in evaluation's",
             "the two must be the same env: look at what wraps one and not the other",
             **numbers,
         )
     return green(
         name,
-        f"greedy: {mine.mean():.4g} as in training, {theirs.mean():.4g} as evaluated",
+        f"greedy: {mean.mean():.4g} as in training, {theirs.mean():.4g} as evaluated",
         **numbers,
     )

@@ -6,7 +6,6 @@ the action of the same row, the other that of the row before. Pure functions of 
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,7 +71,7 @@ def pairs(play: Play, like: Play | None = None) -> Pairs | None:
     )  # fmt: skip
 
 
-def _telling(found: Pairs, features: np.ndarray, acted: np.ndarray, goal: np.ndarray) -> np.ndarray:
+def telling(found: Pairs, features: np.ndarray, acted: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """The features that go with a goal most, whatever the action, among rows to fit."""
     actions = int(found.acted.max()) + 1
     count = max(4, _WIDTH // actions)
@@ -86,14 +85,14 @@ def _telling(found: Pairs, features: np.ndarray, acted: np.ndarray, goal: np.nda
     return np.argsort(-scores, kind="stable")[:count]
 
 
-def _varied(found: Pairs) -> np.ndarray:
+def varied(found: Pairs) -> np.ndarray:
     """The features that vary most, as many as a model holds: they come in that order."""
     count = max(4, _WIDTH // (int(found.acted.max()) + 1))
     last = found.here.shape[1] - 1
     return np.append(np.arange(min(count, last)), last)
 
 
-def _by_action(features: np.ndarray, action: np.ndarray) -> np.ndarray:
+def by_action(features: np.ndarray, action: np.ndarray) -> np.ndarray:
     """Features for every action apart: [rows, features * actions]."""
     actions = int(action.max()) + 1
     wide = np.zeros((len(features), actions, features.shape[1]))
@@ -114,7 +113,7 @@ def model_errors(model: Pairs, test: Pairs) -> tuple[float, float]:
     """Squared errors of rewards on `test`'s unfitted rows, by `model`'s fitted "
     "ones; all variance."""
     actions = int(max(model.acted.max(), test.acted.max())) + 1
-    some = _telling(model, model.here, model.acted, model.reward)
+    some = telling(model, model.here, model.acted, model.reward)
 
     def design(rows: Pairs) -> np.ndarray:
         wide = np.zeros((len(rows.here), actions, len(some)))
@@ -129,7 +128,7 @@ def model_errors(model: Pairs, test: Pairs) -> tuple[float, float]:
     return float(wrong), float(((goal - goal.mean()) ** 2).sum())
 
 
-def _gain(
+def gain_of(
     better: np.ndarray, than: np.ndarray, block: np.ndarray, total: float
 ) -> tuple[float, float]:
     """By how much of all variance one model is better, and in how many standard errors."""
@@ -148,11 +147,11 @@ def late_reward(play: Play, found: Pairs | None) -> Verdict:
     total = float(((goal[test] - goal[found.fit].mean()) ** 2).sum())
     if total < 1e-9 or (goal != np.median(goal)).sum() < 50:
         return unknown(name, f"rewards of {play.source} hardly vary: nothing can be seen")
-    own = _telling(found, found.here, found.acted, goal)
-    old = _telling(found, found.before, found.acted_before, goal)
-    same = errors(_by_action(found.here[:, own], found.acted), goal, found.fit)
-    past = errors(_by_action(found.before[:, old], found.acted_before), goal, found.fit)
-    gain, sure = _gain(past, same, found.block[test], total)
+    own = telling(found, found.here, found.acted, goal)
+    old = telling(found, found.before, found.acted_before, goal)
+    same = errors(by_action(found.here[:, own], found.acted), goal, found.fit)
+    past = errors(by_action(found.before[:, old], found.acted_before), goal, found.fit)
+    gain, sure = gain_of(past, same, found.block[test], total)
     explained = 1 - past.sum() / total, 1 - same.sum() / total
     numbers = dict(by_row_before=round(explained[0], 3), by_own_row=round(explained[1], 3))
     numbers |= dict(rows=int(test.sum()), standard_errors=round(sure, 1))
@@ -168,42 +167,6 @@ def late_reward(play: Play, found: Pairs | None) -> Verdict:
                  f"{max(explained[0], 0):.0%}", **numbers)  # fmt: skip
 
 
-def others_reward(play: Play, agents: int) -> Verdict:
-    """What an agent is paid must go with what itself saw and did, not with what another did."""
-    name = "env-rewards"
-    found = pairs(play) if 2 <= agents <= 8 else None
-    if found is None or len(np.unique(found.block)) < 8:
-        return unknown(name, "one agent, or too few rows")
-    goal, test = found.reward, ~found.fit
-    total = float(((goal[test] - goal[found.fit].mean()) ** 2).sum())
-    if total < 1e-9 or (goal != np.median(goal)).sum() < 50:
-        return unknown(name, f"rewards of {play.source} hardly vary: nothing can be seen")
-
-    def explained(goal: np.ndarray) -> np.ndarray:
-        some = _telling(found, found.here, found.acted, goal)
-        return errors(_by_action(found.here[:, some], found.acted), goal, found.fit)
-
-    own = explained(goal)
-    # Streams are [members, agents, envs]: the agents of one env are one axis.
-    apart = play.reward.reshape(len(play.reward), -1, agents, len(play.of_policy(0)))
-    for other in range(1, agents):
-        turned = np.roll(apart, other, 2).reshape(play.reward.shape)
-        theirs = pairs(dataclasses.replace(play, reward=turned))
-        assert theirs
-        wrong = explained(theirs.reward)
-        gain, sure = _gain(wrong, own, found.block[test], total)
-        shares = 1 - own.sum() / total, 1 - wrong.sum() / total
-        if gain > 0.15 and sure > _SURE and shares[0] < 0.5 * shares[1]:
-            return red(
-                name,
-                f"what an agent sees and does explains {shares[1]:.0%} of another agent's rewards "
-                f"and {max(shares[0], 0):.0%} of its own: agents get each other's",
-                "give reward[i] to the agent that took action[i]",
-                own=round(shares[0], 3), other=round(shares[1], 3), agents_on=other,
-            )  # fmt: skip
-    return green(name, f"{agents} agents are paid for what they do themselves")
-
-
 def effect(play: Play, found: Pairs | None) -> Verdict:
     """What is seen next must depend on the action, and on that of this row rather than the last."""
     name = "action-effect"
@@ -213,18 +176,18 @@ def effect(play: Play, found: Pairs | None) -> Verdict:
     if (counts > 0.02 * len(found.acted)).sum() < 2:
         return unknown(name, f"{play.source} hardly tries more than one action: see acting")
     test = ~found.fit
-    some = _varied(found)
+    some = varied(found)
     here = found.here[:, some]
     goal = np.concatenate([found.after[:, some[:-1]], found.reward[:, None]], -1)
     total = float(((goal[test] - goal[found.fit].mean(0)) ** 2).sum())
     none = errors(here, goal, found.fit)
-    same = errors(_by_action(here, found.acted), goal, found.fit)
-    past = errors(_by_action(here, found.acted_before), goal, found.fit)
+    same = errors(by_action(here, found.acted), goal, found.fit)
+    past = errors(by_action(here, found.acted_before), goal, found.fit)
     block = found.block[test]
-    gain, sure = _gain(same, none, block, total)
-    behind, as_sure = _gain(past, same, block, total)
-    late = errors(_by_action(here, found.acted_after), goal, found.fit)
-    ahead, so_sure = _gain(late, np.minimum(none.mean(), same.mean()) + 0 * none, block, total)
+    gain, sure = gain_of(same, none, block, total)
+    behind, as_sure = gain_of(past, same, block, total)
+    late = errors(by_action(here, found.acted_after), goal, found.fit)
+    ahead, so_sure = gain_of(late, np.minimum(none.mean(), same.mean()) + 0 * none, block, total)
     numbers = dict(gain=round(gain, 4), standard_errors=round(sure, 1))
     numbers |= dict(of_action_before=round(behind, 4), of_action_after=round(ahead, 4))
     if behind > 0.02 and as_sure > _SURE:
@@ -249,8 +212,8 @@ def effect(play: Play, found: Pairs | None) -> Verdict:
 def mislabelled(stored: Play, played: Play) -> Verdict:
     """Actions in stored rows must do what the same actions do in rows that were played now."""
     name = "action-labels"
-    plain = stored.action.ndim == 2 and stored.action.dtype.kind != "f"
-    if not plain or min(stored.steps, played.steps) < _LEAST:
+    discrete = stored.action.ndim == 2 and stored.action.dtype.kind != "f"
+    if not discrete or min(stored.steps, played.steps) < _LEAST:
         return unknown(name, "too few rows to compare, or actions are real vectors")
     spread = played.seen.std((0, 1))
     actions = int(max(stored.action.max(), played.action.max())) + 1
@@ -268,14 +231,21 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
         return here, np.concatenate([scaled[time + 1, stream]], -1), play.action[time, stream]
 
     here, after, acted = design(played)
-    models = {}
-    for action in range(actions):
-        mine = acted == action
-        if mine.sum() >= 100:
-            x = here[mine].astype(np.float64)
-            gram = x.T @ x + 1e-4 * len(x) * np.eye(x.shape[1])
-            models[action] = np.linalg.solve(gram, x.T @ after[mine])
+
+    def fitted(mine: np.ndarray) -> np.ndarray:
+        x = here[mine].astype(np.float64)
+        gram = x.T @ x + 1e-4 * len(x) * np.eye(x.shape[1])
+        return np.linalg.solve(gram, x.T @ after[mine])
+
+    models = {
+        action: fitted(acted == action)
+        for action in range(actions)
+        if (acted == action).sum() >= 100
+    }
+    plain = fitted(np.ones(len(here), bool))
+    today = _worth(models, plain, here, after, acted)
     here, after, acted = design(stored)
+    then = _worth(models, plain, here, after, acted)
     found_alike: list[str] = []
     judged = 0
     for action in models:
@@ -302,7 +272,36 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
             "begin a new run",
             actions=judged,
         )
+    if today[0] > 0.05 and then[0] < 0 and then[1] > _SURE:
+        return red(
+            name,
+            f"to know the action helps to say what comes next in rows played now ({today[0]:.0%} "
+            f"less error) and misleads in the stored ones ({then[0]:.0%})",
+            "observation, action and env of a stored row do not belong together: look at what "
+            "reorders envs or columns before rows are added",
+            now=round(today[0], 3), stored=round(then[0], 3),
+        )  # fmt: skip
     return green(name, f"{judged} actions do now what the stored ones did", actions=judged)
+
+
+def _worth(
+    models: dict[int, np.ndarray],
+    plain: np.ndarray,
+    here: np.ndarray,
+    after: np.ndarray,
+    acted: np.ndarray,
+) -> tuple[float, float]:
+    """By which share the action's own model has less error than one of all, and how surely."""
+    without = ((after - here @ plain) ** 2).sum(1)
+    error = without.copy()
+    for action, weights in models.items():
+        mine = acted == action
+        error[mine] = ((after[mine] - here[mine] @ weights) ** 2).sum(1)
+    gain = without - error
+    spread = float(gain.std() / np.sqrt(max(1, len(gain))))
+    return float(gain.sum() / max(without.sum(), 1e-12)), abs(float(gain.mean())) / max(
+        spread, 1e-12
+    )
 
 
 def timing(play: Play) -> list[Verdict]:

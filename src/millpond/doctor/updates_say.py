@@ -13,10 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import DQN, PQN, AgentState, QAgent, Replayed, Rollout
+from ..agents.actor_critic import ActorCritic
 from ..agents.optimizer import Optimizer
+from ..agents.target_agent import TargetAgent
 from ..engine.make_agent import make_agent
+from .critics_say import critics
 from .goals_say import wrong_errors, wrong_goals
+from .parameters_say import followed
 from .probe import Probe
+from .steps_say import gradient_of, lowered, unheard_rows, wrong_step
 from .verdict import Verdict, green, red, unknown
 
 _BATCH = 256
@@ -27,10 +32,8 @@ def update_audit(probe: Probe) -> Verdict:
     name, state = "update-audit", probe.saved.state
     if state is None:
         return unknown(name, probe.saved.why or "no state was saved yet")
-    if not isinstance(probe.agent, QAgent):
-        return unknown(
-            name, f"{probe.settings.section} is not taken apart, only agents with values of actions"
-        )
+    if not isinstance(probe.agent, QAgent | ActorCritic):
+        return unknown(name, f"{probe.settings.section} is not taken apart: it is not one of ours")
     if isinstance(probe.settings.learns, Replayed):
         return _replayed(probe, state, name)
     return _rollout(probe, state, name)
@@ -58,6 +61,9 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if float(np.asarray(batch.mask).mean()) < 0.5:
         return unknown(name, "the saved replay is too small to draw from")
     new, learned = jax.jit(probe.agent.update)(one, batch, _now(probe))
+    if isinstance(probe.agent, ActorCritic):
+        found = _target(probe, one, new, name)
+        return found or critics(probe, one, batch, _now(probe, beta=1.0), name)
     if (found := _counts(probe, state, name)) is not None:
         return found
     if isinstance(probe.agent, DQN) and not probe.agent.memory:
@@ -67,11 +73,32 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if (found := _target(probe, one, new, name)) is not None:
         return found
 
+    step = _step(probe, (one, new), batch, learned, name)
+    if step is not None and step.evidence.get("explained"):
+        return step
+
     def program(agent: Any) -> Any:
         update = jax.jit(agent.update)
         return lambda at, rate: update(at, batch, _now(probe, rate=rate, beta=1.0))
 
-    return _descent(probe, one, program, name)
+    found = _descent(probe, one, program, name)
+    return found if found.fired else step or found
+
+
+def _step(
+    probe: Probe, states: tuple[AgentState, AgentState], batch: Any, learned: Any, name: str
+) -> Verdict | None:
+    """Of agents whose loss can be asked for: which rows count, and how far parameters went."""
+    agent, before = probe.agent, states[0]
+    if not isinstance(agent, TargetAgent):
+        return None
+    if not agent.memory:
+        now = _now(probe, beta=1.0)
+        if (found := unheard_rows(agent, before, batch, now, learned, name)) is not None:
+            return found
+    rule, now = probe.settings.learning, _now(probe)
+    gradient = gradient_of(agent, before, batch, now)
+    return wrong_step(rule.optimizer, gradient, *states, float(now["rate"]), name)
 
 
 def _counts(probe: Probe, state: AgentState, name: str) -> Verdict | None:
@@ -101,10 +128,12 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
         return None
     settings: Any = probe.settings.learning
     every = getattr(settings, "target_every", 0)
+    every = every or getattr(settings, "delay", 0)
     due = not every or int(after.updates) % every == 0
-    rate = (1.0 if every else settings.tau) if due else 0.0
+    rate = (1.0 if getattr(settings, "target_every", 0) else settings.tau) if due else 0.0
+    trees = before.target, followed(after.params, after.target), after.target
     flat = [np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in jax.tree.leaves(t)])
-            for t in (before.target, after.params, after.target)]  # fmt: skip
+            for t in trees]  # fmt: skip
     old, online, new = flat
     wanted = rate * (online - old)
     length = float((wanted**2).sum())
@@ -138,19 +167,13 @@ def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdic
     agent = make_agent(dataclasses.replace(probe.settings, learning=plain))
     begin = state._replace(optimizer=plain.optimizer.init(state.params))
     learn = program(agent)
-    before = after = np.inf
-    for rate in (1.0, 0.01):  # where the loss is nearly 0, a step may go beyond its lowest point
-        moved, said = learn(begin, rate)
-        again = learn(begin._replace(params=moved.params), rate)[1]
-        before, after = float(said.numbers["loss"]), float(again.numbers["loss"])
-        if not after > before * (1 + 1e-6):
-            break
+    before, after, rose = lowered(learn, begin, "loss", plain.optimizer.clip)
     numbers = dict(loss=before, after_a_small_step=after)
     if not np.isfinite(before):
         return red(
             name, "the loss of a stored batch is no finite number", "see env-rewards", **numbers
         )
-    if before > 1e-8 and after > before * (1 + 1e-6):
+    if rose:
         return red(
             name,
             "a small step along the gradient raises the loss of the same rows: "
@@ -158,8 +181,8 @@ def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdic
             "the gradient has the wrong sign, or belongs to another loss",
             **numbers,
         )
-    if before > 1e-6 and after >= before * (1 - 1e-7):
-        message = f"a step along the gradient leaves the loss at {before:.4g}: it has no gradient"
+    if before > 1e-6 and float(learn(begin, 1.0)[1].numbers["gradient"]) == 0:
+        message = f"the loss of a stored batch is {before:.4g} and has no gradient"
         return red(name, message, "something stops the gradient, or masks every row", **numbers)
     return green(
         name,

@@ -64,6 +64,7 @@ class DeviceLoop:
             sizes = (self.learns.capacity, settings.envs, window, settings.sampling)
             self.pond = Pond(self.spec, *sizes)
             self.update = DeviceUpdate(self.agent, self.pond, self.learns.batch, settings.ranked)
+        self._begin = jax.jit(self._init)
         self._round = jax.jit(self._run, static_argnames="learning", donate_argnums=0)
 
     @property
@@ -81,7 +82,7 @@ class DeviceLoop:
 
     def init(self) -> LoopState:
         """The run's first state."""
-        return jax.jit(self._init)()
+        return self._begin()
 
     def check(self, state: LoopState) -> None:
         """Raise if the env gave what it does not declare; inside jit that was only counted."""
@@ -112,7 +113,7 @@ class DeviceLoop:
 
     def like(self) -> Any:
         """Shapes and dtypes of what `pack` returns."""
-        return jax.eval_shape(self._init)
+        return jax.eval_shape(self._begin)
 
     def unpack(self, tree: Any) -> LoopState:
         """Go on from what `pack` returned."""

@@ -32,7 +32,7 @@ class DeviceUpdate:
     def one(
         self, agent: AgentState, pond: PondState, key: jax.Array, now: Now, drawn: Any = None
     ) -> Updated:
-        """Of one policy; `drawn` from a Lake is learned from besides."""
+        """Of one policy; it learns from `drawn` too, the part of a batch that comes from a Lake."""
         pond, batch = self._pond.sample(pond, key, self._batch)
         agent, learned = self._agent.update(agent, blend(batch, drawn), now)
         if self._ranked:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,16 +20,16 @@ from .provenance import stored_spec, traced_spec
 from .settings import Settings
 
 
-class HostReplay:
+class HostReplay(Protocol):
     """Rows [time, env] of one policy in, batches out. What is not said here keeps nothing."""
 
     def add(self, rows: Rows) -> None:
         """Some turns."""
         raise AssertionError("a run from a Lake plays nothing")
 
+    @abstractmethod
     def sample(self, turn: int) -> Sample:
         """The batch of update `turn`."""
-        raise NotImplementedError
 
     def rank(self, draw: Draw, priorities: np.ndarray) -> None:
         """New priorities, where the sampler has them."""
@@ -136,7 +137,7 @@ def without_trace(found: Any, extras: list[str]) -> Any:
 def open_source(settings: Settings, path: str, name: str) -> Lake:
     """The Lake to learn from; one that is not there, of another spec or empty is refused.
 
-    `name` is the setting that names it. What a run of ours wrote of its rows besides may be there.
+    `name` is the setting that names it. It may also have the columns that runs add.
     """
     spec = stored_spec(settings)
     if memory := spec.extras.get("memory"):

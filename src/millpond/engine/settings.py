@@ -28,22 +28,22 @@ class CrewSettings:
     `Settings(env, world, mode="processes", crew=CrewSettings(credits=2))`.
     """
 
-    learners: int = 1  # among which the policies are shared out; 0: one for each policy
+    learners: int = 1  # processes that share the policies; 0: one for each policy
     credits: int = 4  # cycles (mode ray: chunks) that an actor may be ahead of a learner
     trace: bool = False  # keep a hash of every cycle, to compare two runs
-    hang_s: float = 60.0  # a process that works and does not get on for so long is killed
-    start_s: float = 300.0  # how long a process may take to start and compile
-    failures: int = 3  # of an actor, one after another, until the run stops
-    restarts: int = 1000  # of actors and learners in all, until the run stops
-    threads: int = 1  # of each process
-    pin: bool = False  # keep each process on cores of its own: for a machine of one run alone
-    lockstep: bool = False  # mode ray: one turn after the other, bit for bit `sequential`
+    hang_s: float = 60.0  # seconds without progress until a process that works is killed
+    start_s: float = 300.0  # seconds that a process may take to start and compile
+    failures: int = 3  # failures of an actor in a row that stop the run
+    restarts: int = 1000  # restarts of actors and learners in all, until the run stops
+    threads: int = 1  # threads per process
+    pin: bool = False  # pin each process to its own cores: for a machine with one run only
+    lockstep: bool = False  # mode ray: one turn after the other, bit for bit like `sequential`
     chunk: int = 16  # mode ray: cycles that an actor ships at once, at most
-    ship_s: float = 0.2  # mode ray: an actor ships what it has after so long
+    ship_s: float = 0.2  # mode ray: seconds after which an actor ships what it has
     prefetch: int = 1  # mode ray: packs of rows and batches that a learner fetches ahead
-    publish_every: int = 1  # mode ray: updates after which a learner gives its actors parameters
-    gpus: float = 0.0  # mode ray: GPUs of each learner
-    store_mb: int = 512  # mode ray: shared memory of a local Ray
+    publish_every: int = 1  # mode ray: updates between two publications of the parameters
+    gpus: float = 0.0  # mode ray: GPUs per learner
+    store_mb: int = 512  # mode ray: shared memory of a local Ray, in MB
 
     def __post_init__(self) -> None:
         if self.learners < 0:
@@ -76,28 +76,28 @@ class Settings:
     env: str
     world: Any  # the env itself, which is its settings
     agent: str = "dqn"  # dqn, pqn, a name that a package registers, or package.module:Name
-    learning: Any = None  # the agent's own settings; None: as they are by default
+    learning: Any = None  # the agent's own settings; None: its defaults
     steps: int = 200_000  # env steps of every policy
-    envs: int = 128  # stepped side by side, per member
-    members: int = 1  # independent copies, trained side by side
-    seed: int = 0  # decides everything that is left to chance
-    stack: int = 1  # observations that a state is made of
+    envs: int = 128  # envs stepped together, per member
+    members: int = 1  # independent copies (seeds), trained together
+    seed: int = 0  # seed of everything that is random
+    stack: int = 1  # observations stacked into a state
     replay: Literal["pond", "host", "lake"] = "pond"  # where rows are kept
     sampler: str = "uniform"  # uniform, stratified, recent, prioritized, or package.module:Name
-    sampling: Any = None  # the sampler itself, which is its settings; None: as it is by default
+    sampling: Any = None  # the sampler itself, which is its settings; None: its defaults
     mode: Mode = "auto"  # auto: fused where env and replay run in JAX, else sequential
-    actors: int = 1  # in modes other than fused; each has an equal share of the envs
+    actors: int = 1  # actor processes; each has an equal share of the envs (not in mode fused)
     replay_shards: int = 0  # parts of the replay, each of some actors; modes ray and sequential
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
     from_lake: str = ""  # learn from this Lake alone; `steps` then counts updates
-    lake: str = ""  # learn from this Lake too, beside what is played
-    lake_share: float = 0.5  # of every minibatch that is drawn from it; to the nearest whole row
+    lake: str = ""  # learn from this Lake too
+    lake_share: float = 0.5  # share of every minibatch that comes from it; to the nearest row
     network: Network = field(default_factory=Network)
     crew: CrewSettings = field(default_factory=CrewSettings)
     log_every: int = 10_000  # steps between two lines in metrics.jsonl
     eval_every: int = 50_000  # steps between two greedy evaluations
-    eval_episodes: int = 128  # of one evaluation, for every policy
-    eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
+    eval_episodes: int = 128  # episodes per evaluation and policy
+    eval_turns: int = 10_000  # longest greedy episode; longer ones count with their return so far
     checkpoint_every: int = 100_000  # steps between two checkpoints of the parameters; kept
     resume_every: int = 50_000  # steps between two states to resume from; replaced
     track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
@@ -411,14 +411,15 @@ class Settings:
         return settings_from(plain, plain["env"])
 
 
-def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
+def settings_from(plain: Mapping[str, Any], env: str, world: Any = None) -> Settings:
     """Settings from nested tables; that of the agent goes by its name, as `dqn`.
 
-    Tables of agents that are not used are checked and left out: a preset serves several.
+    If none is named it is the usual one of `world`, or of the env with its own settings. Tables
+    of agents that are not used are checked and left out: a preset serves several.
     """
     plain = {"sampler": "uniform", **plain}
     if "agent" not in plain:  # asked only then: some envs are built to say what they take
-        plain["agent"] = usual_agent(env)
+        plain["agent"] = usual_agent(world or make_env(env))
     name, sampler = plain["agent"], plain["sampler"]
     agent = find_agent(name) if isinstance(name, str) else None
     if agent is None or not isinstance(sampler, str):
@@ -439,9 +440,9 @@ def settings_from(plain: Mapping[str, Any], env: str) -> Settings:
         raise BadConfig(shown) from error
 
 
-def usual_agent(env: str) -> str:
-    """Who learns in an env if nobody was named: `usual_agent("pendulum") == "sac"`."""
-    return "sac" if takes_real(make_env(env)) else "dqn"
+def usual_agent(world: Any) -> str:
+    """Who learns in an env if nobody was named: `usual_agent(make_env("pendulum")) == "sac"`."""
+    return "sac" if takes_real(world) else "dqn"
 
 
 def takes_real(world: Any) -> bool:

@@ -30,14 +30,14 @@ class Atari(PlainFacts):
     `threads` 0 takes as many as there are cores. `Atari("ms_pacman")`.
     """
 
-    game: str
-    sticky: float = 0.25
-    frame_skip: int = 4
-    max_frames: int = 108_000
-    noops: int = 30
-    fire_reset: bool = True
-    full_actions: bool = False
-    threads: int = 0
+    game: str  # the game's name
+    sticky: float = 0.25  # probability that a frame repeats the action before
+    frame_skip: int = 4  # frames per step
+    max_frames: int = 108_000  # frames until an episode is truncated
+    noops: int = 30  # most frames that a reset waits at random
+    fire_reset: bool = True  # press FIRE after a reset, where the game has it
+    full_actions: bool = False  # all 18 actions instead of the game's own
+    threads: int = 0  # of the emulators; 0: one for every core
 
     def __post_init__(self) -> None:
         game, known = self.game.lower().replace("-", "_"), _games()

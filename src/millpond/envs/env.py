@@ -24,7 +24,7 @@ Policy = Callable[[Array, jax.Array], Array]
 class Outcome(NamedTuple):
     """What one turn brought: float32[agents] and two flags for the whole env.
 
-    `Outcome(reward, terminated, truncated)` is what `Env.step` returns beside the new state.
+    `Outcome(reward, terminated, truncated)` is what `Env.step` returns along with the new state.
     """
 
     reward: Array
@@ -57,7 +57,7 @@ class Facts(Protocol):
 
     @property
     def extras(self) -> Mapping[str, Field]:
-        """Facts recorded beside each step, such as `life_lost`."""
+        """Facts recorded with each step, such as `life_lost`."""
         ...
 
     @property
@@ -116,7 +116,7 @@ class Env(Facts, Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """What an `Env` may have besides: events of a turn that a return does not tell apart.
+    """An optional method of an `Env`: events of a turn that a return does not distinguish.
 
     `def counts(self, before, after): return {"stags": after.taken - before.taken}`.
     """

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NoReturn
 
 import gymnasium
@@ -16,11 +16,12 @@ from gymnasium.vector import AutoresetMode
 
 from ..config import nearest
 from ..errors import BadConfig, BadState, SpecMismatch
-from ..plugins import find_part, look_here
+from ..plugins import failure, find_part, look_here
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
 from .actions import is_real
 from .env import HostVector, PlainFacts
+from .gym_checks import GymChecks
 
 _STATES = 65_536  # of a Discrete observation, at most
 
@@ -37,10 +38,10 @@ class GymEnv(PlainFacts):
     `GymEnv("FrozenLake-v1", options=("is_slippery=false", "map_name=8x8"))`.
     """
 
-    id: str
-    vectorization: Literal["sync", "async"] = "sync"
-    max_episode_steps: int = 0
-    film: bool = False
+    id: str  # the name it is registered by
+    vectorization: Literal["sync", "async"] = "sync"  # async: each env in its own process
+    max_episode_steps: int = 0  # time limit in steps; 0: the env's own
+    film: bool = False  # build it so that it can be rendered
     options: tuple[str, ...] = ()  # KEY=VALUE each, for the env's own constructor
     wrappers: tuple[str, ...] = ()  # names of gymnasium.wrappers, or module:Name
 
@@ -203,7 +204,7 @@ class _GymVector:
         if not found.any(-1).all():
             raise SpecMismatch(
                 f"{self._env.name}: the env gave the observation "
-                f"{seen[~found.any(-1)][0]}, but its space is {self._states}; mend the env, or "
+                f"{seen[~found.any(-1)][0]}, but its space is {self._states}; correct the env, or "
                 "the space that it declares"
             )
         return found
@@ -224,10 +225,10 @@ def _facts(env: GymEnv) -> _Facts:
     """Builds one env to ask it for its spaces, and closes it."""
     built = _build(env, lambda options, wrappers: _wrapped(env, options, wrappers))
     try:
-        action = _action_of(env, built.action_space)
-        seen = built.observation_space
+        acts, seen = built.action_space, built.observation_space
+        action = _action_of(env, acts)
         if isinstance(seen, Discrete):
-            return _Facts(_one_hot(env, seen), action, built.action_space, seen)
+            return _Facts(_one_hot(env, seen), action, acts, seen)
         observation = Spec.from_env(built).obs
         if not isinstance(observation, Field):
             raise BadConfig(
@@ -235,7 +236,14 @@ def _facts(env: GymEnv) -> _Facts:
                 "flatten it by a wrapper, or feed rows from your own loop, where a Spec "
                 "may hold a dict"
             )
-        return _Facts(observation, action, built.action_space, None)
+        return _Facts(observation, action, acts, None)
+    except AttributeError as error:
+        raise BadConfig(
+            f"{env.name}: it does not say what it observes or takes: {error}"
+        ) from error
+    except BadConfig as error:
+        said = str(error).removeprefix(f"{env.name}: ")
+        raise BadConfig(f"{env.name}: {said}") from error
     finally:
         built.close()
 
@@ -264,7 +272,7 @@ def _make(env: GymEnv, num_envs: int) -> Any:
         lambda options, wrappers: gymnasium.make_vec(
             env.id,
             num_envs,
-            wrappers=wrappers,
+            wrappers=[*wrappers, partial(GymChecks, name=env.name)],
             vectorization_mode=env.vectorization,
             vector_kwargs=settings,
             **options,
@@ -301,9 +309,9 @@ def _build(env: GymEnv, make: Any) -> Any:
         return make(options | {key: _value(text) for key, text in own.items()}, wrappers)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise BadConfig(f"{env.name}: Gymnasium could not build it: {error}") from error
-    except TypeError as error:
-        if not env.options and not env.wrappers:
-            raise
+    except Exception as error:
+        if not isinstance(error, TypeError) or not (env.options or env.wrappers):
+            raise BadConfig(f"{env.name}: it could not be built: {failure(error)}") from error
         asked = ", ".join([*env.options, *env.wrappers])
         wrapped = ", and every wrapper nothing but the env" if env.wrappers else ""
         raise BadConfig(

@@ -50,9 +50,9 @@ class MinAtar(PlainFacts):
     too. With probability `sticky` the last action is repeated. `MinAtar("breakout")`.
     """
 
-    game: str
-    sticky: float = 0.1
-    minimal_actions: bool = True
+    game: str  # the game's name
+    sticky: float = 0.1  # probability that the last action is repeated
+    minimal_actions: bool = True  # only those actions that do something in this game
 
     def __post_init__(self) -> None:
         game = self.game.lower().replace("-", "_")

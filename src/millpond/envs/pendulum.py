@@ -36,9 +36,9 @@ class Pendulum(PlainFacts):
     truncated after `turns` turns and never terminates. `VectorEnv(Pendulum(), 2048)`.
     """
 
-    turns: int = 200
-    gravity: float = 10.0
-    torque: float = 2.0
+    turns: int = 200  # turns per episode
+    gravity: float = 10.0  # m/s²
+    torque: float = 2.0  # largest torque, in either direction
 
     def __post_init__(self) -> None:
         grid.check_whole("Pendulum", "turns", self.turns, 1)

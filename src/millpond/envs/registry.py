@@ -6,6 +6,8 @@ import functools
 import re
 from collections.abc import Callable
 
+import gymnasium
+
 from ..config import nearest
 from ..errors import BadConfig
 from ..plugins import make_part, part_names
@@ -64,9 +66,9 @@ def make_env(name: str) -> AnyEnv:
 def _of_another(name: str) -> AnyEnv:
     """An env that a package registered, or `package.module:Name`."""
     if ":" not in name and name not in part_names("env", _OURS):
+        remedy = _in_full(name) or nearest(name, env_names())
         raise BadConfig(
-            f"there is no env '{name}'; {nearest(name, env_names())} "
-            "(one of your own: package.module:Name)"
+            f"there is no env '{name}'; {remedy} (one of your own: package.module:Name)"
         )
     env = make_part("env", name, _OURS)
     if not isinstance(env, (Env, HostEnv)):
@@ -77,6 +79,20 @@ def _of_another(name: str) -> AnyEnv:
         )
     action_of(env)  # refused here if it does not say what it takes
     return env
+
+
+def _in_full(name: str) -> str:
+    """The remedy for an env by its bare name: `cartpole` for `gym:CartPole-v1`."""
+    theirs = (f"gym:{one}" for one in reversed(gymnasium.registry) if "/" not in one)
+    for full in (*part_names("env", _OURS), *theirs):
+        if _bare(full) == _bare(name):
+            return f"did you mean '{full}'?"
+    return ""
+
+
+def _bare(name: str) -> str:
+    """`gym:CartPole-v1` -> `cartpole`"""
+    return re.sub(r"-v\d+$", "", re.split(r"[:/]", name)[-1]).lower()
 
 
 def env_names() -> list[str]:

@@ -43,13 +43,13 @@ class Staghunt(PlainFacts):
     """
 
     size: int = 11  # cells per side, walls included
-    agents: int = 2
-    turns: int = 100
+    agents: int = 2  # agents per env, each with its own policy
+    turns: int = 100  # turns per episode
     radius: int = 2  # an agent sees this many cells in every direction
-    hares: int = 4
-    stags: int = 2
-    hare: float = 1.0
-    stag: float = 5.0
+    hares: int = 4  # hares in the grid
+    stags: int = 2  # stags in the grid
+    hare: float = 1.0  # reward for a hare
+    stag: float = 5.0  # reward for a stag, to each hunter
     hunters: int = 2  # attackers that a stag takes
     respawn: float = 0.1  # per dead prey and turn
 

@@ -45,11 +45,11 @@ class TMaze(PlainFacts):
     `VectorEnv(TMaze(longest=20, turns=100), 128)`.
     """
 
-    shortest: int = 4  # steps to the junction
-    longest: int = 10
-    turns: int = 50
-    reward: float = 1.0
-    bump: float = -0.1
+    shortest: int = 4  # fewest steps to the junction
+    longest: int = 10  # most steps to the junction
+    turns: int = 50  # most turns per episode
+    reward: float = 1.0  # for the right turn at the junction
+    bump: float = -0.1  # reward for walking into a wall
 
     def __post_init__(self) -> None:
         for field, low in (("shortest", 1), ("longest", self.shortest), ("turns", 1)):

@@ -44,15 +44,15 @@ class Treasurehunt(PlainFacts):
     """
 
     size: int = 21  # cells per side, walls included
-    agents: int = 2
-    turns: int = 100
+    agents: int = 2  # agents per env, each with its own policy
+    turns: int = 100  # turns per episode
     radius: int = 2  # an agent sees this many cells in every direction
     spawn: float = 0.005  # per empty cell and turn
     items: tuple[Item, ...] = ("gem", "food", "bone")  # which ones appear
-    gem: float = 10.0
-    food: float = 5.0
-    bone: float = -10.0
-    wall: float = -1.0
+    gem: float = 10.0  # reward for a gem
+    food: float = 5.0  # reward for food
+    bone: float = -10.0  # reward for a bone
+    wall: float = -1.0  # reward for walking into a wall
 
     def __post_init__(self) -> None:
         grid.check_world(

@@ -35,15 +35,19 @@ def seen_with(path: str) -> bool:
 class Episodes:
     """The episodes of a Lake, one at a time, and what was lost of it so far.
 
-    `whole`: a last step without an observation after it is kept.
+    `whole`: a last step without an observation after it is kept. `one_end`: the format cannot say
+    of a step that it terminated and was truncated; it terminated.
     """
 
-    def __init__(self, rows: LakeRows, whole: bool = False) -> None:
-        self._rows, self.spec, self._whole = rows, rows.spec, whole
-        self.dropped = self.headless = self.open = 0
+    def __init__(self, rows: LakeRows, whole: bool = False, one_end: bool = False) -> None:
+        self._rows, self.spec, self._whole, self._one_end = rows, rows.spec, whole, one_end
+        self._forget()
+
+    def _forget(self) -> None:
+        self.dropped = self.headless = self.open = self.both = self.context = 0
 
     def __iter__(self) -> Iterator[Episode]:
-        self.dropped = self.headless = self.open = 0
+        self._forget()
         for stream in range(len(self._rows.streams)):
             waiting: list[dict[str, np.ndarray]] = []
             for rows in self._rows.rows(stream):
@@ -79,9 +83,15 @@ class Episodes:
         self.open += not flags[-1] & BORDER and not ended
         self.headless += not flags[0] & FIRST
         steps = len(flags) if keeps else len(flags) - 1
-        if steps:
-            cut = {p: value if seen_with(p) else value[:steps] for p, value in whole.items()}
-            yield Episode(cut, steps)
+        if not steps:
+            return
+        self.context += np.count_nonzero(flags[:steps] & CONTEXT)
+        if self._one_end:
+            both = whole["terminated"] & whole["truncated"]
+            self.both += np.count_nonzero(both)
+            whole["truncated"] &= ~both
+        cut = {p: value if seen_with(p) else value[:steps] for p, value in whole.items()}
+        yield Episode(cut, steps)
 
     def losses(self) -> list[str]:
         """What cannot be kept, in words; every episode is looked at once for it."""
@@ -91,6 +101,11 @@ class Episodes:
             (self.dropped, "last steps without an observation after them are left out"),
             (self.open, "episodes do not end: they are cut, or still going on"),
             (self.headless, "episodes have lost their beginning"),
+            (self.both, "steps that terminated and were truncated too only terminate"),
+            (
+                self.context,
+                "rows marked CONTEXT become ordinary steps, which may start a sample",
+            ),
         ]
         told = [f"{number:,} {what}" for number, what in found if number]
         if len(self._rows.streams) > 1:

@@ -178,7 +178,7 @@ class LerobotPlan:
     """The Lake's episodes, a file each."""
 
     def __init__(self, rows: LakeRows) -> None:
-        self._rows, self._episodes = rows, Episodes(rows, whole=True)
+        self._rows, self._episodes = rows, Episodes(rows, whole=True, one_end=True)
         spec, about = rows.spec, rows.about.get("lerobot") or {}
         self._fps, self._robot = about.get("fps") or 1, about.get("robot_type")
         self._tasks: list[str] = [str(one) for one in about.get("tasks") or ["play"]]

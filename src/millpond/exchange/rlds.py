@@ -187,7 +187,7 @@ class RldsPlan:
     """The Lake's episodes as one split, `train`."""
 
     def __init__(self, rows: LakeRows) -> None:
-        self._rows, self._episodes = rows, Episodes(rows)
+        self._rows, self._episodes = rows, Episodes(rows, one_end=True)
         spec = rows.spec
         kept = [name for name in spec.extras if name not in OWN]
         tree: dict[str, Any] = {

@@ -17,7 +17,10 @@ from ..errors import BadConfig
 
 @dataclass(frozen=True)
 class SegmentPieces:
-    """One segment's pieces, int64 each; slots count through all seats."""
+    """One segment's pieces, int64 each.
+
+    A slot is a row's place in the range of addresses that all mapped segments share.
+    """
 
     stream: np.ndarray  # the Lake's numbers
     first: np.ndarray  # ids

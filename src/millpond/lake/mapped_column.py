@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadConfig, LakeFailed
-from .bus import forget, guard
 from .files import PAGE
+from .sigbus import forget, guard
 
 _READ, _WRITE, _NONE = 1, 2, 0
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 1, 2, 0x10, 0x20, 0x4000

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import LakeDamaged, LakeFailed
-from .bus import happened
 from .codec import Codec
 from .columns import RECORD, Columns, LakeColumn
 from .files import PAGE, PAGE_BITS, read_plainly
@@ -25,6 +24,7 @@ from .open_segment import seed_of, verified
 from .pages import Pages
 from .recovery import numbers, read_dictionary, read_journal, with_blocks
 from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
+from .sigbus import happened
 
 _ADDRESSES = 1 << 44  # bytes of address space for all columns, unless the Lake needs more
 _ALL_ADDRESSES = 3 << 45  # of the 128 TiB that a process has

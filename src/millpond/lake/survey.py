@@ -98,11 +98,11 @@ def survey_lake(path: str | Path, progress: Callable[[int, int], None] | None = 
     """
     lake = Lake.open(path)
     stats, info = lake.stats(), lake.info
-    tally = _Tally()
+    counter = _EpisodeCounter()
     total = stats.rows
     for start in range(0, total, _SCAN):
         stop = min(start + _SCAN, total)
-        tally.add(lake.reader, start, stop)
+        counter.add(lake.reader, start, stop)
         if progress is not None:
             progress(stop, total)
     capacity = info.capacity
@@ -111,18 +111,18 @@ def survey_lake(path: str | Path, progress: Callable[[int, int], None] | None = 
     return Survey(
         path=Path(path),
         stats=stats,
-        steps=tally.steps,
+        steps=counter.steps,
         capacity_rows=capacity.rows,
         capacity_bytes=capacity.size,
         use=share,
         slots=info.slots,
         parts=_parts(lake.reader),
         groups=_groups(lake),
-        episodes=tally.episodes(),
+        episodes=counter.episodes(),
     )
 
 
-class _Tally:
+class _EpisodeCounter:
     """Counts steps and episodes over rows in order: stream by stream, the oldest row first."""
 
     def __init__(self) -> None:

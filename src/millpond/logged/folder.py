@@ -1,4 +1,4 @@
-"""`LoggedRun`: the folder of a run that somebody's own loop logs; it reads like any other run's.
+"""`LoggedRun`: the folder of a run that a user's own loop logs; it reads like any other run's.
 
 config.json      the name of env and agent, seed, steps and what the loop was configured with
 status.json, metrics.jsonl, speed.jsonl     as of millpond's own runs; curve.png at the end

@@ -16,6 +16,7 @@ from ..samplers import Prioritized
 from ..window import Window
 
 _CHECKED = 16  # returns recomputed per report
+_LOOKED = 256  # samples of a batch that are kept for that
 _COUNTED = ("rows", "ended", "overwritten", "overwritten_unsampled", "sampled", "rewards_nonzero")
 
 
@@ -155,9 +156,6 @@ class PondAudit:
             checked += 1
             wrong += not same_return((last.reward[i], last.discount[i]), wanted)
         return checked, wrong
-
-
-_LOOKED = 256  # of a batch
 
 
 def reward_bound(window: Any) -> dict[str, float]:

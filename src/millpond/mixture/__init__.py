@@ -1,7 +1,7 @@
 """The mixture: agents that learn apart, a Lake of what they did, a BigAgent that unites them."""
 
 from .phases import mix
-from .presets import SEED_003, alone, mix_for, mix_from, tiny_mix, with_frames
+from .presets import SEED_003, mix_for, mix_from, tiny_mix, with_frames
 from .run import MixRun, find_mixtures, is_mixture
 from .settings import MixSettings
 
@@ -9,7 +9,6 @@ __all__ = [
     "SEED_003",
     "MixRun",
     "MixSettings",
-    "alone",
     "find_mixtures",
     "is_mixture",
     "mix",

@@ -63,31 +63,39 @@ class BigAgent:
     def begin(self, state: BigState, cycle: int, best: Any, steps: int) -> BigState:
         """How a phase of `steps` begins: by `big.init`, with epsilon and other schedules restarted.
 
-        `best` holds parameters [members], from which `best_agent` begins.
+        `best` holds parameters [members], from which whatever is chosen by its score begins.
         """
         goal = jnp.uint32(steps * self.settings.minibatches)
         return self._begin(state, cycle, best)._replace(begun=state.taken, goal=goal)
 
     def round(
-        self, state: BigState, pond: PondState, steps: int
+        self, state: BigState, pond: PondState, steps: int, share: float = 1.0
     ) -> tuple[BigState, PondState, Array]:
-        """That many steps; `state` and `pond` are used up. Found are means [members, reports]."""
-        state, pond, found = self._round(state, pond, steps)
+        """That many steps with that share of the learning rate; `state` and `pond` are used up.
+
+        Found are means [members, reports].
+        """
+        state, pond, found = self._round(state, pond, steps, share)
         return state, pond, jax.device_get(found)
 
-    def step(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Array]:
+    def step(
+        self, state: BigState, pond: PondState, share: Array = 1.0
+    ) -> tuple[BigState, PondState, Array]:
         """Own turns, then minibatches."""
         state, pond = self._play(state, pond)
-        return self.learn(state, pond)
+        return self.learn(state, pond, share)
 
-    def learn(self, state: BigState, pond: PondState) -> tuple[BigState, PondState, Array]:
-        """As many minibatches as one update of the agents has."""
+    def learn(
+        self, state: BigState, pond: PondState, share: Array = 1.0
+    ) -> tuple[BigState, PondState, Array]:
+        """As many minibatches as one update of the agents has, with that share of their rate."""
         pond, batches = self._draw(state, pond)
         number, members = self.settings.minibatches, self.settings.members
         # Everything but the gradients themselves is done for all at once, or not at all: on a GPU
         # each small thing in this loop would cost as much as a layer.
         since = state.taken - state.begun + jnp.arange(number, dtype=np.uint32)
         schedules = self.now(since, state.goal)
+        schedules["rate"] = schedules["rate"] * share
 
         def one(agent: AgentState, part: tuple[Batch, Now]) -> tuple[AgentState, Array]:
             batch, now = part
@@ -163,11 +171,11 @@ class BigAgent:
         return state, self.add(pond, rows)
 
     def _run(
-        self, state: BigState, pond: PondState, steps: Array
+        self, state: BigState, pond: PondState, steps: Array, share: Array
     ) -> tuple[BigState, PondState, Array]:
         def body(_: Array, carry: Any) -> Any:
             state, pond, total = carry
-            state, pond, found = self.step(state, pond)
+            state, pond, found = self.step(state, pond, share)
             return state, pond, total + found
 
         state, pond, total = jax.lax.fori_loop(0, steps, body, (state, pond, self.nothing))
@@ -184,6 +192,7 @@ class BigAgent:
             "scratch": lambda: fresh.params,
             "previous": lambda: old.params,
             "best_agent": lambda: best,
+            "best_or_average": lambda: best,
             "shrink_perturb": lambda: jax.tree.map(
                 lambda was, new: share * was + (1 - share) * new, old.params, fresh.params
             ),

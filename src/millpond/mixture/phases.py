@@ -27,9 +27,10 @@ from .drain import MixDrain
 from .filling import Filling
 from .position import Position
 from .programs import MixState, Programs
-from .reset import passes
+from .reset import candidates, passes
 from .run import MixRun
 from .session import Session
+from .settings import BY_SCORE
 
 FILLINGS = 4  # members whose BigPonds are gathered at the same time
 
@@ -167,12 +168,26 @@ class _Session(Session):
             took = [None if frames < 0 else frames for frames in self.at.recovered]
             self.write("recovery", {"cycle": self.at.cycle, "frames_to_recovery": took})
         chosen: tuple[int, ...] = ()
-        if self.settings.init == "best_agent":
-            others, _ = self.programs.scores(self.programs.chooser, self.state)
-            chosen = tuple(int(best) for best in others.argmax(1))
+        if self.settings.init in BY_SCORE:
+            chosen = self._chosen()
         last = self.frames >= self.settings.frames
         before = tuple(float(mean) for mean in scores.mean(1))
         self.save(self.at.at(phase=phase, last=last, chosen=chosen, before=before))
+
+    def _candidates(self) -> Any:
+        return candidates(self.state.agents.agent.params, self.settings.agents)
+
+    def _chosen(self) -> tuple[int, ...]:
+        """Which of its candidates each member's BigAgent begins as."""
+        state = self.state
+        if self.settings.init == "best_or_average":  # it is judged where the BigAgent would be
+            average = jax.tree.map(lambda leaf: leaf[:, -1], self._candidates())
+            agent = state.big.agent._replace(params=average)
+            state = state._replace(big=state.big._replace(agent=agent))
+        agents, other = self.programs.scores(self.programs.chooser, state)
+        if self.settings.init == "best_or_average":
+            agents = np.column_stack([agents, other])
+        return tuple(int(best) for best in agents.argmax(1))
 
     # --- the BigAgent ---------------------------------------------------------------------------
 
@@ -201,6 +216,7 @@ class _Session(Session):
         self.big_pond = big.together(ponds)
         rows = len(self.lakes[0])
         values = {
+            "chosen": list(self.at.chosen),
             "lake_rows": rows,
             "lake_fill": rows / settings.lake.capacity,
             "big_pond_fill": self.fill_of(self.big_pond),
@@ -208,8 +224,8 @@ class _Session(Session):
         self.write("fill", {"cycle": self.at.cycle, **values})
         best = self.state.big.agent.params
         if self.at.chosen:
-            who = np.arange(settings.members) * settings.agents + np.array(self.at.chosen)
-            best = jax.tree.map(lambda leaf: leaf[who], self.state.agents.agent.params)
+            which = np.arange(settings.members), np.array(self.at.chosen)
+            best = jax.tree.map(lambda leaf: leaf[which], self._candidates())
         begun = big.begin(self.state.big, self.at.cycle, best, self._steps())
         self.state = self.state._replace(big=begun)
         self.at = self.at.at(phase="big")
@@ -222,11 +238,12 @@ class _Session(Session):
         settings, big, steps = self.settings, self.programs.big, self._steps()
         filled = float(self.big_pond.size) * big.pond.streams
         best, taken = Best(), 0
+        share = 1.0 - self.at.since / settings.frames if settings.big.anneal else 1.0
         found: Any = None
         every = max(1, settings.big.eval_every // settings.minibatches)
         while taken < steps:
             some = min(every if settings.big.eval_every else steps, steps - taken)
-            state, self.big_pond, found = big.round(self.state.big, self.big_pond, some)
+            state, self.big_pond, found = big.round(self.state.big, self.big_pond, some, share)
             self.state, taken = self.state._replace(big=state), taken + some
             if settings.big.eval_every:
                 _, scores = self.programs.scores(self.programs.chooser, self.state)
@@ -247,6 +264,7 @@ class _Session(Session):
                 "cycle": self.at.cycle,
                 "minibatches": taken * settings.minibatches,
                 "samples_per_row": sampled / max(1.0, filled),
+                "rate_share": share,
                 "own_share": min(1.0, own / (self.fill_of(self.big_pond) * settings.big.capacity)),
                 "epsilon": self.big_epsilon(),
                 **{name: one.tolist() for name, one in big.numbers(found).items()},

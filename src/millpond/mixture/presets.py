@@ -18,18 +18,25 @@ RESTART = 0.1  # epsilon of clones
 BIG_BYTES = 4 << 30  # BigPond takes at most this, unless a user asks for more
 
 
-def mix_from(agents: Settings, big: Settings) -> MixSettings:
-    """A mixture from the settings of its agents and of its BigAgent in one env.
+def mix_from(
+    agents: Settings, big: Settings, number: int = MixSettings.agents, share: bool = True
+) -> MixSettings:
+    """A mixture of that many agents from the settings of an agent and of a BigAgent in one env.
+
+    The agents `share` the envs that one alone would have: so each of them learns as often in its
+    part of the frames as that one does in all of them.
 
     `mix_from(settings_for(env, agent="pqn"), settings_for(env, agent="dqn"))`, or `mix_for(env)`.
     """
-    names = ("env", "world", "envs", "seed", "stack", "network", "agent", "learning")
+    names = ("env", "world", "seed", "stack", "network", "agent", "learning")
     names = (*names, "eval_episodes", "eval_turns", "track")
     same: dict[str, Any] = {name: getattr(agents, name) for name in names}
+    envs = max(1, agents.envs // number) if share else agents.envs
+    same |= dict(agents=number, envs=envs)
     check_roles(agents.agent, agents.learning, big.agent, big.learning)
     learns: Any = agents.learns
     own = big.replayed.batch
-    rows = agents.envs * learns.turns // learns.parts
+    rows = envs * learns.turns // learns.parts
     batch = own if isinstance(big.window, Sequence) else max(rows, own)  # sequences are many rows
     learning = with_known(
         big.learning,
@@ -42,7 +49,7 @@ def mix_from(agents: Settings, big: Settings) -> MixSettings:
     if epsilon and not epsilon.restart:  # clones know what to do: they explore less
         again = dataclasses.replace(epsilon, restart=(max(RESTART, epsilon.last),))
         same["learning"] = with_known(same["learning"], epsilon=again)
-    room = BIG_BYTES // spec_of(agents.world).row_bytes // agents.envs * agents.envs
+    room = BIG_BYTES // spec_of(agents.world).row_bytes // envs * envs
     ring = BigSettings(capacity=min(BigSettings.capacity, room))
     return MixSettings(**same, big_agent=big.agent, big_learning=learning, big=ring)
 
@@ -52,16 +59,20 @@ def mix_for(
     file: Path | None = None,
     agent: str | None = None,
     big_agent: str | None = None,
+    agents: int = MixSettings.agents,
 ) -> MixSettings:
     """The mixture of an env by its preset, by another one's name, or by a file of that form.
 
-    `mix_for("minatar/breakout")`; `mix_for(env, Path("seed-003"))` is the first mixture, as it was
-    drawn up at the start: a DQN from all of the Lake, and epsilon back at its first level.
+    `mix_for("minatar/breakout")`; with `agents=1` one agent has all envs, and resets at the same
+    frames. `mix_for(env, Path("seed-003"))` is the first mixture, as it was drawn up at the start:
+    a DQN from all of the Lake, and epsilon back at its first level.
     """
     if file == SEED_003:
-        return _as_in_seed_003(mix_for(env, None, agent, big_agent or "dqn"))
-    agents = settings_for(env, file, agent or "pqn")
-    return mix_from(agents, settings_for(env, file, big_agent or "qlambda"))
+        ours = settings_for(env, None, agent or "pqn")
+        theirs = settings_for(env, None, big_agent or "dqn")
+        return _as_in_seed_003(mix_from(ours, theirs, agents, share=False))
+    ours = settings_for(env, file, agent or "pqn")
+    return mix_from(ours, settings_for(env, file, big_agent or "qlambda"), agents)
 
 
 def _as_in_seed_003(settings: MixSettings) -> MixSettings:
@@ -71,7 +82,10 @@ def _as_in_seed_003(settings: MixSettings) -> MixSettings:
     if epsilon:
         learning = with_known(learning, epsilon=dataclasses.replace(epsilon, restart=()))
     clone = CloneSettings(gate=0.0)
-    return dataclasses.replace(settings, cycles=4, learning=learning, big=big, clone=clone)
+    names = ("updates", "eval_updates", "checkpoint_updates", "resume_updates")
+    often = {name: getattr(settings, name) // settings.agents for name in names}
+    more: dict[str, Any] = dict(learning=learning, big=big, clone=clone)
+    return dataclasses.replace(settings, cycles=4, **often, **more)
 
 
 def with_frames(settings: MixSettings, frames: int) -> MixSettings:
@@ -87,14 +101,6 @@ def with_frames(settings: MixSettings, frames: int) -> MixSettings:
         return settings
     often = max(1, min(settings.eval_updates, updates // 2))
     return dataclasses.replace(settings, updates=updates, eval_updates=often)
-
-
-def alone(settings: MixSettings) -> MixSettings:
-    """One agent in place of several, with phases of replay after as many frames as theirs.
-
-    `alone(with_frames(mix_for("minatar/breakout"), 10_000_000))`.
-    """
-    return dataclasses.replace(settings, agents=1, updates=settings.updates * settings.agents)
 
 
 def tiny_mix(settings: MixSettings) -> MixSettings:

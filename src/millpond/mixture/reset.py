@@ -17,6 +17,19 @@ def of_each_agent(params: Any, agents: int) -> Any:
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, agents, 0), params)
 
 
+def candidates(params: Any, agents: int) -> Any:
+    """The agents of each member and, last, their average: [members, agents + 1] of [policies].
+
+    Agents that began alike lie near each other, where an average plays as they do or better.
+    """
+
+    def join(leaf: Array) -> Array:
+        each = leaf.reshape(-1, agents, *leaf.shape[1:])
+        return jnp.concatenate([each, each.mean(1, keepdims=True)], 1)
+
+    return jax.tree.map(join, params)
+
+
 def clone(
     agent: Agent, old: AgentState, params: Any, which: Array, reset_optimizer: bool
 ) -> AgentState:

@@ -16,7 +16,8 @@ from ..plugins import short_name
 from ..samplers import Prioritized, make_sampler
 from ..schedule import Schedule, constant
 
-Init = Literal["scratch", "previous", "shrink_perturb", "best_agent"]
+Init = Literal["scratch", "previous", "shrink_perturb", "best_agent", "best_or_average"]
+BY_SCORE = ("best_agent", "best_or_average")  # what begins is chosen by what it plays
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,22 @@ class BigSettings:
 
     It takes `minibatches_per_1k` minibatches for every thousand frames since the last reset, so a
     longer run learns as much from its Lake; schedules such as its learning rate run over one phase.
+    With `anneal` the rate that a phase begins with falls over the run, from all of it to 0.
+    Init `best_or_average` is the average of the agents' parameters wherever that plays better than
+    the best agent.
     `own_fraction` is the share of BigPond's rows that it plays itself by the end of its phase
     (live: of all rows).
     """
 
-    minibatches_per_1k: float = 8.0
+    minibatches_per_1k: float = 8.0  # minibatches for every thousand frames since the last reset
     capacity: int = 2_048_000  # rows of BigPond, per member
     choice: Choice = "newest"  # which rows of the Lake; newest: those since the last reset
     half_life: float = 1e6  # recent: rows of a stream after which a row counts half
-    init: Init | None = None  # None: best_agent, or scratch where transfer is live
+    init: Init | None = None  # None: best_or_average, or scratch where transfer is live
     shrink: float = 0.5  # shrink_perturb: the old network's share
+    anneal: bool = False  # a phase's rate begins lower the later in the run it is
     own_fraction: float | None = None  # None: 0, or 0.2 where transfer is live
-    reset_optimizer: bool = True
+    reset_optimizer: bool = True  # begin every phase with a new optimizer
     eval_every: int = 0  # minibatches between evaluations within the phase; 0: none
     plateau: int = 0  # stop after that many evaluations without a better one; 0: never
     keep_best: bool = False  # hand over the best by evaluation, not the last
@@ -50,8 +55,8 @@ class CloneSettings:
     agents is refused, and they go on as they are; 0: none is refused.
     """
 
-    gate: float = 2.0
-    reset_optimizer: bool = True
+    gate: float = 2.0  # standard errors by which the BigAgent may be worse than its agents; 0: any
+    reset_optimizer: bool = True  # begin with a new optimizer after a reset
     spread: bool = False  # restart levels fall from agent to agent, as in Ape-X
 
 
@@ -80,12 +85,12 @@ class MixSettings:
     agents: int = 4  # of each member, which share a Lake
     members: int = 1  # independent copies, trained side by side
     seed: int = 0  # decides everything that is left to chance
-    updates: int = 500  # updates of each agent between two resets
+    updates: int = 2000  # updates of each agent between two resets
     cycles: int = 16  # at least; too few frames for that many make `updates` fewer
     transfer: Literal["file", "live"] = "file"  # by a Lake, or straight into BigPond
     mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
-    envs: int = 128  # per agent
+    envs: int = 32  # per agent
     stack: int = 1  # observations that a state is made of
     pond: int = 131_072  # rows of each agent's Pond
     network: Network = field(default_factory=Network)
@@ -98,11 +103,11 @@ class MixSettings:
     big: BigSettings = field(default_factory=BigSettings)
     clone: CloneSettings = field(default_factory=CloneSettings)
     lake: LakeSettings = field(default_factory=LakeSettings)
-    eval_updates: int = 50  # PQN updates between evaluations
+    eval_updates: int = 200  # PQN updates between evaluations
     eval_episodes: int = 128  # of one evaluation, for every agent
     eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
-    checkpoint_updates: int = 250  # PQN updates between checkpoints; kept
-    resume_updates: int = 250  # PQN updates between states to resume from; replaced
+    checkpoint_updates: int = 1000  # PQN updates between checkpoints; kept
+    resume_updates: int = 1000  # PQN updates between states to resume from; replaced
     track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
     debug: bool = False  # two tiny cycles within a minute
 
@@ -195,10 +200,15 @@ class MixSettings:
                 "mixture: big.plateau and big.keep_best need evaluations within the phase; "
                 "set big.eval_every"
             )
-        if self.transfer == "live" and (self.big.eval_every or self.big.init == "best_agent"):
+        if self.transfer == "live" and self.big.anneal:
+            raise BadConfig(
+                "mixture: big.anneal lowers the rate from phase to phase, and with transfer live "
+                "the BigAgent never stops learning; leave it off"
+            )
+        if self.transfer == "live" and (self.big.eval_every or self.big.init in BY_SCORE):
             raise BadConfig(
                 "mixture: transfer live has no break in which the BigAgent could be evaluated; "
-                "leave big.eval_every at 0 and choose another big.init than best_agent"
+                f"leave big.eval_every at 0 and big.init away from {' and '.join(BY_SCORE)}"
             )
 
     def _check_rings(self) -> None:
@@ -273,7 +283,7 @@ class MixSettings:
     @property
     def init(self) -> Init:
         """How the BigAgent begins a cycle."""
-        return self.big.init or ("scratch" if self.transfer == "live" else "best_agent")
+        return self.big.init or ("scratch" if self.transfer == "live" else "best_or_average")
 
     @property
     def own_fraction(self) -> float:

@@ -2,6 +2,7 @@
 
 from .device_ring import PondState
 from .host_pond import HostPond
+from .packed_step import PackedStep
 from .pond import Pond
 
-__all__ = ["HostPond", "Pond", "PondState"]
+__all__ = ["HostPond", "PackedStep", "Pond", "PondState"]

@@ -10,7 +10,7 @@ import numpy as np
 from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Array, Batch, Draw
 from ..spec import Spec, walk
 from ..window import Judgement, Window
-from .bits import around, settle
+from .bits import around, finished, settle
 from .device_ring import DeviceRing, PondState
 
 
@@ -40,8 +40,11 @@ class DeviceBatches:
         position: Array,
         verdict: Judgement,
         mask: Array,
-    ) -> Batch:
-        """The transitions that start at positions[batch] of streams[batch], with weight 1."""
+    ) -> tuple[Batch, Array]:
+        """The transitions that start at positions[batch] of streams[batch], with weight 1.
+
+        And `zero` after all that was read for them.
+        """
         window = self.window
         stream, position, verdict, mask = settle((stream, position, verdict, mask), state.zero)
 
@@ -71,7 +74,7 @@ class DeviceBatches:
             else at(f"extras/{name}", position)
             for name in self.spec.extras
         }
-        return Batch(
+        batch = Batch(
             obs=stack(position, verdict.depth),
             action=at("action", position),
             reward=reward,
@@ -85,3 +88,4 @@ class DeviceBatches:
             draw=Draw(stream, self.ring.ids(state, stream, position)),
             extras=extras,
         )
+        return finished(batch, state.zero)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..rows import Array, Draw
 from ..samplers import Prioritized
-from .bits import finished, minus, mix, plus
+from .bits import minus, mix, plus
 from .device_batches import DeviceBatches
 from .device_ring import PondState
 from .device_sequences import DeviceSequences
@@ -97,11 +97,10 @@ class DeviceRanks:
         stream, position = self.ring.layout.place(slots)
         verdict = self._batches.judge(state, stream, position)
         chance = mass / jnp.maximum(total, jnp.finfo(np.float32).tiny)
-        batch = self._batches.fill(state, stream, position, verdict, mass > 0)
+        batch, zero = self._batches.fill(state, stream, position, verdict, mass > 0)
         weight = self._sampler.weights(mass, state.priorities.samples, jnp)
         batch = batch._replace(weight=weight, draw=batch.draw._replace(probability=chance))
         ranked = state.priorities._replace(notes=state.priorities.notes + _ONE_SAMPLE)
-        batch, zero = finished(batch, state.zero)
         return state._replace(zero=zero, priorities=ranked), batch
 
     def update(self, state: PondState, draw: Draw, priorities: Array) -> PondState:

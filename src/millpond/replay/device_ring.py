@@ -55,8 +55,13 @@ class PondState(NamedTuple):
 class DeviceRing:
     """Reads and writes the rows of a `PondState`; what they mean is the Pond's business."""
 
-    def __init__(self, spec: Spec, layout: Layout) -> None:
+    def __init__(self, spec: Spec, layout: Layout, stretched: bool = False) -> None:
+        """`stretched`: all rows of a stream lie side by side, for who reads many rows of one."""
         self.layout = layout
+        # Kept [stream, length, ...] though all streams have one head.
+        self._turned = stretched and not layout.own_heads
+        self._axis = int(self._turned)  # of time, where there is one head
+        self.lead = layout.lead[::-1] if self._turned else layout.lead
         self.length, self.streams = layout.length, layout.streams
         fields = layout.columns(spec)
         words = jax.default_backend() != "cpu"
@@ -64,10 +69,13 @@ class DeviceRing:
 
     def init(self, priorities: Priorities | None) -> PondState:
         """An empty ring."""
-        lead, heads = self.layout.lead, (self.streams,) if self.layout.own_heads else ()
+        heads = (self.streams,) if self.layout.own_heads else ()
         return PondState(
-            columns={p: jnp.zeros((*lead, *c.shape), c.dtype) for p, c in self.columns.items()},
-            flags=jnp.full(lead, CUT, np.uint8),
+            columns={
+                path: jnp.zeros((*self.lead, *column.shape), column.dtype)
+                for path, column in self.columns.items()
+            },
+            flags=jnp.full(self.lead, CUT, np.uint8),
             cursor=jnp.zeros((*heads, 4), np.uint32),
             faults=jnp.zeros((2, self.streams), np.uint32),
             priorities=priorities,
@@ -85,16 +93,32 @@ class DeviceRing:
         self, state: PondState, path: str, stream: Array, position: Array, padded: Any = None
     ) -> Array:
         """One field of the rows at positions of streams; zeros where padded."""
-        stored = _gather(state.columns[path], self.layout.slot(stream, position))
+        return self.columns[path].decode(self.stored(state, path, stream, position, padded))
+
+    def stored(
+        self, state: PondState, path: str, stream: Array, position: Array, padded: Any = None
+    ) -> Array:
+        """The same as it is stored, to be decoded later."""
+        stored = _gather(state.columns[path], self._place(stream, position))
         if padded is not None:
             # Blanked as words, so that turning words into bytes is only another name for them.
             padded = padded.reshape(*padded.shape, *(1,) * (stored.ndim - padded.ndim))
             stored = jnp.where(padded, stored.dtype.type(0), stored)
-        return self.columns[path].decode(stored)
+        return stored
 
     def flags_at(self, state: PondState, stream: Array, position: Array) -> Array:
         """The flags bytes of rows at positions of streams."""
-        return _gather(state.flags, self.layout.slot(stream, position))
+        return _gather(state.flags, self._place(stream, position))
+
+    def _place(self, stream: Array, position: Array) -> Array:
+        """Index of a row in a column whose leading axes are flattened."""
+        if self._turned:
+            return stream * self.length + position
+        return self.layout.slot(stream, position)
+
+    def turned(self, column: Array) -> Array:
+        """A column as it is stored from one with the layout's leading axes, or back."""
+        return column.swapaxes(0, 1) if self._turned else column
 
     def ids(self, state: PondState, stream: Array, position: Array) -> Array:
         """uint32[batch, 2]: positions at or after the head were written one lap earlier."""
@@ -112,7 +136,8 @@ class DeviceRing:
         if self.layout.own_heads:
             return self.flags_at(state, np.arange(self.streams), newest)
         # One slice, settled: the row is about to be written.
-        return settle(jax.lax.dynamic_slice_in_dim(state.flags, newest, 1)[0], state.zero)
+        last = jax.lax.dynamic_slice_in_dim(state.flags, newest, 1, self._axis)
+        return settle(last.reshape(-1), state.zero)
 
     def append(
         self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array
@@ -126,10 +151,12 @@ class DeviceRing:
         start = (state.head + (time - kept)) % self.length
         joined, broken = self.join(state, flags, bad)
         joined = mix(joined, state.zero)
-        news = {path: mix(new[time - kept :], state.zero) for path, new in encoded.items()}
+        news = {
+            path: self.turned(mix(new[time - kept :], state.zero)) for path, new in encoded.items()
+        }
         head = state.head + time % self.length
         return state._replace(
-            columns=write(state.columns, news, start),
+            columns=write(state.columns, news, start, self._axis),
             flags=self._write_flags(state.flags, joined, kept, start),
             cursor=self._advance(state, head, time),
             faults=state.faults + _counts(bad, broken),
@@ -172,12 +199,13 @@ class DeviceRing:
 
     def _write_flags(self, flags: Array, joined: Array, kept: int, start: Array) -> Array:
         """The new rows' flags, and those of the newest row before, which may have become a cut."""
+        axis = self._axis
         if kept == self.length or self.layout.whole:
-            return write(flags, joined[-kept:], start)
+            return write(flags, self.turned(joined[-kept:]), start, axis)
         before = (start - 1) % self.length
         if kept == 1:
-            return write_pair(flags, joined, before)
-        return write(flags, joined[-kept - 1 :], before)
+            return write_pair(flags, self.turned(joined), before, axis)
+        return write(flags, self.turned(joined[-kept - 1 :]), before, axis)
 
     def _advance(self, state: PondState, head: Array, added: Any) -> Array:
         """The cursor after that many rows, `head` not yet brought back into the ring."""
@@ -196,7 +224,8 @@ class DeviceRing:
         last = mix(jnp.where(which, last | np.uint8(CUT), last), state.zero)
         newest = (state.head - 1) % self.length
         if not self.layout.own_heads:
-            return state._replace(flags=write(state.flags, last[None], newest))
+            last = self.turned(last[None])
+            return state._replace(flags=write(state.flags, last, newest, self._axis))
         flat = state.flags.reshape(-1)
         slots = self.layout.slot(np.arange(self.streams), newest)
         flat = flat.at[slots].set(last, unique_indices=True)

@@ -35,8 +35,14 @@ class Entrance:
         self._store, self._grid = store, store.values_grid
         self._values = store.ring.reshape(-1, *field.shape)
         self.rows, self.steps, self.turned = store.rows, store.steps, store.turned
-        self.pack_row, _ = self._packer(self.shape)
+        self.pack_row, inside_row = self._packer(self.shape)
         self.pack_step, self._inside = self._packer(self.lead)
+        # Of bytes: how many a step and a row are, and whether they are surely right.
+        any_ = self._known[self._dtype] == (None, None)
+        self.step_bytes = int(np.prod(self.lead)) * self._dtype.itemsize
+        self.item, self.row_bytes = self.rows.dtype, self.rows.itemsize
+        self.inside = _anything if any_ else self._inside or self._packed_between
+        self.inside_row = _anything if any_ else inside_row or self._packed_between
 
     def fits(self, value: Any) -> bool:
         """Whether the values of a step, one per stream, are surely right."""
@@ -70,6 +76,9 @@ class Entrance:
         return (high is None or value.item(value.argmax()) <= high) and (
             low is None or value.item(value.argmin()) >= low
         )
+
+    def _packed_between(self, packed: bytes) -> bool:
+        return self.between(np.frombuffer(packed, self._dtype))
 
     def write(self, at: int, value: np.ndarray) -> None:
         """A step of all streams, at the head that they share."""
@@ -161,6 +170,11 @@ class Entrance:
 
 def _nothing(value: Any) -> None:
     """For who packs nothing."""
+
+
+def _anything(packed: bytes) -> bool:
+    """For columns that hold any bytes."""
+    return True
 
 
 def _number(bound: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..rows import LIFE_LOST, TERMINATED, TRUNCATED, Batch, leaves
@@ -29,13 +31,17 @@ class HostBatches:
             nothing = np.zeros((1, 128), np.float32)
             self._discounts = self._window.returns(nothing, starts.verdicts, np)[1]
 
-    def fill(self, slots: np.ndarray, verdict: Judgement, batch: Batch) -> None:
-        """Everything but draw, mask and weight, from slots and what their flags say."""
+    def fill(self, slots: np.ndarray, verdict: Judgement, batch: Batch, after: Any = None) -> None:
+        """Everything but draw, mask and weight, from slots and what their flags say.
+
+        `after`: the slots `verdict.steps` rows later, where they are known already.
+        """
         window, stores = self._window, self._ring.stores
         if window.stack > 1:
             self._take_stacks(slots, verdict, batch)
         else:
-            after = self._ring.shift(slots, verdict.steps)
+            if after is None:
+                after = self._ring.shift(slots, verdict.steps)
             outs = leaves(batch.obs), leaves(batch.next_obs)
             for path, obs, next_obs in zip(self._obs, *outs, strict=True):
                 stores[path].take_around(slots, obs)

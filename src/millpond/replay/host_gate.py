@@ -11,6 +11,7 @@ from ..intake import Intake, broken_episode, no_rows, pack_values
 from ..rows import Rows, Tree, breaks
 from ..spec import Spec
 from .host_ring import HostRing
+from .packed_step import PackedStep
 from .short_way import NUMBERS, ShortWay
 
 _BYTES = np.arange(128, dtype=np.uint8)
@@ -53,6 +54,10 @@ class HostGate:
                 if mask is None and short.closing(rows, final_obs):
                     return
         self._add(rows, next_obs, env, mask, final_obs)
+
+    def add_packed(self, step: PackedStep) -> bool:
+        """As `HostPond.add_packed`."""
+        return self._short is not None and self._short.packed(step)
 
     def _add(
         self,

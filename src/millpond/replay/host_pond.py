@@ -7,10 +7,11 @@ from typing import Any, Generic, cast, overload
 
 import numpy as np
 
+from ..asked import rows_asked, sampler_asked, window_asked
 from ..errors import BadConfig, RowsGone, SpecMismatch
 from ..host_random import HostRandom
 from ..rows import Batch, Draw, Rows, Tree, unpack_rows
-from ..samplers import Prioritized, Sampler, uniform
+from ..samplers import Prioritized, Sampler
 from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch, blank_batch
 from ..spec import Spec
 from ..window import Window
@@ -23,6 +24,8 @@ from .host_ring import HostRing
 from .host_sequences import HostSequences
 from .host_starts import HostStarts
 from .layouts import LayoutName, make_layout, which_envs
+from .packed_step import PackedStep
+from .short_draw import ShortDraw
 
 
 class HostPond(Generic[AnyBatch]):
@@ -76,7 +79,8 @@ class HostPond(Generic[AnyBatch]):
         seed: int = 0,
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
-        self.window, self.sampler = window or Window(), sampler or uniform()
+        self.window = window_asked("HostPond", window)
+        self.sampler = sampler_asked("HostPond", sampler)
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "HostPond")
         self.capacity, self.num_envs = self.layout.capacity, int(num_envs)
         self.length, self.streams = self.layout.length, self.layout.streams
@@ -91,9 +95,11 @@ class HostPond(Generic[AnyBatch]):
             self._batches: Any = HostSequences(spec, judging, self._ring)
         else:
             self._batches = HostBatches(spec, judging, self._starts)
-        self._ranks = None
+        self._ranks = self._short = None
         if isinstance(self.sampler, Prioritized):
             self._ranks = HostRanks(self.sampler, self._starts)
+        elif isinstance(self._batches, HostBatches):
+            self._short = ShortDraw.of(self.sampler, self._starts, self._batches)
 
     def add(
         self,
@@ -116,6 +122,20 @@ class HostPond(Generic[AnyBatch]):
             before = self._ranks.mark()
             self._gate.add(rows, next_obs, env, mask, final_obs)
             self._ranks.follow(before)
+
+    def add_packed(self, step: PackedStep) -> bool:
+        """Append a step of all envs given as bytes; False, and no change, if `add` must take it.
+
+        A few microseconds less than `add`, for those who have the bytes anyway. What is wrong, or
+        not known to be right at once, is declined: `add` then says why, or takes it.
+        """
+        with self._lock:
+            if self._ranks is None:
+                return self._gate.add_packed(step)
+            before = self._ranks.mark()
+            taken = self._gate.add_packed(step)
+            self._ranks.follow(before)
+            return taken
 
     def cut(self, envs: int | np.ndarray | None = None) -> None:
         """Declare continuity lost after the newest row of `envs`: an index, bool[env], or all."""
@@ -160,7 +180,8 @@ class HostPond(Generic[AnyBatch]):
 
     def sample(self, batch_size: int, out: AnyBatch | None = None) -> AnyBatch:
         """Draw `batch_size` transitions or sequences; NotEnoughData if no start is valid."""
-        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
+        if not whole or batch_size < 1:
             raise SpecMismatch(
                 f"sample: expected a batch of 1 or more, got {batch_size!r}; give a whole number"
             )
@@ -170,10 +191,12 @@ class HostPond(Generic[AnyBatch]):
             if isinstance(self.sampler, Prioritized):
                 assert self._ranks
                 slots, verdict = self._ranks.draw(self._random, batch)
-            else:
+                self._batches.fill(slots, verdict, batch)
+            elif not (self._short and self._short.fill(self._random, batch)):
                 slots, verdict = self._starts.draw(self.sampler, self._random, batch.draw)
-                batch.weight.fill(1)
-            self._batches.fill(slots, verdict, batch)
+                self._batches.fill(slots, verdict, batch)
+        if not ranked:
+            batch.weight.fill(1)
         if isinstance(batch, Batch):
             batch.mask.fill(True)
         return cast(AnyBatch, batch)
@@ -191,6 +214,9 @@ class HostPond(Generic[AnyBatch]):
 
     def take(self, stream: np.ndarray, row: np.ndarray) -> AnyBatch:
         """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
+        stream, row = rows_asked("HostPond.take", stream, row, self.streams)
+        if row.ndim != 1:
+            raise BadConfig(f"HostPond.take: row ids must be a list, got shape {row.shape}")
         slots = self._starts.slots(stream, row)
         batch: Any = self._blank(len(row))
         batch.draw.stream[:], batch.draw.row[:] = stream, row
@@ -207,8 +233,9 @@ class HostPond(Generic[AnyBatch]):
 
     def read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
         """The rows with these ids of these streams, any shape, as they were added."""
+        stream, row = rows_asked("HostPond.read", stream, row, self.streams)
         with self._lock:
-            return self._read(np.asarray(stream), np.asarray(row))
+            return self._read(stream, row)
 
     def _read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
         added = self._ring.added[stream]

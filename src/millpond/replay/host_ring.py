@@ -46,15 +46,22 @@ class HostRing:
         self._begin = self._every * self.length  # where every stream would lie, one after another
         self._added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
         self._each = 0  # rows added to every stream, while they are in lockstep; else -1
+        self._ahead = 0  # rows of every stream that `_added` does not count yet
         self._uneven = False  # known not to be in lockstep
+        # Where every stream's next row goes, and how many more of each may be added before one of
+        # them turns around; -1: not known.
+        self._slots, self._room = self._begin.copy(), -1
         self._spans: dict[Any, tuple[Any, Any]] = {}  # by rows added, what old_enough said last
 
     @property
     def last(self) -> np.ndarray:
         """uint8[streams]: the flags of every stream's newest row; CUT where there is none."""
         if not self._noted:
-            self._last[:] = self.flag_grid[(self._each - 1) % self.length]
             self._noted = True
+            if self._each >= 0:
+                self._last[:] = self.flag_grid[(self._each - 1) % self.length]
+            else:
+                self._last[:] = self.flat_flags[self.newest()]
         return self._last
 
     @property
@@ -78,7 +85,7 @@ class HostRing:
     def each(self) -> int:
         """Rows ever added to each stream if they are in lockstep, else -1."""
         if self._each < 0 and not self._uneven:
-            heads = self._added.tobytes()
+            heads = self.added.tobytes()
             self._uneven = heads != heads[:8] * self.streams
             self._each = -1 if self._uneven else int(self._added[0])
         return self._each
@@ -88,12 +95,15 @@ class HostRing:
         """int64[streams]: rows ever added per stream; not to be changed by others."""
         if self._each >= 0:  # one number is kept while it says all
             self._added.fill(self._each)
+        elif self._ahead:
+            self._added += self._ahead
+            self._ahead = 0
         return self._added
 
     def _advance(self, stream: Any, number: Any) -> None:
         """Count rows that were added to some streams."""
         self.added[stream] += number
-        self._each, self._uneven, self._due = -1, False, None
+        self._each, self._uneven, self._due, self._room = -1, False, None, -1
 
     def write_block(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> None:
         """Write [time, stream] rows of all streams in lockstep: at most two stretches a column."""
@@ -111,7 +121,7 @@ class HostRing:
         if upper < kept:
             self.flag_grid[: kept - upper] = flags[skip + upper :]
         self.last[:] = flags[-1]
-        self._each, self._due = self._each + time, None
+        self._each, self._due, self._room = self._each + time, None, -1
 
     def stepped(self, flags: np.ndarray, due: bytes | None) -> None:
         """One row of every stream was written at the common head: note its flags.
@@ -119,7 +129,7 @@ class HostRing:
         `due`: the flags of the next rows, where the caller knows them already.
         """
         self.flag_grid[self._each % self.length] = flags
-        self._each, self._due, self._noted = self._each + 1, due, False
+        self._each, self._due, self._noted, self._room = self._each + 1, due, False, -1
 
     def stepped_plainly(self, at: int) -> None:
         """An ordinary row of every stream was written at the common head."""
@@ -127,38 +137,57 @@ class HostRing:
             self.flag_grid[at] = 0
         else:
             self._flag_steps[at] = self._none
-        self._each, self._noted = self._each + 1, False
+        self._each, self._noted, self._room = self._each + 1, False, -1
 
     def heads(self, stream: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Where the next row of these streams, or of all, goes: slots, and stream by stream."""
-        begin, added = self._begin, self.added
-        if stream is not None:
-            begin, added = begin.take(stream), added.take(stream)
-        position = added % self.length
-        turned = begin + position
+        if self._room < 0:
+            position = self.added % self.length
+            self._slots, self._room = self._begin + position, self.length - 1 - int(position.max())
+        turned = self._slots if stream is None else self._slots.take(stream)
         if self.layout.own_heads:
             return turned, turned
-        return self.layout.slot(self._every if stream is None else stream, position), turned
+        every, begin = self._every, self._begin
+        if stream is not None:
+            every, begin = stream, begin.take(stream)
+        return self.layout.slot(every, turned - begin), turned
 
-    def stepped_each(self, stream: np.ndarray | None, slots: np.ndarray, flags: Any) -> None:
-        """One row of these streams, or of all, was written at their heads: note its flags."""
+    def stepped_each(
+        self, stream: np.ndarray | None, slots: np.ndarray, flags: Any, due: bytes | None = None
+    ) -> None:
+        """One row of these streams, or of all, was written at their heads: note its flags.
+
+        `due`: as in `stepped`.
+        """
         self.flat_flags[slots] = flags
+        room = self._room - 1
         if stream is None:
-            self.last[:] = flags
-            self._added += 1  # nobody gains on another
-            self._due = None
+            if self._each >= 0:
+                self._each += 1
+            else:
+                self._ahead += 1  # nobody gains on another
+            self._due, self._noted = due, due is None
+            if self._noted:
+                self._last[:] = flags
+            self._slots += 1
         else:
             self.last[stream] = flags
             self._advance(stream, 1)
+            self._slots[stream] += 1
+        self._room = room
 
     def stepped_one(self, env: int, slot: int, flags: int) -> None:
         """One row of one stream was written at its head: note its flags."""
         self.flat_flags[slot] = flags
         if self.streams == 1:
             self._each, self._due, self._noted = self._each + 1, _DUE[flags], False
+            self._room = -1
         else:
+            room = self._room - 1
             self.last[env] = flags
             self._advance(env, 1)
+            self._slots[env] += 1
+            self._room = max(room, -1)
 
     def write_rows(
         self,
@@ -255,7 +284,7 @@ class HostRing:
     def nbytes(self) -> int:
         """Bytes held."""
         heads = self.flags.nbytes + self._last.nbytes + self._added.nbytes
-        heads += self._every.nbytes + self._begin.nbytes
+        heads += self._every.nbytes + self._begin.nbytes + self._slots.nbytes
         return heads + sum(store.nbytes for store in self.stores.values())
 
     def check(self) -> None:
@@ -272,6 +301,6 @@ class HostRing:
             store.restore(saved.columns[path])
         self.flags[...] = saved.flags
         self._added[:] = saved.added
-        self._each, self._uneven = -1, False
+        self._each, self._uneven, self._room, self._ahead = -1, False, -1, 0
         self._due, self._noted = None, True
         self._last[:] = newest_flags(self.layout, saved)

@@ -63,9 +63,10 @@ class HostStarts:
         flags = ring.flat_flags.take(ring.shift(slots, reach), mode="wrap")
         added: Any = ring.each if ring.lockstep else ring.added[stream]
         newest = (added - 1 - position + before) % length  # counted from the first row looked at
-        met = np.nonzero(newest < len(reach))
-        if len(met[0]):
-            flags[(newest[met], *met)] |= np.uint8(CUT)
+        for again in range(0, len(reach), length):  # a long burn-in sees every row several times
+            met = np.nonzero(newest + again < len(reach))
+            if len(met[0]):
+                flags[(newest[met] + again, *met)] |= np.uint8(CUT)
         span = window.judge(flags, np)
         if window.every == 1:
             return span

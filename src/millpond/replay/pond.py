@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..asked import sampler_asked, window_asked
 from ..errors import BadConfig, BadState, FaultsFound
 from ..intake import KNOWN_FLAGS, Intake, pack_values
 from ..rows import (
@@ -21,7 +22,7 @@ from ..rows import (
     Tree,
     unpack_rows,
 )
-from ..samplers import Eligible, Prioritized, Sampler, uniform
+from ..samplers import Eligible, Prioritized, Sampler
 from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch
 from ..spec import Spec
 from ..window import Window
@@ -32,6 +33,7 @@ from .device_ranks import DeviceRanks
 from .device_ring import DeviceRing, PondState
 from .device_sequences import DeviceSequences
 from .layouts import LayoutName, make_layout, which_envs
+from .one_program import CompiledCalls, one_program
 from .priorities import LARGEST
 
 
@@ -39,7 +41,8 @@ class Pond(Generic[AnyBatch]):
     """A ring of exactly `capacity` rows in device memory; the newest remain.
 
     `init`, `add`, `sample`, `update_priorities`, `can_sample`, `size` and `cut` are pure and run
-    inside jit, scan and vmap; donate the state. Layouts: see docs/replay.md.
+    inside jit, scan and vmap; donate the state. Outside, each call is one program. Layouts: see
+    docs/replay.md.
 
         pond = Pond(spec, capacity=499_712, num_envs=2048, window=Window(n_step=3))
         state = jax.jit(pond.add, donate_argnums=0)(pond.init(), rows)
@@ -81,7 +84,7 @@ class Pond(Generic[AnyBatch]):
         layout: LayoutName = "stream",
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
-        self.window, self.sampler = window or Window(), sampler or uniform()
+        self.window, self.sampler = window_asked("Pond", window), sampler_asked("Pond", sampler)
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "Pond")
         if capacity >= 2**31:
             raise BadConfig(
@@ -90,14 +93,14 @@ class Pond(Generic[AnyBatch]):
             )
         self.length, self.streams = self.layout.length, self.layout.streams
         self._intake = Intake(spec, self.layout.whole)
-        self._ring = DeviceRing(spec, self.layout)
+        self._ring = DeviceRing(spec, self.layout, stretched=isinstance(self.window, Sequence))
         ranked = isinstance(self.sampler, Prioritized)
         self._judging = self.window.ranked if ranked else self.window
         if isinstance(self._judging, Sequence):
             self._batches: Any = DeviceSequences(spec, self._judging, self._ring)
         else:
             self._batches = DeviceBatches(spec, self._judging, self._ring)
-        self._ranks = None
+        self._ranks, self._programs = None, CompiledCalls()
         if isinstance(self.sampler, Prioritized):
             self._ranks = DeviceRanks(self.sampler, self._batches)
 
@@ -114,6 +117,7 @@ class Pond(Generic[AnyBatch]):
         other = Pond(spec, self.capacity, self.num_envs, how, self.sampler, layout)
         return cast(Pond[AnyBatch], other)
 
+    @one_program
     def init(self) -> PondState:
         """An empty ring."""
         return self._ring.init(self._ranks and self._ranks.init())
@@ -135,6 +139,7 @@ class Pond(Generic[AnyBatch]):
         axes = jax.tree.map(lambda _: 0, jax.eval_shape(self.init))
         return axes._replace(cursor=heads)
 
+    @one_program
     def init_many(self, agents: int) -> PondState:
         """Empty rings for `agents` agents, to be vmapped with `axes`."""
         return jax.tree.map(
@@ -170,14 +175,23 @@ class Pond(Generic[AnyBatch]):
         that reset in the same step: the true final observations of the rows that ended.
         """
         values, keep = self.layout.blocks(self._intake, rows, next_obs, mask)
+        final = None
         if final_obs is not None:
             self._can_close()
             following = final_obs if self.layout.whole else None
             last = rows._replace(obs=final_obs)
             final, _ = self.layout.blocks(self._intake, last, following, None)
-            values, keep = self.layout.with_final(self._intake, values, final, keep, jnp)
         if not values["flags"].size:
             return state  # no rows: nothing to add
+        return self._write(state, values, keep, final)
+
+    @one_program
+    def _write(
+        self, state: PondState, values: dict[str, Array], keep: Array | None, final: Any
+    ) -> PondState:
+        """Values [time, stream] whose names, shapes and dtypes are right."""
+        if final is not None:
+            values, keep = self.layout.with_final(self._intake, values, final, keep, jnp)
         bad = self._intake.bad_values(values, rank=2, xp=jnp)
         values["reward"] = jnp.where(jnp.isfinite(values["reward"]), values["reward"], 0)
         values["flags"] = values["flags"] & np.uint8(KNOWN_FLAGS)
@@ -232,16 +246,22 @@ class Pond(Generic[AnyBatch]):
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
         """Declare continuity lost after the newest row of `envs`: an index, bool[env], or all."""
         which = which_envs(envs, self.num_envs, jnp)
-        return state if self.layout.whole else self._ring.cut(state, which)
+        return state if self.layout.whole else self._cut(state, which)
+
+    @one_program
+    def _cut(self, state: PondState, which: Array) -> PondState:
+        return self._ring.cut(state, which)
 
     def size(self, state: PondState) -> Array:
         """Rows stored, over all streams: int32."""
         return state.size.sum() if self.layout.own_heads else state.size * self.streams
 
+    @one_program
     def can_sample(self, state: PondState) -> Array:
         """Whether the ring holds any row old enough to be a start: bool."""
         return (self.layout.eligible(self._judging, state.size)[1] > 0).any()
 
+    @one_program
     def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, AnyBatch]:
         """Draw `batch_size` transitions or sequences; go on with the state that is returned.
 
@@ -279,8 +299,7 @@ class Pond(Generic[AnyBatch]):
         stream, position, flags = together((*self.layout.place(slots), flags))
         verdict = self.window.judge(jnp.moveaxis(flags, -1, 0), jnp)
         mask = verdict.valid & ((count > 0)[stream] if self.layout.own_heads else count > 0)
-        batch = self._batches.fill(state, stream, position, verdict, mask)
-        batch, zero = finished(batch, state.zero)
+        batch, zero = self._batches.fill(state, stream, position, verdict, mask)
         return state._replace(zero=zero), batch
 
     def _multiples(self, state: PondState) -> tuple[Array, Array]:
@@ -304,8 +323,14 @@ class Pond(Generic[AnyBatch]):
         """
         if not (self._ranks and state.priorities):
             raise BadConfig("Pond: update_priorities needs sampler=prioritized()")
+        return self._rank(state, draw, priorities)
+
+    @one_program
+    def _rank(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
+        assert self._ranks
         return self._ranks.update(state, draw, priorities)
 
+    @one_program
     def take(self, state: PondState, stream: Array, position: Array) -> AnyBatch:
         """What starts at ring positions[batch] of streams[batch]; masked where nothing does."""
         verdict = self._batches.judge(state, stream, position)
@@ -313,8 +338,11 @@ class Pond(Generic[AnyBatch]):
         age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
         inside = (age >= first[..., None]) & (age < (first + count)[..., None])
         inside = inside[stream, position] if self.layout.own_heads else inside[position]
-        return self._batches.fill(state, stream, position, verdict, verdict.valid & inside)
+        inside = inside & (stream >= 0) & (stream < self.streams)
+        inside = inside & (position >= 0) & (position < self.length)
+        return self._batches.fill(state, stream, position, verdict, verdict.valid & inside)[0]
 
+    @one_program
     def read(self, state: PondState, stream: Array, position: Array) -> Rows:
         """The rows at ring positions of streams, any shape, as they were added. Pure."""
 
@@ -347,24 +375,27 @@ class Pond(Generic[AnyBatch]):
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
         """The whole ring as flat NumPy arrays, from which `restore` gives an equal state."""
-        if state.flags.shape != self.layout.lead:
+        lead, turned = self._ring.lead, self._ring.turned
+        if state.flags.shape != lead:
             raise BadState(
-                f"Pond: export takes one ring, flags {self.layout.lead}, got {state.flags.shape}; "
+                f"Pond: export takes one ring, flags {lead}, got {state.flags.shape}; "
                 "export the rings of several agents one by one: pond.export(pond.one(states, 0))"
             )
-        columns = {
-            path: np.asarray(column.decode(state.columns[path]))
-            for path, column in self._ring.columns.items()
-        }
+        decoded = jax.tree.map(np.asarray, self._decoded(state.columns))
+        columns = {path: turned(column) for path, column in decoded.items()}
         ranked = state.priorities
         return snapshot.pack(
             self,
             columns,
-            np.asarray(state.flags),
+            turned(np.asarray(state.flags)),
             self.added(state),
             faults=np.asarray(state.faults),
             priorities=self._ranks and ranked and self._ranks.pack(ranked),
         )
+
+    @one_program
+    def _decoded(self, columns: dict[str, Array]) -> dict[str, Array]:
+        return {path: column.decode(columns[path]) for path, column in self._ring.columns.items()}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> PondState:
         """The state that was exported, by this Pond or by a HostPond of the same shape."""
@@ -377,15 +408,29 @@ class Pond(Generic[AnyBatch]):
             )
         head = heads % self.length
         lap, size = heads - head, np.minimum(heads, self.length)
-        ranked = self._ranks and self._ranks.unpack(saved.priorities)
+        cursor = np.stack([head, size, lap >> 32, lap & 0xFFFFFFFF], -1).astype(np.uint32)
+        columns = {path: saved.columns[path] for path in self._ring.columns}
+        faults = np.asarray(saved.faults, np.uint32)
+        ranked = None
+        if self._ranks:
+            mass, highest, samples = saved.priorities
+            ranked = np.asarray(mass, np.float32), np.float32(highest), np.uint32(samples)
+        return self._restored(columns, saved.flags, cursor, faults, ranked)
+
+    @one_program
+    def _restored(
+        self, columns: dict[str, Array], flags: Array, cursor: Array, faults: Array, ranked: Any
+    ) -> PondState:
+        """Jax's own copies of all: what was given may change later."""
+        turned = self._ring.turned
         return PondState(
             columns={
-                p: c.encode(jnp.asarray(saved.columns[p]), self.layout.lead)
-                for p, c in self._ring.columns.items()
+                path: turned(column.encode(columns[path], self.layout.lead))
+                for path, column in self._ring.columns.items()
             },
-            flags=jnp.asarray(saved.flags),
-            cursor=jnp.asarray(np.stack([head, size, lap >> 32, lap & 0xFFFFFFFF], -1), np.uint32),
-            faults=jnp.asarray(saved.faults, np.uint32),
-            priorities=ranked,
+            flags=turned(jnp.asarray(flags)),
+            cursor=cursor,
+            faults=faults,
+            priorities=self._ranks and self._ranks.unpack(ranked),
             zero=jnp.uint32(0),
         )

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..intake import KNOWN_FLAGS
-from ..rows import BORDER, CUT, ENDED, FIRST, Rows, pack_flags
+from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Rows, pack_flags
 from ..spec import Field, Spec
 from .entrance import INTEGERS, MOST, Entrance
 from .host_ring import FOLLOWS, HostRing
+from .packed_step import PackedStep
 
 _ANY = FOLLOWS[CUT]
+_PLAIN = np.uint8(0)
+# By flags byte: what a packed row must be after the one before it (254: it is no packed row), and
+# whether it ends an episode.
+_ENTRY = bytes(254 if byte & ~(FIRST | CONTEXT | ENDED) else byte & FIRST for byte in range(256))
+_ENDS = bytes((byte & ENDED) != 0 for byte in range(256))
 _BOOL, _UINT8 = np.dtype(bool), np.dtype(np.uint8)
 _BOOLS = {bool, np.bool_}
 NUMBERS = {float, np.float32, np.float64, int}
-_ndarray = np.ndarray
+_ndarray, _frombuffer = np.ndarray, np.frombuffer
 
 
 class ShortWay:
@@ -76,6 +83,66 @@ class ShortWay:
             return False
         return self._enter(rows, None, self._lead, none, ring.due)
 
+    def packed(self, step: PackedStep) -> bool:
+        """Write a step of all envs, and the border rows of those that end; False if declined."""
+        obs, action, reward, flags, final = step
+        first, second, third = self._columns
+        ring, none = self._ring, self._none
+        if not (
+            len(obs) == first.step_bytes
+            and len(action) == second.step_bytes
+            and len(reward) == third.step_bytes
+            and flags.translate(_ENTRY) == ring.due
+            and first.inside(obs)
+            and second.inside(action)
+            and third.inside(reward)
+        ):
+            return False
+        plain = flags == none and not final
+        if plain and self._packs and (at := ring.plain) >= 0:
+            steps = self._steps
+            steps[0][at], steps[1][at], steps[2][at] = obs, action, reward
+            ring.stepped_plainly(at)
+            return True
+        if not plain and not self._closed(flags, final):
+            return False
+        slots, turned = ring.heads(None)
+        first.rows[turned if first.turned else slots] = _frombuffer(obs, first.item)
+        second.rows[turned if second.turned else slots] = _frombuffer(action, second.item)
+        third.rows[turned if third.turned else slots] = _frombuffer(reward, third.item)
+        stored = _PLAIN if plain else _frombuffer(flags, _UINT8)
+        ring.stepped_each(None, slots, stored, None if final else none)
+        for env, packed in final.items():
+            self._write_border(env, packed)
+        return True
+
+    def _closed(self, flags: bytes, final: Mapping[int, bytes]) -> bool:
+        """Whether those that end, and only they, have a final observation that is right."""
+        column = self._obs
+        return flags.translate(_ENDS).count(1) == len(final) and all(
+            0 <= env < self._streams
+            and flags[env] & ENDED
+            and len(packed) == column.row_bytes
+            and column.inside_row(packed)
+            for env, packed in final.items()
+        )
+
+    def _write_border(self, env: int, final: bytes) -> None:
+        slot, turned = self._head(env)
+        self._obs.write_row(turned if self._obs.turned else slot, None, final)
+        self._action.write_row(turned if self._action.turned else slot, self._lowest)
+        self._reward.write_row(turned if self._reward.turned else slot, 0.0)
+        self._ring.stepped_one(env, slot, BORDER)
+
+    def _head(self, env: int) -> tuple[int, int]:
+        """Where the next row of one env goes: its slot, and stream by stream."""
+        if self._streams == 1:
+            at = self._ring.each % self._length
+            return at, at
+        at = self._ring.added.item(env) % self._length
+        turned = env * self._length + at
+        return turned if self._ring.layout.own_heads else at * self._streams + env, turned
+
     def some(self, rows: Rows, mask: Any) -> bool:
         """Write the rows[env] in mask[env]; False if they were declined."""
         given, ring = rows[:6], self._ring
@@ -134,7 +201,7 @@ class ShortWay:
         slots, turned = ring.heads(stream)
         for column, value in zip(self._columns, rows, strict=False):
             column.write_each(turned if column.turned else slots, value)
-        ring.stepped_each(stream, slots, flags)
+        ring.stepped_each(stream, slots, flags, due_next)
         return True
 
     def closing(self, rows: Rows, final_obs: Any) -> bool:
@@ -196,12 +263,7 @@ class ShortWay:
             return False
         if not (second or self._action.fits_row(action)):
             return False
-        if streams == 1:
-            slot = turned = ring.each % self._length
-        else:
-            at = ring.added.item(env) % self._length
-            turned = env * self._length + at
-            slot = turned if ring.layout.own_heads else at * streams + env
+        slot, turned = self._head(env)
         self._obs.write_row(turned if self._obs.turned else slot, obs, first)
         self._action.write_row(turned if self._action.turned else slot, action, second)
         self._reward.write_row(turned if self._reward.turned else slot, reward)

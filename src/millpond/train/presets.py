@@ -10,6 +10,7 @@ from typing import Any
 from ..agents import find_agent
 from ..config import nearest
 from ..engine.settings import Settings, settings_from, usual_agent
+from ..envs import make_env
 from ..errors import BadConfig, NotInstalled
 from ..samplers import make_sampler
 
@@ -39,11 +40,16 @@ def _own(env: str) -> str:
 
 
 def settings_for(
-    env: str, file: Path | None = None, agent: str | None = None, sampler: str | None = None
+    env: str,
+    file: Path | None = None,
+    agent: str | None = None,
+    sampler: str | None = None,
+    world: Any = None,
 ) -> Settings:
     """The settings of an env by its preset, by another one's name, or by a file of that form.
 
     `settings_for("minatar/breakout", agent="dqn")`: of another agent or sampler than the preset's.
+    If nobody names an agent, it is one that fits `world`: the env with the options it will have.
     """
     given = {"agent": agent, "sampler": sampler}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -55,7 +61,7 @@ def settings_for(
         name, file = str(file), None
     where = str(file) if file else f"preset '{name}'"
     if file is None and name is None:
-        return settings_from(chosen, env)
+        return settings_from(chosen, env, world)
     try:
         text = file.read_text(encoding="utf-8") if file else preset_text(name or "")
         plain: dict[str, Any] = tomllib.loads(text)
@@ -69,13 +75,13 @@ def settings_for(
         raise BadConfig(f"{where} is not TOML: {error}") from error
     if agent is None and file is None and name == preset_for(env) != _own(env):
         # A family's preset names the agent of most of its envs, which need not fit this one.
-        usual = usual_agent(env)
+        usual = usual_agent(world or make_env(env))
         if find_agent(usual).continuous != find_agent(plain.get("agent", usual)).continuous:
             chosen["agent"] = usual
     if (other := plain.pop("env", env)) != env:
         raise BadConfig(f"{where} is for env {other}, not {env}; name that env instead")
     try:
-        return settings_from(plain | chosen, env)
+        return settings_from(plain | chosen, env, world)
     except NotInstalled:  # no fault of a preset
         raise
     except BadConfig as error:

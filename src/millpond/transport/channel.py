@@ -47,10 +47,12 @@ class Counters(NamedTuple):
 class Channel:
     """A ring of `slots` pushes of up to `time` steps of `num_envs` envs; pass it to a Process.
 
-    channel = Channel.create(spec, num_envs=64)
-    Process(target=act, args=(channel,)).start()    # there: channel.writer(spec).push(rows)
-    reader = channel.reader(spec, alive=process.is_alive)
-    rows = reader.pop(timeout=1.0)
+        channel = Channel.create(spec, num_envs=64)
+        Process(target=act, args=(channel,)).start()    # there: channel.writer(spec).push(rows)
+        reader = channel.reader(spec, alive=process.is_alive)
+        rows = reader.pop(timeout=1.0)
+
+    One writer, one reader: a newer end replaces the one before it.
     """
 
     def __init__(self, layout: tuple[Spec, int, int, int], memory: Memory, *bells: EventFd) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 _NAN = float("nan")
-_MOST = 400  # columns; a run that writes new names all the time shall not fill the memory
+_MOST = 400  # columns; a run that keeps writing new names must not fill the memory
 
 
 class MetricColumns:
@@ -88,7 +88,7 @@ def _number(value: Any) -> float:
 
 
 def _all_ends(values: list[Any]) -> Sequence[Iterable[float]]:
-    """Means, least and greatest of many lists."""
+    """Means, lowest and highest of many lists."""
     plain = (
         set(map(type, values)) == {list}
         and len(widths := set(map(len, values))) == 1
@@ -102,7 +102,7 @@ def _all_ends(values: list[Any]) -> Sequence[Iterable[float]]:
 
 
 def _ends(value: Any) -> tuple[float, float, float]:
-    """Mean, least and greatest of the numbers in a list, however deep."""
+    """Mean, lowest and highest of the numbers in a list, however deep."""
     if not isinstance(value, list):
         return _NAN, _NAN, _NAN
     numbers = value if set(map(type, value)) <= {int, float} else list(_numbers(value))

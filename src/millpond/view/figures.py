@@ -40,7 +40,7 @@ from .traces import (
 def figures_of(history: RunHistory) -> list[Figure]:
     """All that can be shown of a run, in the order in which it is looked at."""
     found = [make(history) for make in FIGURES]
-    return [figure for figure in found if figure is not None] + other_figures(history)
+    return [figure for figure in found if figure and figure["data"]] + other_figures(history)
 
 
 # --- how well ------------------------------------------------------------------------------------

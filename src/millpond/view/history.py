@@ -122,7 +122,7 @@ class RunHistory:
 
     @property
     def logged(self) -> bool:
-        """Whether somebody's own loop logs it."""
+        """Whether a user's own loop logs it."""
         return self.settings.get("mode") == OWN_LOOP
 
     @property

@@ -39,7 +39,7 @@ _KINDS = {"reset", "recovery", "fill", "big", "measure", "recloned", "diverged"}
 def other_figures(history: RunHistory) -> list[Figure]:
     """One figure for each number of lines of training and evaluation that no other figure shows.
 
-    Of a run that somebody's own loop logs they are what there is to see, so none is put aside.
+    Of a run that a user's own loop logs they are what there is to see, so none is put aside.
     """
     found: list[Figure | None] = []
     for kind in ("train", "eval"):
@@ -67,7 +67,7 @@ def _one(history: RunHistory, columns: MetricColumns, kind: str, name: str) -> F
         if not np.array_equal(low, high, equal_nan=True):
             data += band_of(places, low, high, BLUE)
             note = "Band: lowest to highest agent."
-    said = base if history.logged else spoken(name)  # names of somebody's own stay as they are
+    said = base if history.logged else spoken(name)  # a user's own names stay as they are
     data += line_of(places, columns.of(name), words(said), BLUE, marks=kind == "eval")
     if not data:
         return None

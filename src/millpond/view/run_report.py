@@ -33,7 +33,7 @@ _TURNS = 300  # of the film, at most
 def read_runs(folders: Sequence[Path]) -> list[tuple[str, RunHistory]]:
     """Names and histories; a run that was never evaluated is refused.
 
-    One that is logged by somebody's own loop needs a line of metrics and no more.
+    One that is logged by a user's own loop needs a line of metrics and no more.
     """
     found: list[tuple[str, RunHistory]] = []
     for folder in folders:
@@ -51,7 +51,7 @@ def read_runs(folders: Sequence[Path]) -> list[tuple[str, RunHistory]]:
 def save_run_report(
     path: Path, runs: Sequence[tuple[str, RunHistory]], with_film: bool
 ) -> list[Path]:
-    """Write the page and, in a folder beside it, every figure as a picture; what was written."""
+    """Write the page and, in a folder next to it, every figure as a picture; what was written."""
     figures: list[list[Figure]] = []
     waters: list[Any] = []
     parts: list[str] = []

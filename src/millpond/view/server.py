@@ -86,7 +86,7 @@ class WatchApp:
             task.cancel()
             await run_in_threadpool(self.projector.close)
 
-    async def part(self) -> None:
+    async def end_streams(self) -> None:
         """Send every page that listens the last news and that these are the last ones.
 
         Pages then ask for what they show once more, and stay readable.
@@ -295,10 +295,10 @@ def make_server(
     watch = WatchApp(runs)
 
     class PageServer(uvicorn.Server):
-        """Takes leave of the pages before it closes the door."""
+        """Ends the pages' event streams before it stops listening."""
 
         async def shutdown(self, sockets: list[socket] | None = None) -> None:
-            await watch.part()
+            await watch.end_streams()
             await super().shutdown(sockets)
 
     port = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The parts of which figures are made: curves, bands, axes, colours that do on light and dark."""
+"""The parts of which figures are made: curves, bands, axes, colours for light and dark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ BLUE, ORANGE, GREEN, VIOLET, GOLD, GREY, RED = COLOURS = (
 
 
 def make_figure(name: str, title: str, data: list[Any], layout: Any, note: str = "") -> Figure:
-    """With `apart` its x is not the run's, with `more` it is one of those that few look at."""
+    """A figure as the page and reports draw it.
+
+    Callers may add `apart=True` (its x axis is not the run's, so it is not zoomed with the others)
+    and `more=True` (listed under "more metrics").
+    """
     return {"name": name, "title": title, "note": note, "data": data, "layout": layout}
 
 

@@ -24,7 +24,7 @@ def water(history: RunHistory) -> dict[str, Any]:
 
 
 def _logged(history: RunHistory) -> dict[str, Any]:
-    """Of somebody's own loop: all that is known is a pond that it shows us."""
+    """Of a user's own loop: all that is known is a pond that it shows us."""
     seen = [one for one in history.last_health.get("learners", []) if one.get("capacity")]
     if not seen:
         about = "Your own loop. run.watch(pond) shows its replay here and to the doctor."

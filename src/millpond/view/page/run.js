@@ -20,6 +20,7 @@
         water: el("div", { class: "water-box" }),
         about: el("p", { class: "note" }),
         first: el("div", { class: "charts" }),
+        noReturn: section("Return", "no-return", el("p", { class: "note", text: "No return yet." })),
         charts: el("div", { class: "charts" }),
         others: el("div", { class: "charts" }),
         verdict: el("span", { class: "state" }),
@@ -35,7 +36,7 @@
         el("nav", { class: "crumbs", "aria-label": "where" }, el("a", { href: "#", text: "← all runs" })),
         el("section", { class: "panel head" }, el("div", { class: "line" }, n.title, n.state, n.verdict), n.bar, n.now, n.why, n.seeds, n.facts),
         this.controls.node,
-        el("div", { class: "pair" }, n.first, section("The agent playing", "film-panel", n.film)),
+        el("div", { class: "pair" }, n.first, n.noReturn, section("The agent playing", "film-panel", n.film)),
         section("Water", "water-panel", n.water, n.about),
         section("Doctor", "doctor", n.doctor),
         n.charts,
@@ -101,7 +102,10 @@
       drawWater(n.water, found.water);
       n.about.textContent = found.water.about;
       const more = found.figures.filter((figure) => figure.more);
-      this.first.show(found.figures.filter((figure) => figure.name === "returns"));
+      const returns = found.figures.filter((figure) => figure.name === "returns");
+      n.noReturn.hidden = returns.length > 0;
+      n.first.hidden = !n.noReturn.hidden;
+      this.first.show(returns);
       this.charts.show(found.figures.filter((figure) => figure.name !== "returns" && !figure.more));
       this.others.show(more);
       this.otherBox.hidden = !more.length;

@@ -1,9 +1,9 @@
 """Mapped bytes that cannot be had: an error of the call that reads them, not a killed process.
 
 A file that was truncated under its reader, or a disk that does not give a page, makes the kernel
-send SIGBUS to whoever touches it. The handler here puts zeros in the place of columns' seats, notes
-them, and lets the reading go on; the call that read them then raises LakeDamaged. Any other SIGBUS
-is left to whatever handled it before.
+send SIGBUS to whoever touches it. The handler here puts zeros where a segment's column was
+mapped, notes it, and lets the reading go on; the call that read it then raises LakeDamaged. Any
+other SIGBUS is left to whatever handled it before.
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ def _on_bus(number: int, info: int, context: int) -> None:
                 part.broken.add(which)
                 happened.append(address)
                 return
-    except BaseException:
+    except BaseException:  # nothing may be raised through a signal handler of C
         pass
     _libc.sigaction(number, ctypes.byref(_before), None)

@@ -1,0 +1,141 @@
+"""One update of an actor-critic asked from outside: what its goals are made of, where it climbs.
+
+The batch's rewards and discounts are set so that errors give the goals away: with a large reward
+every goal lies above every value, and its error is the goal less the value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..agents import AgentState
+from ..agents.optimizer import Optimizer
+from ..engine.make_agent import make_agent
+from .probe import Probe
+from .steps_say import lowered
+from .verdict import Verdict, green, red
+
+_TRIES = 8  # actions of the policy, in each state
+_SURE = 6.0
+
+
+def critics(probe: Probe, state: AgentState, batch: Any, now: Any, name: str) -> Verdict:
+    """Reward, future and bonus in the goals; then critics and actor, each after a small step."""
+    agent, settings = probe.agent, probe.settings.learning
+    update = jax.jit(agent.update)
+    mask = np.asarray(batch.mask)
+    q = np.asarray(
+        agent.values(state.params.critics, batch.obs, agent.box.inward(batch.action))
+    ).mean(0)
+    scale = float(settings.reward_scale)
+    large = 1e3 * (1.0 + float(np.abs(q).max())) / max(abs(scale), 1e-9)
+
+    def errors(discount: float) -> Any:
+        given = batch._replace(
+            reward=jnp.full_like(batch.reward, large),
+            discount=jnp.full_like(batch.discount, discount),
+        )
+        return update(state, given, now)[1]
+
+    learned = errors(0.0)
+    paid = np.asarray(learned.priority, np.float64)
+    kinds = {
+        "": scale * large - q,
+        "rewards have the wrong sign": scale * large + q,
+        "rewards are left out": np.abs(q),
+        "rewards are not scaled": large - q,
+    }
+    off = {what: float(np.abs(paid - one)[mask].max()) for what, one in kinds.items()}
+    if off[""] > 1e-3 * abs(scale * large):
+        best = min(off, key=lambda what: off[what])
+        cause = best or "they enter otherwise"
+        return red(name, f"a reward of {large:.3g} does not make a goal of {scale * large:.3g}: "
+                   f"{cause}", "look at the critics' goal in update")  # fmt: skip
+    future = np.asarray(errors(1.0).priority, np.float64) - paid
+    found = _future(probe, state, batch, learned.numbers, future[mask], name)
+    return found or _climbs(probe, state, batch, now, name)
+
+
+def _future(
+    probe: Probe, state: AgentState, batch: Any, numbers: Any, future: np.ndarray, name: str
+) -> Verdict | None:
+    """The value of what comes next, as goals hold it, against what the critics' targets say."""
+    agent, mask = probe.agent, np.asarray(batch.mask)
+    begun = state.params._replace(begun=jnp.ones((), bool))
+    now = {key: value[0] for key, value in probe.now.items()}
+
+    def tried(key: Any) -> Any:
+        chance = agent.chance(key, len(mask))
+        noise = (jnp.zeros_like(chance),) if agent.memory else ()
+        act = agent.act(begun, batch.next_obs, chance, now, *noise)
+        action = (act[0] if noise else act).action
+        return agent.values(state.target.critics, batch.next_obs, agent.box.inward(action))
+
+    keys = jax.random.split(jax.random.key(6), _TRIES)
+    values = np.asarray(jax.jit(jax.vmap(tried))(keys), np.float64)[..., mask]
+    lower, higher = values.min(1), values.max(1)  # [tries, batch]
+    heat = float(numbers.get("temperature", 0.0)) * float(numbers.get("entropy", 0.0))
+    spread = float(np.abs(lower).mean()) + abs(heat)
+    if np.abs(future).mean() < 1e-3 * spread:
+        message = "the goals do not hold what comes next: nothing is bootstrapped"
+        return red(name, message, "look at discount and the targets in the critics' goal")
+    bonus = future.mean() - lower.mean()
+    error = float((future - lower[0]).std()) / np.sqrt(len(future)) + 0.02 * float(lower.std())
+    facts = dict(future=round(float(future.mean()), 4), lower=round(float(lower.mean()), 4))
+    facts |= dict(higher=round(float(higher.mean()), 4), entropy_is_worth=round(heat, 4))
+    if abs(bonus - heat) < _SURE * error + 0.2 * abs(heat):
+        return None
+    gap, times = higher.mean() - lower.mean(), bonus / heat if heat else 0.0
+    if abs(bonus - heat - gap) < 0.5 * gap:
+        cause = "the higher of the two critics is taken, not the lower"
+    elif abs(heat) > error:
+        cause = f"entropy enters {times:.2g} times instead of once"
+        cause += ", with the wrong sign" if times < -0.1 else ""
+    else:
+        cause = "neither critic explains it"
+    return red(
+        name,
+        f"what comes next is worth {future.mean():.4g} in the goals, {lower.mean():.4g} by the "
+        f"lower target critic, and entropy {heat:.3g}: {cause}",
+        "look at the critics' goal: reward + discount * (lower value + bonus)",
+        **facts,
+    )
+
+
+def _climbs(probe: Probe, state: AgentState, batch: Any, now: Any, name: str) -> Verdict:
+    """A small plain step of critics or actor must lower its own loss, on the very same rows."""
+    size = float(np.sqrt(sum(float((np.asarray(p) ** 2).sum())
+                 for p in jax.tree.leaves(state.params[:2]))))  # fmt: skip
+    plain = Optimizer("sgd", clip=1e-3 * size)
+    learning = dataclasses.replace(probe.settings.learning, optimizer=plain, actor_optimizer=plain)
+    agent = make_agent(dataclasses.replace(probe.settings, learning=learning))
+    begin = agent.adopt(state, state.params, True)._replace(target=state.target)
+    due = np.uint32(getattr(learning, "delay", 1) - 1)
+    begin = begin._replace(updates=jnp.asarray(due))
+    update = jax.jit(agent.update)
+    told: list[str] = []
+    for who, rates, number in (
+        ("critics", dict(rate=1.0, actor_rate=0.0), "loss"),
+        ("actor", dict(rate=0.0, actor_rate=1.0), "actor_loss"),
+    ):
+
+        def learn(at: AgentState, share: float, rates: dict[str, float] = rates) -> Any:
+            given = {name: jnp.float32(share * rate) for name, rate in rates.items()}
+            return update(at, batch, {**now, **given})
+
+        before, after, rose = lowered(learn, begin, number, plain.clip)
+        if rose:
+            return red(
+                name,
+                f"a small step of the {who} raises their own loss on the same rows: "
+                f"{before:.4g} to {after:.4g}",
+                f"the gradient of the {who} has the wrong sign, or belongs to another loss",
+                loss=before, after_a_small_step=after,
+            )  # fmt: skip
+        told.append(f"{who} {before:.4g} to {after:.4g}")
+    return green(name, f"goals as recomputed; small steps lower losses: {', '.join(told)}")

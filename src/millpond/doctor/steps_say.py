@@ -1,0 +1,118 @@
+"""One update's step against the optimizer's own rule, and which rows its loss depends on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ..agents import AgentState, Learned
+from ..agents.optimizer import Optimizer
+from .verdict import Verdict, red
+
+_RULES: Any = {
+    "adam": optax.scale_by_adam,
+    "radam": optax.scale_by_radam,
+    "sgd": lambda eps: optax.identity(),
+}
+_ROUNDED = 1e-7  # of a parameter, by adding to it in float32
+
+
+def unheard_rows(
+    agent: Any, state: AgentState, batch: Any, now: Any, learned: Learned, name: str
+) -> Verdict | None:
+    """Every transition whose error is not 0 must have a say in the loss: its slope by weight."""
+
+    def loss(weight: Any) -> Any:
+        return agent.loss(state, batch._replace(weight=weight), now)[0](state.params)[0]
+
+    slope = np.asarray(jax.jit(jax.grad(loss))(batch.weight))
+    wrong = (np.abs(np.asarray(learned.priority)) > 1e-4) & np.asarray(batch.mask)
+    silent = int((slope[wrong] == 0).sum())
+    if wrong.sum() < 16 or silent < 0.1 * wrong.sum():
+        return None
+    return red(
+        name,
+        f"{silent} of {wrong.sum()} transitions of a batch have no effect on the loss, whatever "
+        "their error",
+        "look at weights, masks and slices in the loss",
+        silent=silent, transitions=int(wrong.sum()), explained=True,
+    )  # fmt: skip
+
+
+def wrong_step(
+    rule: Optimizer, gradient: Any, before: AgentState, after: AgentState, rate: float, name: str
+) -> Verdict | None:
+    """Parameters must move by the rule's own step along the gradient, worked out by optax here."""
+    if rule.accumulate > 1 or bool(after.bad):
+        return None
+    whole: Any = _RULES[rule.kind](eps=rule.eps)
+    if rule.clip:
+        whole = optax.chain(optax.clip_by_global_norm(rule.clip), whole)
+    step = whole.update(gradient, before.optimizer, before.params)[0]
+    wanted = -rate * _flat(step)
+    old = _flat(before.params)
+    moved = _flat(after.params) - old
+    size, rounding = float(np.linalg.norm(wanted)), _ROUNDED * float(np.linalg.norm(old))
+    if size < 100 * rounding or np.linalg.norm(moved - wanted) < 0.05 * size + rounding:
+        return None
+    far = float(np.linalg.norm(moved)) / size
+    cosine = float(moved @ wanted) / max(size * float(np.linalg.norm(moved)), 1e-30)
+    shares, *_ = np.linalg.lstsq(np.stack([wanted, old], 1), moved, rcond=None)
+    rest = moved - shares[0] * wanted - shares[1] * old
+    left = float(np.linalg.norm(rest)) / max(size * far, 1e-30)
+    if cosine > 0.99:
+        cause = f"the learning rate {rate:.3g} is applied {far:.3g} times over"
+    elif cosine < -0.99:
+        cause = "it goes the other way"
+    elif left < 0.1:
+        cause = f"besides, every parameter changes by {shares[1]:+.2%} of itself: weights decay"
+    else:
+        cause = f"{min(left, 1):.0%} of it is something else: noise, or only some layers move"
+    return red(
+        name,
+        f"one update moves the parameters {far:.3g} times as far as {rule.kind}'s step along the "
+        f"loss's gradient, at a cosine of {cosine:.2f} to it: {cause}",
+        "look at what changes the gradient or the step between the loss and the parameters",
+        far=round(far, 4), cosine=round(cosine, 4), decay=round(float(shares[1]), 6),
+        explained=abs(cosine) > 0.99 or left < 0.1,
+    )  # fmt: skip
+
+
+def _flat(tree: Any) -> np.ndarray:
+    return np.concatenate(
+        [np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)]
+    )
+
+
+def gradient_of(agent: Any, state: AgentState, batch: Any, now: Any) -> Any:
+    """Of the agent's own loss."""
+    given = {name: jnp.asarray(value) for name, value in now.items()}
+
+    def loss(params: Any) -> Any:
+        return agent.loss(state, batch, given)[0](params)[0]
+
+    return jax.jit(jax.grad(loss))(state.params)
+
+
+def lowered(learn: Any, begin: AgentState, number: str, clip: float) -> tuple[float, float, bool]:
+    """A loss before and after a small plain step on the same rows, and whether it clearly rose.
+
+    `learn(state, share)` steps by that share. Where the loss is nearly at its lowest point a step
+    may go beyond it, so smaller ones are tried; what rounding can do is no rise.
+    """
+    before = after = np.inf
+    rose = False
+    for share in (1.0, 0.1, 0.01):
+        moved, said = learn(begin, share)
+        again = learn(begin._replace(params=moved.params), share)[1]
+        before, after = float(said.numbers[number]), float(again.numbers[number])
+        steep = float(said.numbers["gradient"])
+        asked = share * min(steep, clip) * steep  # by which it should fall
+        rose = after - before > max(3e-6 * abs(before), 0.1 * asked)
+        if not rose:
+            break
+    return before, after, rose
