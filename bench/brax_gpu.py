@@ -191,7 +191,7 @@ def speed(size: Size, report: Report, held: bool) -> None:
             if turn >= 2 and time.monotonic() > limit:
                 break
         ratios = sorted(b / a for a, b in zip(taken["ours"], taken["bare"], strict=True))
-        row = {"envs": size.envs, "batch": batch, "updates_per_turn": updates}
+        row = {"task": size.race, "envs": size.envs, "batch": batch, "updates_per_turn": updates}
         row |= {"options": ours.options, "turns": size.stretch, "seconds": taken}
         row |= {"ours_is_faster_by": [statistics.median(ratios), ratios[0], ratios[-1]]}
         report.write(rows=[*report.found["rows"], row])
@@ -382,7 +382,7 @@ def show(out: Path, parts: list[str]) -> None:
             pace = row["envs"] * row["turns"] / statistics.median(row["seconds"]["ours"])
             middle, least, most = row["ours_is_faster_by"]
             print(
-                f"speed, hopper, {row['envs']} envs, batch {row['batch']}, "
+                f"speed, {row['task']}, {row['envs']} envs, batch {row['batch']}, "
                 f"{row['updates_per_turn']} updates a turn: {pace:,.0f} env steps/s, "
                 f"{middle:.2f} of bare ({least:.2f} to {most:.2f})",
                 flush=True,

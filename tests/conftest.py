@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import functools
+import copy
 import gc
 import os
 import shutil
@@ -57,12 +57,17 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="module")
 def compiled_once():
-    """Runs of equal settings share their programs within a module; what they hold is their own."""
+    """Runs of equal settings share their programs within a module; what they hold is their own.
+
+    Each has a copy of the loop and the referee, so that a test may change its own.
+    """
+    from millpond.once import Once
     from millpond.train import loop, session
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "DeviceLoop", functools.cache(loop.DeviceLoop))
-        patch.setattr(session, "Referee", functools.cache(session.Referee))
+        for module, name in ((loop, "DeviceLoop"), (session, "Referee")):
+            kept = Once(getattr(module, name), most=8)
+            patch.setattr(module, name, lambda *of, kept=kept: copy.copy(kept(*of)))
         yield
 
 

@@ -159,6 +159,43 @@ def test_an_epoch_over_workers_has_every_start_once_in_one_order(tmp_path, start
         assert epoch(direct) == alone
 
 
+@pytest.mark.parametrize("window", [Window(), Window(stack=3), Window(stack=3, pad="first")])
+def test_overlapping_stacks_are_the_lakes_own(tmp_path, window):
+    made = lake(tmp_path / "lake")
+    fill(made, 30, seed=9)
+    windows = LakeWindows(made, window, overlap=True)
+    whole = windows[np.arange(len(windows))]
+    same(whole, made.take(whole.draw.stream.numpy(), whole.draw.row.numpy(), window), slice(None))
+    for obs, after in zip(leaves(whole.obs), leaves(whole.next_obs), strict=True):
+        assert after.data_ptr() - obs.data_ptr() == obs.stride(1) * obs.element_size()
+        assert obs.untyped_storage().data_ptr() == whole.reward.untyped_storage().data_ptr()
+    for batch in LakeLoader(windows, 40, workers=2, start="fork"):
+        want = made.take(batch.draw.stream.numpy(), batch.draw.row.numpy(), window)
+        same(batch, want, slice(None))
+        storages = {leaf.untyped_storage().data_ptr() for leaf in leaves(batch)}
+        assert len(storages) == 1, "one file of shared memory per batch"
+    for wrong in (Window(n_step=2), Sequence(4)):
+        with pytest.raises(BadConfig, match="windows of one step"):
+            LakeWindows(made, wrong, overlap=True)
+
+
+def test_take_refuses_an_out_that_does_not_fit(tmp_path):
+    made = lake(tmp_path / "lake")
+    stream, row = made.starts(Window(stack=3))
+    stream, row = stream[:5], row[:5]
+    good = made.take(stream, row, Window(stack=3))
+    again = made.take(stream, row, Window(stack=3), out=good)
+    assert again.reward is good.reward
+    for wrong in (
+        good._replace(obs=jax.tree.map(lambda obs: obs[::-1], good.obs)),
+        good._replace(reward=good.reward[:4]),
+        good._replace(action=good.action.astype(np.int64)),
+        made.take(stream, row, Window(stack=2)),
+    ):
+        with pytest.raises(SpecMismatch, match="out must be"):
+            made.take(stream, row, Window(stack=3), out=wrong)
+
+
 def test_workers_give_the_lakes_own_values(tmp_path):
     made = lake(tmp_path / "lake")
     loader = LakeLoader(made, 50, WINDOWS[0], workers=2, start="fork")

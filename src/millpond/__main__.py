@@ -1,6 +1,6 @@
 """`python -m millpond`: the same as the command `millpond`."""
 
-from .cli.main import run
+from .cli._start import run
 
 if __name__ == "__main__":
     run()

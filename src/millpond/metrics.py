@@ -1,7 +1,7 @@
 """`Metrics`: one JSON line per event, every one with env steps and frames; and where else they go.
 
 The file is the source of truth. Nothing in it depends on the clock, so a resumed run writes the
-same lines; speed is written beside it.
+same lines; speed is written to a file next to it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Wandb:
 
 
 class MLflow:
-    """A run of MLflow's, in the store that MLFLOW_TRACKING_URI names or in `mlflow.db` beside ours.
+    """A run of MLflow's, in the store that MLFLOW_TRACKING_URI names, or `mlflow.db` next to ours.
 
     Numbers are sent in packs: a store writes a thousand about as fast as one.
     """

@@ -52,6 +52,8 @@ def lambda_returns(
         q = network(batch.obs)                             # [batch, length + 1, actions]
         target = lambda_returns(q, batch.action, batch.reward, batch.discount, batch.mask, lam=0.8)
     """
+    _share("lam", lam)
+    _share("gamma", gamma)
     _check(q, action, reward, discount, mask, trace, policy, behaviour)
     known = (q, action, reward, discount, mask, policy, behaviour)
     xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in known) else np
@@ -112,6 +114,12 @@ def _trace(
     if trace == "tree":
         return chance
     return xp.minimum(1, chance / behaviour)
+
+
+def _share(name: str, value: Any) -> None:
+    """Raise BadConfig for a plain number outside [0, 1]; what is traced cannot be looked at."""
+    if isinstance(value, (int, float)) and not 0 <= value <= 1:
+        raise BadConfig(f"lambda_returns: {name} must lie in [0, 1], got {value!r}")
 
 
 def _at(values: Array, action: Array, xp: Any) -> Array:

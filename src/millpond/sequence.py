@@ -330,6 +330,8 @@ def sequence_priority(errors: Array, mask: Array, mix: float = 0.9) -> Array:
     if np.shape(errors) != np.shape(mask):
         remedy = "one error per row, and the mask of the same rows"
         raise mismatch("errors", f"shape {np.shape(mask)}", f"{np.shape(errors)}", remedy)
+    if isinstance(mix, (int, float)) and not 0 <= mix <= 1:
+        raise BadConfig(f"sequence_priority: mix must lie in [0, 1], got {mix!r}")
     xp: Any = jnp if isinstance(errors, jax.Array) or isinstance(mask, jax.Array) else np
     size, steps = xp.where(mask, abs(errors), 0), mask.sum(axis=-1)
     return mix * size.max(axis=-1) + (1 - mix) * size.sum(axis=-1) / xp.maximum(steps, 1)

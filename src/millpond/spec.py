@@ -181,7 +181,7 @@ Tree = Field | Mapping[str, Any]
 class Spec:
     """What every row of a run holds. The reward is always one float32.
 
-    `obs` is a Field or a nested dict of Fields; `extras` are facts recorded beside the step.
+    `obs` is a Field or a nested dict of Fields; `extras` are facts recorded with the step.
     `Spec(obs=Field("float32", (4,)), action=Field("int32", (), 0, 1))`.
     """
 

@@ -15,6 +15,7 @@ from scipy import integrate, stats
 
 from millpond import BadConfig, Field, Spec
 from millpond.agents import SAC, TD3, ActionBox, Network, Optimizer, SACSettings, TD3Settings
+from millpond.agents.actor_critic import norm
 from millpond.agents.control import (
     correlated,
     polyak,
@@ -552,3 +553,14 @@ def test_every_report_is_a_number_and_tiny_is_of_the_same_kind(make):
     assert type(small) is type(agent.settings)
     assert small.min_fill < small.capacity == 64
     assert dataclasses.replace(small, tau=agent.settings.tau).tau == agent.settings.tau
+
+
+def test_norms_are_of_all_leaves_small_and_large():
+    rng = np.random.default_rng(0)
+    trees = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=(2**14 + 1,))}, [np.float64(3)]
+    flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(trees)])
+    found = norm(*jax.tree.map(jnp.float32, trees))
+    np.testing.assert_allclose(found, np.linalg.norm(flat), rtol=1e-6)
+    np.testing.assert_allclose(norm({"a": jnp.float32([3, 4])}), 5, rtol=1e-6)
+    large = jnp.ones(2**14 + 9)
+    np.testing.assert_allclose(norm(large), np.sqrt(2**14 + 9), rtol=1e-6)

@@ -335,7 +335,9 @@ def test_rollouts_go_on_with_the_memory_they_were_acted_with(mode, tmp_path):
 
 def test_an_actor_goes_on_where_it_was(tmp_path):
     of = maze(mode="sequential", steps=10_000)
-    params = (jax.vmap(make_agent(of).init)(jax.random.split(jax.random.key(0), 1)).params,)
+    params = (
+        jax.jit(jax.vmap(make_agent(of).init))(jax.random.split(jax.random.key(0), 1)).params,
+    )
     actor, other = make_actor(of, 0), make_actor(of, 0)
     versions = np.zeros(1, np.uint32)
     for _ in range(5):
@@ -352,7 +354,7 @@ def test_an_actor_goes_on_where_it_was(tmp_path):
 def test_every_evaluated_episode_begins_with_an_empty_memory():
     of = maze(eval_turns=6)
     agent = make_agent(of)
-    params = agent.init(jax.random.key(3)).params
+    params = jax.jit(agent.init)(jax.random.key(3)).params
     params["values"]["kernel"] = params["values"]["kernel"] * 20  # so that memory decides
     params["gru"]["in"]["kernel"] = params["gru"]["in"]["kernel"] * 5
     referee = Referee(of, 32)

@@ -176,3 +176,6 @@ def test_bad_input_is_refused():
         lambda_returns(q, action, zero, zero, mask, trace="retrace")
     with pytest.raises(BadConfig, match="trace must be"):
         lambda_returns(q, action, zero, zero, mask, trace="sarsa")
+    for name, wrong in (("lam", 1.5), ("lam", float("nan")), ("gamma", -0.1)):
+        with pytest.raises(BadConfig, match=f"{name} must lie in"):
+            lambda_returns(q, action, zero, zero, mask, **{name: wrong})

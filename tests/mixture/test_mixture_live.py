@@ -164,7 +164,7 @@ def test_disagreement_and_dormant_units_by_known_values():
     obs = np.ones((5, 1, 3), np.float32)
     spec = Spec(Field("float32", (3,)), Field("int32", (), 0, 1))
     agent = DQN(DQNSettings(), network, spec, 1)
-    params = agent.init(jax.random.key(0)).params
+    params = jax.jit(agent.init)(jax.random.key(0)).params
     bias = np.array([1, 1, 1, 1, 1, 1e-3, -1, -1], np.float32)
     layer = {"kernel": np.zeros((3, 8), np.float32), "bias": bias}
     assert float(dormant(agent, params | {"Dense_0": layer}, obs)) == 3 / 8

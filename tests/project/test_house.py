@@ -26,10 +26,12 @@ BASE = {
     "sequence",
     "returns",
     "samplers",
+    "asked",
     "borders",
     "intake",
     "host_random",
     "memory",
+    "once",
     "schedule",
     "config",
     "plugins",
@@ -226,3 +228,8 @@ def test_names_come_when_they_are_used():
         home = millpond._HOME.get(name, "errors")
         assert (module, name) == (home, name)
     assert {name for _, name in typed} == {*millpond.__all__, "run"}
+
+
+def test_what_is_abstract_is_declared():
+    """A method that raises NotImplementedError is missed only when it is called."""
+    assert not [str(path) for path in FILES if "NotImplementedError" in path.read_text()]

@@ -9,17 +9,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from mix_runs import crash_where, mixture
 from plugin_package import PLUGIN, install
 from tiny_runs import Crash, crash_at, settings
 
 from millpond import BadConfig, RunRefused
 from millpond.agents import agent_names, find_agent
+from millpond.cli.eval import compare
 from millpond.doctor import Evidence, Probe, examine
 from millpond.doctor.draws_say import draws
 from millpond.envs import make_env
+from millpond.mixture import MixRun, mix
+from millpond.mixture.params import load_params
+from millpond.mixture.programs import Programs
 from millpond.plugins import find_part, origin, short_name
 from millpond.samplers import make_sampler
 from millpond.train import Run, Settings, train
+from millpond.view.history import RunHistory
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -113,6 +119,27 @@ def test_the_doctor_examines_it_without_asking_who_it_is(tmp_path):
     for name in ("stack-parity", "nstep-oracle", "replay-fill"):
         assert verdicts[name].state == "green", verdicts[name]
     assert "explores without an epsilon" in verdicts["epsilon-applied"].message
+    scores = compare(run, load_params(run, run.checkpoint().path), 4)
+    assert {"greedy", "random"} <= set(scores["policies"][0])
+    history = RunHistory(run.path)
+    history.look()
+    assert "loss" in history.train, "what it reports is drawn"
+    assert "heat" in history.train
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("importable")
+def test_it_unites_a_mixture(tmp_path):
+    """As the BigAgent, with an env and a sampler of the same package; resumed, it ends alike."""
+    sizes = dict(gamma=0.99, min_fill=16, capacity=400, batch=4, updates=1)
+    learning = find_agent(NAMES["agent"]).Settings(**sizes)
+    of = dict(world=make_env(NAMES["env"]), big_agent=NAMES["agent"], sampler=NAMES["sampler"])
+    settings = dataclasses.replace(mixture(**of, big_learning=learning), env=NAMES["env"])
+    whole, crashed = (MixRun.create(tmp_path / name, settings) for name in ("whole", "crashed"))
+    programs = Programs(settings)
+    digest = mix(whole, programs=programs)
+    crash_where(crashed, programs, lambda line: line["kind"] == "eval" and line["frames"] > 1_500)
+    assert mix(MixRun.open(crashed.path), programs=programs) == digest
 
 
 @pytest.mark.usefixtures("importable")

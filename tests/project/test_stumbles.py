@@ -166,9 +166,9 @@ def test_help_fits_a_screen_in_one_style(words, columns, capsys, monkeypatch):
 def test_help_all_explains_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["train", "treasurehunt-small", "--help-all"])
-    out = capsys.readouterr().out
-    assert "--dqn.optimizer.rate.cycle N" in out
-    assert "steps between two restarts; 0: it does not restart by" in out
+    out = " ".join(capsys.readouterr().out.split())
+    about = "steps between two restarts; 0: it does not restart by itself (default 0)"
+    assert f"--dqn.optimizer.rate.cycle N {about}" in out
     assert "--network.norm, --network.no-norm" in out
 
 
@@ -206,7 +206,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
 
 
-@pytest.mark.parametrize("module", ["numpy", "jax._src.config", "millpond.rows"])
+@pytest.mark.parametrize("module", ["difflib", "numpy", "jax._src.config", "millpond.rows"])
 def test_ctrl_c_while_it_is_importing_is_one_line(module):
     """The interpreter says what it has imported, so that the signal comes in between."""
     process = subprocess.Popen(
@@ -278,6 +278,7 @@ def test_an_observation_outside_its_discrete_space_names_both():
     vector.close()
 
 
+@pytest.mark.filterwarnings("default::UserWarning")  # Gymnasium's, of workers that raised
 @pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("how", "said"),

@@ -9,6 +9,7 @@ import pytest
 
 from millpond import (
     BadConfig,
+    BadState,
     BrokenEpisode,
     FaultsFound,
     Field,
@@ -22,6 +23,7 @@ from millpond import (
     SpecMismatch,
     Window,
     border_row,
+    prioritized,
 )
 
 SPEC = Spec(obs=Field("float32", (4,)), action=Field("int32", (), 0, 2))
@@ -318,3 +320,85 @@ def test_cut_means_the_same_on_every_store(place, layout):
     for wrong in (7, -1, 1.0, True, np.array([1, 2]), np.ones(2, bool)):
         with pytest.raises(SpecMismatch, match="pass an env's index, or one bool per env"):
             cut_off(wrong)
+
+
+WRONG_ROWS = {
+    "half a row": ([0], [1.5], "row ids must be whole numbers"),
+    "a flag": ([True], [0], "streams must be whole numbers"),
+    "nothing": (None, [0], "streams must be whole numbers"),
+    "another stream": ([-1], [0], r"streams must lie in \[0, 2\], got -1 to -1"),
+    "no such stream": ([0, 3], [0, 0], r"streams must lie in \[0, 2\], got 0 to 3"),
+    "shapes": ([0, 1], [0], r"one shape, got \(2,\) and \(1,\)"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_ROWS)
+def test_rows_that_cannot_be_asked_for(case, tmp_path):
+    """-1 used to be the last stream, and 1.5 the row 1."""
+    stream, row, said = WRONG_ROWS[case]
+    pond = HostPond(SPEC, 30, 3)
+    pond.add(rows())
+    for ask in (pond.take, pond.read):
+        with pytest.raises(BadConfig, match=said):
+            ask(stream, row)
+    lake = Lake.create(tmp_path / "lake", SPEC, 100_000)
+    with lake.writer("a", 3) as writer:
+        writer.append(rows())
+    lake.refresh()
+    if "whole numbers" in said:
+        for wrong in (
+            lambda: lake.take(stream, row),
+            lambda: lake.gather(stream, row, 2),
+            lambda: lake.read(stream and stream[0], 0, row[0]),
+        ):
+            with pytest.raises(BadConfig, match=r"must be (a )?whole number"):
+                wrong()
+    device = Pond(SPEC, 30, 3)
+    state = device.add(device.add(device.init(), rows()), rows(flags=np.zeros(3, np.uint8)))
+    batch = device.take(state, np.array([0, -1, 3, 0, 0]), np.array([0, 0, 0, -10, 10]))
+    assert np.asarray(batch.mask).tolist() == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize("wrong", [0, "uniform", [], 1.5])
+def test_what_is_no_window_no_sampler_and_no_number_of_threads(wrong, tmp_path):
+    lake, rng = Lake.create(tmp_path / "lake", SPEC, 100_000), np.random.default_rng(0)
+    for refused, call in (
+        ("window", lambda: HostPond(SPEC, 30, 3, window=wrong)),
+        ("window", lambda: Pond(SPEC, 30, 3, window=wrong)),
+        ("window", lambda: lake.sample(rng, 4, wrong)),
+        ("window", lambda: lake.starts(wrong)),
+        ("sampler", lambda: HostPond(SPEC, 30, 3, sampler=wrong)),
+        ("sampler", lambda: Pond(SPEC, 30, 3, sampler=wrong)),
+        ("sampler", lambda: lake.sample(rng, 4, sampler=wrong)),
+        ("threads", lambda: lake.sample(rng, 4, threads=wrong)),
+        ("threads", lambda: lake.gather([0], [0], 2, threads=wrong)),
+    ):
+        with pytest.raises(BadConfig, match=refused):
+            call()
+
+
+@pytest.mark.parametrize("wrong", [None, "x", -1, 1.5, [], np.zeros((2, 2), complex), {}])
+@pytest.mark.parametrize("place", [HostPond, Pond])
+def test_an_export_in_which_anything_is_another_thing_is_refused(place, wrong):
+    pond = place(SPEC, 30, 3, sampler=prioritized())
+    arrays = HostPond(SPEC, 30, 3, sampler=prioritized()).export()
+    for name in set(arrays) - {"rng"}:
+        if isinstance(wrong, float) and name in ("priorities/highest", "priorities/samples"):
+            continue  # a number, if not the one that was there
+        with pytest.raises(BadState):
+            pond.restore({**arrays, name: wrong})
+    with pytest.raises(BadState, match="restore takes the arrays"):
+        pond.restore(wrong if not isinstance(wrong, dict) else None)
+
+
+def test_what_is_no_draw_no_batch_and_no_out(tmp_path):
+    pond = HostPond(SPEC, 30, 3, sampler=prioritized())
+    with pytest.raises(SpecMismatch, match=r"'draw'.*pass `batch.draw`"):
+        pond.update_priorities((0, 1), np.ones(2))
+    with pytest.raises(SpecMismatch, match="1 or more, got True"):
+        pond.sample(True)
+    lake = Lake.create(tmp_path / "lake", SPEC, 100_000)
+    with lake.writer("a", 3) as writer:
+        writer.append(rows())
+    with pytest.raises(SpecMismatch, match="a dict of arrays by path"):
+        lake.gather([0], [0], 2, out=[1])

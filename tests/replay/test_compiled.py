@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
 import jax
@@ -157,3 +158,17 @@ def test_sequences_are_one_gather_per_column():
     lowered = jax.jit(pond.sample, static_argnums=2).lower(pond.init(), jax.random.key(0), BATCH)
     gathers = [line for line in lowered.as_text().splitlines() if '"stablehlo.gather"' in line]
     assert len(gathers) == len(SPEC.columns) + 2, "\n".join(gathers)
+
+
+def test_outside_jit_a_call_is_one_program(caplog):
+    pond, key = Pond(SPEC, 33, 3, Window(stack=2)), jax.random.key(0)  # a shape of its own
+    new, place = jax.tree.map(np.asarray, rows(4, 3)), np.zeros(5, np.int32)
+    with jax.log_compiles():
+        state, batch = pond.sample(pond.add(pond.init(), new), key, 37)
+        pond.take(state, place, place)
+    said = [one.getMessage() for one in caplog.records]
+    compiled = [one.split()[4] for one in said if one.startswith("Finished XLA compilation of")]
+    assert compiled == ["jit(init)", "jit(_write)", "jit(sample)", "jit(take)"]
+    inside = jax.jit(lambda state: pond.sample(state, key, 37))(state)[1]
+    jax.tree.map(np.testing.assert_array_equal, inside, batch)
+    assert copy.deepcopy(pond).sample(state, key, 37)[1].reward.shape == (37,)

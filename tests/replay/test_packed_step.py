@@ -63,7 +63,7 @@ def same(one: HostPond, two: HostPond) -> None:
 def test_steps_enter_as_rows_do_or_not_at_all(name, layout, envs, sampler):
     spec, chance = SPECS[name], np.random.default_rng(7)
     ponds = [HostPond(spec, 9 * envs, envs, sampler=sampler, layout=layout) for _ in range(2)]
-    flags, cut, declined = np.full(envs, Flag.FIRST, np.uint8), True, 0
+    flags, cut, declined, saved = np.full(envs, Flag.FIRST, np.uint8), True, 0, ()
     for number in range(200):
         ends = chance.random((2, envs)) < 0.08
         obs, final, action = (
@@ -90,8 +90,12 @@ def test_steps_enter_as_rows_do_or_not_at_all(name, layout, envs, sampler):
             env = int(chance.integers(envs))
             for pond in ponds:
                 pond.cut(env)
-        if number % 50 == 49:
-            ponds[0].restore(ponds[0].export())
+        if number % 50 == 29:
+            saved = ponds[0].export(), flags, cut
+        if number % 50 == 49:  # back to where it was 20 steps ago
+            for pond in ponds:
+                pond.restore(saved[0])
+            _, flags, cut = saved
     same(*ponds)
     assert declined > 40
 

@@ -324,6 +324,8 @@ def test_priorities_of_sequences_mix_the_largest_and_the_mean():
     np.testing.assert_allclose(half, [2 + 4 / 3, 2, 0], rtol=1e-6)
     with pytest.raises(SpecMismatch, match=r"'errors'.*\(3, 2\).*\(3, 3\)"):
         sequence_priority(errors, mask[:, 1:])
+    with pytest.raises(BadConfig, match="mix must lie in"):
+        sequence_priority(errors, mask, mix=1.1)
 
 
 @pytest.mark.parametrize("subject", ["host-stream", "device-stream"])

@@ -22,7 +22,8 @@ EPISODES = 5
 def always(of, arms):
     """Parameters [policies] under which policy i always pulls arms[i]."""
     keys = jax.random.split(jax.random.key(0), of.policies)
-    params = jax.tree.map(np.zeros_like, jax.vmap(make_agent(of).init)(keys).params)
+    shapes = jax.eval_shape(jax.vmap(make_agent(of).init), keys).params
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     wanted = np.eye(of.world.num_actions, dtype=np.float32)[list(arms)]
     biases = [
         leaf

@@ -20,6 +20,7 @@ from millpond.engine.checkpoint import about_file
 from millpond.engine.device_loop import DeviceLoop
 from millpond.engine.episode_stats import count, new_stats, no_sums
 from millpond.engine.population import Population
+from millpond.envs import HostedVector
 from millpond.errors import Diverged
 from millpond.metrics import read_metrics
 from millpond.rows import BORDER, FIRST, Rows
@@ -177,6 +178,19 @@ def test_the_best_arm_is_found(name, tmp_path):
     assert lines[-1]["loss"] < lines[0]["loss"] / 4
     for line in [*lines, last]:
         assert line["frames"] == 3 * 3 * line["steps"], "frames of all members, 3 per step"
+
+
+class LooseArms(Arms):
+    __hash__ = None
+
+
+def test_an_env_that_cannot_be_hashed_trains(tmp_path):
+    """As a dataclass that is not frozen: programs are kept by settings, and these are no key."""
+    loose = LooseArms()
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(loose)
+    train(Run.create(tmp_path / "run", settings("arms", loose, steps=40, mode="sequential")))
+    assert HostedVector(loose, 2, seed=1).obs.shape == (1, 2, 2)
 
 
 # --- divergence --------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from ..errors import BadConfig
 from ..rows import Array, Batch
@@ -22,6 +21,7 @@ from .networks import Network
 from .optimizer import Optimizer
 
 CRITICS = 2
+_SMALL = 2**14  # numbers of a leaf
 
 
 class Params(NamedTuple):
@@ -218,6 +218,14 @@ def stepped(rule: Optimizer, params: Any, state: Any, gradient: Any, rate: Array
     return jax.tree.map(jnp.add, params, change), state, change
 
 
-def norm(*gradients: Any) -> Array:
-    """Of all of them together."""
-    return optax.tree.norm(gradients)
+def norm(*trees: Any) -> Array:
+    """Of all of them together.
+
+    Small leaves are put into one vector, because on a CPU each sum is a kernel of its own; large
+    ones are not worth a copy.
+    """
+    leaves = jax.tree.leaves(trees)
+    small = [leaf.ravel() for leaf in leaves if leaf.size <= _SMALL]
+    parts = [leaf for leaf in leaves if leaf.size > _SMALL]
+    parts += [jnp.concatenate(small)] if small else []
+    return jnp.sqrt(sum((part * part).sum() for part in parts))

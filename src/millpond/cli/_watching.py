@@ -1,4 +1,4 @@
-"""`--watch`: the live page beside a run, from its beginning to its end."""
+"""`--watch`: the live page for as long as a run lasts."""
 
 from __future__ import annotations
 

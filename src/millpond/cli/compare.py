@@ -147,13 +147,13 @@ def _announce(console: Console, arm: Arm, first: int, last: int) -> Report:
 def show(results: dict[str, Any]) -> None:
     """The arms, and where there are several the pairs of them."""
     swept = grid_table(results)
-    tables = [(swept, 0)] if swept else [(arms_table(results), 2)]
+    tables = [(swept, 1)] if swept else [(arms_table(results), 2)]
     tables += [(pairs_table(results), 2)] if results["pairs"] else []
-    for (heads, rows), text in tables:
-        table = empty_table(heads, text)
+    shown = [empty_table(heads, words) for (heads, _), words in tables]
+    for table, ((_, rows), _) in zip(shown, tables, strict=True):
         for row in rows:
             table.add_row(*row)
-        print_table(table)
+    print_table(*shown)
     normalised = all("worst_agent" in arm for arm in results["arms"])
     scale = "normalised scores: random play is 0, the env's scripted player 1"
     print(f"mean and IQM over seeds are {scale if normalised else 'returns, not normalised'}")

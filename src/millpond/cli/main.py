@@ -1,6 +1,6 @@
 """`millpond COMMAND ...`: finds the command and runs it.
 
-A command is one file beside this one: its name is the command's, the first line of its docstring
+A command is one file next to this one: its name is the command's, the first line of its docstring
 what `millpond --help` says, and its `main(args) -> int` runs it and returns the exit code. Files
 that begin with an underscore are no commands.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
-import os
 import re
 import signal
 import sys
@@ -18,41 +17,14 @@ import traceback
 from collections.abc import Generator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from ..errors import BadConfig, MillpondError
 from ..extras import require
-from ..plugins import failure
+from ._start import end_at_once
 
 _HERE = Path(__file__)
 _CORE = ("lake", "plan")  # commands that work without any extra
 _SHOWN = ("report", "watch")  # those that need the page's packages too
-
-
-def run() -> None:
-    """The console script: `main`, then the end of the process."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of a job in the background
-        signal.signal(signal.SIGINT, _end_at_once)  # until a command runs nothing is to be saved
-    try:
-        try:
-            code = main()
-        except SystemExit as end:  # of a parser
-            code = end.code if isinstance(end.code, int) else 1
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the output has enough, as in `millpond runs | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 128 + signal.SIGPIPE
-    if code == 130:
-        # At once: a compiler's threads, still at work, crash if the interpreter is taken down.
-        sys.stderr.flush()
-        os._exit(code)
-    raise SystemExit(code)
-
-
-def _end_at_once(number: int, frame: Any) -> None:
-    """Ctrl-C outside a command: one line. An exception would be a traceback out of some import."""
-    os.write(2, b"millpond: stopped\n")
-    os._exit(130)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # of a user's env or agent, or a fault of ours
+        from ..plugins import failure  # only here: what it imports takes longer than all of help
+
         traceback.print_exc()
         print(f"\nmillpond {name}: failed: {failure(error)}", file=sys.stderr)
         return 1
@@ -129,7 +103,7 @@ def with_option(said: str, args: Sequence[str]) -> str:
 def _usual_interrupts() -> Generator[None]:
     """Ctrl-C raises KeyboardInterrupt: a command that runs may have something to save."""
     before = signal.getsignal(signal.SIGINT)
-    if before is not _end_at_once:  # called from a program, whose signals are its own
+    if before is not end_at_once:  # called from a program, whose signals are its own
         yield
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)

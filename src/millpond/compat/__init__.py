@@ -1,1 +1,1 @@
-"""millpond beside other packages: one file each, none of which the core imports."""
+"""millpond with other packages: one file each, none of which the core imports."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,12 +11,14 @@ import xxhash
 
 from ..errors import BadConfig, BadState, NotEnoughData, RowsGone
 from ..lake import Lake, Shuffle
-from ..sequence import AnyWindow, SequenceBatch
+from ..sequence import AnyWindow, SequenceBatch, blank_batch
 from ..window import Window
+from .batch_block import BatchBlock
 from .need import need
-from .tensors import as_torch, torch
+from .tensors import torch
 
 data = need("torch.utils.data", "torch")
+_AHEAD = 16  # batches whose starts are shuffled at once
 
 
 class LakeWindows(data.Dataset):
@@ -29,11 +31,24 @@ class LakeWindows(data.Dataset):
     `draw.probability` is 1 / len: PyTorch's own samplers and collation work too, start by start and
     slowly. What is committed later is not in it. A row that was evicted meanwhile raises RowsGone.
     Worker processes open the Lake by themselves, and share the list of starts.
+
+    `overlap`, for windows of one step: `obs` and `next_obs` of a batch are views of the same
+    frames, each written once. Do not change either in place then.
     """
 
-    def __init__(self, lake: Lake | str | Path, window: AnyWindow | None = None) -> None:
+    def __init__(
+        self,
+        lake: Lake | str | Path,
+        window: AnyWindow | None = None,
+        overlap: bool = False,
+    ) -> None:
         self.lake = lake if isinstance(lake, Lake) else Lake.open(lake)
-        self.window = window or Window()
+        self.window, self.overlap = window or Window(), overlap
+        if overlap and not (isinstance(self.window, Window) and self.window.n_step == 1):
+            raise BadConfig(
+                f"LakeWindows: overlap is for windows of one step, got {self.window}; leave it out"
+            )
+        self._blocks: dict[int, BatchBlock] = {}  # by size of a batch
         stream, row = self.lake.starts(self.window)
         if not len(row):
             raise NotEnoughData(
@@ -61,11 +76,15 @@ class LakeWindows(data.Dataset):
             raise IndexError(f"LakeWindows: start {got} of {len(self)}; numbers begin at 0")
         number = number.astype(np.int64) % len(self)
         batch = self._take(np.atleast_1d(number))
-        return as_torch(batch if number.ndim else _first(batch))
+        return batch if number.ndim else _first(batch)
 
     def _take(self, number: np.ndarray) -> Any:
+        """A batch of tensors; a worker's lie in memory that it shares."""
+        made = self._block(len(number)).make(shared=data.get_worker_info() is not None)
         stream, row = self._stream.numpy()[number], self._row.numpy()[number]
-        batch: Any = self.lake.take(stream, row, self.window)
+        out = _arrays(made)
+        out = out._replace(draw=out.draw._replace(probability=None))
+        batch: Any = self.lake.take(stream, row, self.window, out)
         # Of a sequence some rows may be masked; of one that is no longer there all are.
         there = batch.mask.any(1) if isinstance(batch, SequenceBatch) else batch.mask
         if not there.all():
@@ -75,8 +94,20 @@ class LakeWindows(data.Dataset):
                 "dataset was made; make it again, or raise the Lake's capacity"
             )
         # What draws evenly has it; and PyTorch's own collation takes no None.
-        chance = np.full(len(number), 1 / len(self), np.float32)
-        return batch._replace(draw=batch.draw._replace(probability=chance))
+        made.draw.probability.fill_(1 / len(self))
+        return made
+
+    def _block(self, number: int) -> BatchBlock:
+        if number not in self._blocks:
+            like = blank_batch(self.lake.spec, self.window, number, ranked=True)
+            self._blocks = {
+                **dict(list(self._blocks.items())[-1:]),
+                number: BatchBlock(like, self.overlap),
+            }
+        return self._blocks[number]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_blocks": {}}
 
     @property
     def identity(self) -> str:
@@ -119,14 +150,22 @@ class LakeBatches(data.IterableDataset):
     def __iter__(self) -> Iterator[Any]:
         worker = data.get_worker_info()
         first, step = (worker.id, worker.num_workers) if worker else (0, 1)
-        for number in range(self.begin + first, self.end, step):
-            yield self.windows[self.numbers(number)]
+        mine = range(self.begin + first, self.end, step)
+        for at in range(0, len(mine), _AHEAD):
+            for numbers in self.numbers(mine[at : at + _AHEAD]):
+                yield self.windows[numbers]
 
-    def numbers(self, batch: int) -> np.ndarray:
-        """The starts of batch number `batch`."""
-        stop = min((batch + 1) * self.batch, len(self.windows))
-        positions = np.arange(batch * self.batch, stop)
-        return positions if self.order is None else self.order(positions)
+    def numbers(self, batches: Sequence[int]) -> list[np.ndarray]:
+        """The starts of these batches, by number. For a few at once it takes hardly longer."""
+        whole = len(self.windows)
+        parts = [
+            np.arange(n * self.batch, min((n + 1) * self.batch, whole), dtype=np.int64)
+            for n in batches
+        ]
+        if self.order is None:
+            return parts
+        ends = np.cumsum([len(part) for part in parts])
+        return np.split(self.order(np.concatenate(parts)), ends[:-1])
 
 
 class LakeLoader:
@@ -139,7 +178,8 @@ class LakeLoader:
 
     `load_state_dict` of a loader over the same starts goes on behind the last batch that was given
     out, whatever workers had read ahead. `start`: how workers start; "fork" is faster and not safe
-    beside JAX's threads. `pin` gives batches in pinned memory where there is CUDA.
+    beside JAX's threads. `pin` gives batches in pinned memory where there is CUDA. `overlap`: as in
+    `LakeWindows`.
     """
 
     def __init__(
@@ -152,6 +192,7 @@ class LakeLoader:
         workers: int = 0,
         start: Literal["spawn", "fork", "forkserver"] = "spawn",
         pin: bool = False,
+        overlap: bool = False,
     ) -> None:
         if isinstance(lake, LakeWindows) and window not in (None, lake.window):
             raise BadConfig(
@@ -160,7 +201,7 @@ class LakeLoader:
         _at_least("LakeLoader: batch", batch, 1)
         _at_least("LakeLoader: workers", workers, 0)
         _at_least("LakeLoader: seed", seed, 0)
-        self.windows = lake if isinstance(lake, LakeWindows) else LakeWindows(lake, window)
+        self.windows = lake if isinstance(lake, LakeWindows) else LakeWindows(lake, window, overlap)
         self.batch, self.shuffle, self.seed = batch, shuffle, seed
         self.epoch, self.begin = 0, 0  # batches of this epoch that were given out
         self._workers: dict[str, Any] = {"num_workers": workers, "pin_memory": pin and _cuda()}
@@ -218,12 +259,21 @@ class LakeLoader:
 
 
 def _first(tree: Any) -> Any:
-    """The first entry of every array of a batch."""
+    """The first entry of every tensor of a batch."""
     if isinstance(tree, dict):
         return {key: _first(value) for key, value in tree.items()}
     if isinstance(tree, tuple):
         return type(tree)(*(_first(part) for part in tree))
-    return None if tree is None else np.asarray(tree[0])
+    return tree[0]
+
+
+def _arrays(tree: Any) -> Any:
+    """Arrays in the memory of a batch's tensors."""
+    if isinstance(tree, dict):
+        return {key: _arrays(value) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        return type(tree)(*(_arrays(part) for part in tree))
+    return tree.numpy()
 
 
 def _at_least(what: str, number: Any, least: int) -> None:

@@ -73,7 +73,7 @@ def compiled_again() -> Generator[None]:
 
     def forget() -> None:
         for module in (device_actor, pond_updates):
-            module._program.cache_clear()  # pyright: ignore[reportPrivateUsage]
+            module._program.forget()  # pyright: ignore[reportPrivateUsage]
 
     forget()
     try:

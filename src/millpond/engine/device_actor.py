@@ -13,6 +13,7 @@ import numpy as np
 from ..envs import EnvState, spec_of
 from ..envs.checked import check_rows
 from ..intake import Intake
+from ..once import Once
 from ..rows import Array, Rows
 from .acting import Acting, Params, actor_key, all_policies
 from .checkpoint import named_leaves
@@ -145,7 +146,7 @@ class _Program(Acting):
         return state._replace(tally=tally, sums=sums), rows
 
 
-_program = functools.lru_cache(maxsize=4)(_Program)
+_program = Once(_Program, most=4)
 
 
 def _plain(leaf: Array) -> Array:

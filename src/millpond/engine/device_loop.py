@@ -19,6 +19,7 @@ from .device_update import DeviceUpdate
 from .episode_stats import EpisodeStats, Sums, count, learned, new_stats, no_sums, numbers_of
 from .keys import Role, key_of
 from .make_agent import make_agent
+from .over_policies import bare, dressed
 from .player import Past, Player
 from .population import Population
 from .provenance import stored_spec
@@ -63,6 +64,7 @@ class DeviceLoop:
             sizes = (self.learns.capacity, settings.envs, window, settings.sampling)
             self.pond = Pond(self.spec, *sizes)
             self.update = DeviceUpdate(self.agent, self.pond, self.learns.batch, settings.ranked)
+        self._begin = jax.jit(self._init)
         self._round = jax.jit(self._run, static_argnames="learning", donate_argnums=0)
 
     @property
@@ -80,7 +82,7 @@ class DeviceLoop:
 
     def init(self) -> LoopState:
         """The run's first state."""
-        return jax.jit(self._init)()
+        return self._begin()
 
     def check(self, state: LoopState) -> None:
         """Raise if the env gave what it does not declare; inside jit that was only counted."""
@@ -111,7 +113,7 @@ class DeviceLoop:
 
     def like(self) -> Any:
         """Shapes and dtypes of what `pack` returns."""
-        return jax.eval_shape(self._init)
+        return jax.eval_shape(self._begin)
 
     def unpack(self, tree: Any) -> LoopState:
         """Go on from what `pack` returned."""
@@ -142,6 +144,7 @@ class DeviceLoop:
         return jax.tree.map(jnp.asarray, state._replace(evidence=blank))
 
     def _first_evidence(self, state: LoopState) -> Any:
+        state = state._replace(agent=bare(state.agent))
         if self.pond is None:
             return self._learn_rollout(state, self._rollout(state)[1])[1]
         return self._update(state, key_of(0, Role.DRAW))[0].evidence
@@ -154,7 +157,16 @@ class DeviceLoop:
         def body(_: Array, carry: tuple[LoopState, Sums]) -> tuple[LoopState, Sums]:
             return cycle(*carry, learning)
 
-        return jax.lax.fori_loop(0, cycles, body, (state, sums))
+        state = state._replace(agent=bare(state.agent))
+        state, sums = jax.lax.fori_loop(0, cycles, body, (state, sums))
+        return state._replace(agent=self._dressed(state.agent)), sums
+
+    def _dressed(self, agent: Any) -> Any:
+        """With the axis of policies, which one policy alone does not have within the loop.
+
+        XLA on CPU copies what goes round a loop if an axis of length 1 is taken away and put back.
+        """
+        return dressed(agent) if self.population.policies == 1 else agent
 
     def _fates(self, state: LoopState) -> Fate:
         """What the turns of one cycle leave to chance."""
@@ -179,7 +191,7 @@ class DeviceLoop:
         now = self._now(state)
 
         def turn(state: LoopState, fate: Fate) -> tuple[LoopState, Rows]:
-            params = state.agent.params
+            params = self._dressed(state.agent.params)
             envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, now)
             state = state._replace(envs=envs, history=move.history, turn=state.turn + 1)
             seen = rows._replace(obs=None, action=None, extras={})
@@ -198,9 +210,10 @@ class DeviceLoop:
 
     def _update(self, state: LoopState, key: jax.Array) -> tuple[LoopState, Array]:
         keys = jax.random.split(key, self.population.policies)
-        done = self.update.all(state.agent, state.replay, keys, self._now(state))
-        evidence = _first(state.agent.bad, state.evidence, done.batch)
-        state = state._replace(agent=done.agent, replay=done.pond, evidence=evidence)
+        agent = self._dressed(state.agent)
+        done = self.update.all(agent, state.replay, keys, self._now(state))
+        evidence = _first(agent.bad, state.evidence, done.batch)
+        state = state._replace(agent=bare(done.agent), replay=done.pond, evidence=evidence)
         return state, self._numbers(done.learned)
 
     def _numbers(self, found: Learned) -> Array:
@@ -220,7 +233,7 @@ class DeviceLoop:
     def _rollout(self, state: LoopState) -> tuple[LoopState, Rollout]:
         fates, now = self._fates(state), self._now(state)
         envs, history, rollout = self.stage.rollout(
-            state.agent.params, state.envs, state.history, fates, now
+            self._dressed(state.agent.params), state.envs, state.history, fates, now
         )
         turn = state.turn + np.uint32(self.turns_per_cycle)
         return state._replace(envs=envs, history=history, turn=turn), rollout
@@ -229,9 +242,10 @@ class DeviceLoop:
         key = key_of(self.settings.seed, Role.LEARN, state.turn)
         keys = jax.random.split(key, self.population.policies)
         learn = jax.vmap(self.agent.learn, in_axes=(0, 1, 0, 0))
-        agent, found, evidence = learn(state.agent, rollout, self._now(state), keys)
-        evidence = _first(state.agent.bad, state.evidence, evidence)
-        return state._replace(agent=agent), evidence, self._numbers(found)
+        before = self._dressed(state.agent)
+        agent, found, evidence = learn(before, rollout, self._now(state), keys)
+        evidence = _first(before.bad, state.evidence, evidence)
+        return state._replace(agent=bare(agent)), evidence, self._numbers(found)
 
 
 def _first(bad: Array, old: Any, new: Any) -> Any:

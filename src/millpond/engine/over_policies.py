@@ -41,3 +41,14 @@ def _each(change: Callable[[Array, int], Any], axes: Any, tree: Any) -> Any:
 
 def _first(leaf: Array, axis: int) -> Array:
     return leaf[(slice(None),) * axis + (0,)]
+
+
+def bare(tree: Any) -> Any:
+    """Leaves [policies, ...] of one policy without that axis; of several they stay as they are."""
+    one = jax.tree.leaves(tree)[0].shape[0] == 1
+    return jax.tree.map(lambda leaf: leaf[0], tree) if one else tree
+
+
+def dressed(tree: Any) -> Any:
+    """What `bare` took away of one policy's leaves, put back."""
+    return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), tree)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import AgentState
+from ..once import Once
 from ..replay import Pond
 from ..rows import Array, Batch, Draw, Rows
 from .device_update import DeviceUpdate
@@ -136,7 +136,7 @@ class _PondProgram:
         return agent, pond, lesson
 
 
-_program = functools.lru_cache(maxsize=4)(_PondProgram)
+_program = Once(_PondProgram, most=4)
 
 
 def _is_none(axis: Any) -> bool:

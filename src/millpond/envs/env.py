@@ -24,7 +24,7 @@ Policy = Callable[[Array, jax.Array], Array]
 class Outcome(NamedTuple):
     """What one turn brought: float32[agents] and two flags for the whole env.
 
-    `Outcome(reward, terminated, truncated)` is what `Env.step` returns beside the new state.
+    `Outcome(reward, terminated, truncated)` is what `Env.step` returns along with the new state.
     """
 
     reward: Array
@@ -57,7 +57,7 @@ class Facts(Protocol):
 
     @property
     def extras(self) -> Mapping[str, Field]:
-        """Facts recorded beside each step, such as `life_lost`."""
+        """Facts recorded with each step, such as `life_lost`."""
         ...
 
     @property

@@ -33,7 +33,7 @@ def treasure_forager(values: np.ndarray) -> Policy:
 
 
 def hunter(alone: int, together: int | None = None) -> Policy:
-    """Attacks when its prey is beside it, else walks to the nearest in view, else wanders.
+    """Attacks when its prey is next to it, else walks to the nearest in view, else wanders.
 
     Its prey is the kind `alone`. While another agent and the kind `together` are in view, its prey
     is that: waiting beside a stag for nobody would be the end of both, each at its own stag.

@@ -204,7 +204,7 @@ class _GymVector:
         if not found.any(-1).all():
             raise SpecMismatch(
                 f"{self._env.name}: the env gave the observation "
-                f"{seen[~found.any(-1)][0]}, but its space is {self._states}; mend the env, or "
+                f"{seen[~found.any(-1)][0]}, but its space is {self._states}; correct the env, or "
                 "the space that it declares"
             )
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import BadState
+from ..once import Once
 from ..rows import Array, Rows, Tree
 from .actions import action_of
 from .env import Env
@@ -95,8 +95,7 @@ class HostedVector:
         self.obs, self.flags = jax.device_get((state.obs, state.flags))
 
 
-@lru_cache(maxsize=32)
-def _programs(env: Env, num_envs: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _compile(env: Env, num_envs: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Jitted `reset` and `step`: one compilation however often such envs are made."""
     envs = VectorEnv(env, num_envs)
 
@@ -109,6 +108,9 @@ def _programs(env: Env, num_envs: int) -> tuple[Callable[..., Any], Callable[...
 
     # No donation: NumPy arrays handed out may share memory with the state before.
     return jax.jit(reset), jax.jit(step)
+
+
+_programs = Once(_compile, most=32)
 
 
 def _words(number: int) -> np.ndarray:

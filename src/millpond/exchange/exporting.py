@@ -109,7 +109,7 @@ def export_lake(
     except OSError as error:
         raise LakeFailed(
             f"exporting {source}: {error.strerror or error} ({error.filename or part}); nothing "
-            "was left behind: mend the cause and give the same command again"
+            "was left behind: correct the cause and give the same command again"
         ) from error
     return Moved(target, rows.total, len(rows.streams), plan.losses)
 

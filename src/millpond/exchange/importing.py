@@ -82,7 +82,7 @@ def import_lake(
     except OSError as error:
         raise LakeFailed(
             f"importing {path}: {error.strerror or error} ({error.filename or part}); what was "
-            "committed is kept: mend the cause and give the same command again"
+            "committed is kept: correct the cause and give the same command again"
         ) from error
     lost = [*found.losses, *found.lost()]
     return Moved(target, total, len(found.streams), list(dict.fromkeys(lost)), resumed)

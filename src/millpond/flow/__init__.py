@@ -1,4 +1,4 @@
-"""Between Lake and Pond: `drain` (Pond → Lake) and `fill` (Lake → Pond), beside training."""
+"""Between Lake and Pond: `drain` (Pond → Lake) and `fill` (Lake → Pond), during training."""
 
 from .drain import Drain, drain
 from .fill import Fill, fill

@@ -1,4 +1,4 @@
-"""`fill`: rows of a Lake become a Pond's content, whole or a block at a time, beside training."""
+"""`fill`: rows of a Lake become a Pond's content, whole or a block at a time, during training."""
 
 from __future__ import annotations
 

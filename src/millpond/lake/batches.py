@@ -12,7 +12,7 @@ from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw
 from ..samplers import Eligible, Prioritized, Random, Sampler, Stratified, uniform
 from ..sequence import AnyWindow, Sequence, blank_batch
 from .columns import LOST
-from .observations import Observations
+from .observations import Observations, joined
 from .reader import Reader, major_faults
 from .sequences import Sequences
 
@@ -135,10 +135,10 @@ class Batches:
         piece, at = self.piece_of(rows)
         return self.take(piece, at)
 
-    def take(self, piece: np.ndarray, at: np.ndarray) -> Any:
+    def take(self, piece: np.ndarray, at: np.ndarray, out: Any = None) -> Any:
         """The transitions that start at places of pieces; invalid ones are masked."""
         found, index = JudgedStarts(self, piece, at), self.reader.index
-        batch = self._buffers(len(piece), None)
+        batch = self._buffers(len(piece), out)
         batch.draw.stream[:], batch.draw.row[:] = index.stream[piece], index.first[piece] + at
         self.assemble(found, batch)
         if isinstance(batch, Batch):
@@ -176,10 +176,12 @@ class Batches:
 
     def _check_out(self, out: Any, number: int) -> None:
         """Raise SpecMismatch unless its arrays are those of a batch of this window."""
-        wanted = _arrays(self._blank(number))
-        given = _arrays(out)
+        wanted, given = _arrays(self._blank(number)), _arrays(out)
+        together = self._joined(out)
         for ours, theirs in zip(wanted, given, strict=False):
-            fits = isinstance(theirs, np.ndarray) and theirs.flags.c_contiguous
+            fits = isinstance(theirs, np.ndarray) and (
+                theirs.flags.c_contiguous or id(theirs) in together
+            )
             if not fits or not theirs.flags.writeable or len(given) != len(wanted):
                 break
             if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
@@ -190,6 +192,19 @@ class Batches:
             f"sample: out must be a batch of this Lake with {self.window}, in NumPy arrays that "
             "can be written to; pass what an earlier sample with the same window returned"
         )
+
+    def _joined(self, out: Any) -> set[int]:
+        """Of one-step windows: stacks of `out` that lie in the same frames, which is allowed."""
+        if not isinstance(out, Batch) or self.window.n_step != 1:
+            return set()
+        pairs = list(zip(_arrays(out.obs), _arrays(out.next_obs), strict=False))
+        return {
+            id(one)
+            for pair in pairs
+            if all(isinstance(part, np.ndarray) and part.ndim > 1 for part in pair)
+            and joined(*pair) is not None
+            for one in pair
+        }
 
     def _too_little(self, number: int) -> NotEnoughData:
         what = "sequences" if self._sequences else "transitions"

@@ -271,7 +271,7 @@ class Codecs:
 
 
 def untrained(frames: np.ndarray) -> float:
-    """How many times smaller frames become beside a few others, at a hundredth of the cost."""
+    """How many times smaller frames become next to a few others, at a hundredth of the cost."""
     others = frames[::2][: DICTIONARY // frames.shape[1]]
     # A zero in front: whatever the frames hold, it does not look like a trained dictionary.
     return ratio(Codec(b"\0" + others.tobytes(), frames.shape[1]), frames[1::2])

@@ -81,6 +81,9 @@ class Gather:
         return LocatedRows(row, slot, rows, slots, reader.records(slots).reshape(lead), raw)
 
     def _check_out(self, out: Mapping[str, np.ndarray], lead: tuple[int, int]) -> None:
+        if not isinstance(out, Mapping):
+            got = type(out).__name__
+            raise SpecMismatch(f"gather: out must be a dict of arrays by path, got {got}")
         for path in self.reader.columns.obs:
             wanted, given = (*lead, self._widths[path]), out.get(path)
             if not isinstance(given, np.ndarray):

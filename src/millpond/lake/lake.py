@@ -11,10 +11,11 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from ..asked import sampler_asked, whole_numbers, window_asked
 from ..errors import BadConfig, BadState, LakeFailed, LakeRefused, RowsGone
 from ..host_random import HostRandom
 from ..rows import CUT, Batch, Rows
-from ..samplers import Sampler, uniform
+from ..samplers import Sampler
 from ..sequence import AnyWindow, Sequence, SequenceBatch
 from ..spec import Field, Spec
 from ..window import Window
@@ -45,7 +46,7 @@ _PATIENCE = 600.0  # seconds after which threads that wait for each other raise 
 
 @dataclass(frozen=True)
 class Stream:
-    """One stream of a Lake: rows `first ... stop - 1` of it are stored.
+    """One stream of a Lake: rows `first ... stop - 1` of it are stored; both are 0 if none is.
 
     `lake.read(stream.number, stream.first, stream.stop)` for `stream` in `lake.streams`.
     """
@@ -256,10 +257,11 @@ class Lake:
         Pass the last batch as `out` to reuse its arrays.
         """
         _at_least("sample: batch", batch, 1)
+        sampler = sampler_asked("Lake.sample", sampler)
         with self._using:
-            batches = self._of(window or Window(), threads)
+            batches = self._of(window, threads)
             try:
-                return batches.sample(HostRandom(rng), batch, sampler or uniform(), out)
+                return batches.sample(HostRandom(rng), batch, sampler, out)
             finally:
                 batches.reader.check_maps()
 
@@ -300,7 +302,7 @@ class Lake:
         """
         _at_least("iterate: batch", batch, 1)
         _at_least("iterate: epochs", epochs, 0)
-        batches, index = self._of(window or Window(), threads), self.reader.index
+        batches, index = self._of(window, threads), self.reader.index
 
         def same() -> None:
             if self.reader.index is not index:
@@ -333,8 +335,11 @@ class Lake:
 
         A cut between sessions appears as the flag CUT on the row before it.
         """
+        for name, number in (("stream", stream), ("start", start), ("stop", stop)):
+            if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
+                raise BadConfig(f"Lake.read: {name} must be a whole number, got {number!r}")
         with self._using, self._whole():
-            batches = self._of(Window(), 1)
+            batches = self._of(None, 1)
             index = self.reader.index
             if not 0 <= stream < index.streams or not 0 <= start <= stop:
                 raise BadConfig(
@@ -366,7 +371,7 @@ class Lake:
         `stream, row = lake.starts(Window(n_step=3)); lake.take(stream[:256], row[:256])`.
         """
         with self._using, self._whole():
-            batches, index = self._of(window or Window(), 1), self.reader.index
+            batches, index = self._of(window, 1), self.reader.index
             rows = np.concatenate([np.zeros(0, np.int64), *batches.valid_rows()])
             if not len(rows):
                 return rows.astype(np.int32), rows
@@ -374,16 +379,25 @@ class Lake:
             return index.stream[piece].astype(np.int32), index.first[piece] + at
 
     @overload
-    def take(self, stream: Any, row: Any, window: Window | None = None) -> Batch: ...
+    def take(
+        self, stream: Any, row: Any, window: Window | None = None, out: Batch | None = None
+    ) -> Batch: ...
 
     @overload
-    def take(self, stream: Any, row: Any, window: Sequence) -> SequenceBatch: ...
+    def take(
+        self, stream: Any, row: Any, window: Sequence, out: SequenceBatch | None = None
+    ) -> SequenceBatch: ...
 
-    def take(self, stream: Any, row: Any, window: AnyWindow | None = None) -> Any:
-        """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
+    def take(self, stream: Any, row: Any, window: AnyWindow | None = None, out: Any = None) -> Any:
+        """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked.
+
+        `out`: a batch to fill, as in `sample`. Of a window of one step its `obs` and `next_obs` may
+        be `frames[:, :-1]` and `frames[:, 1:]` of one array: each frame is then written once.
+        """
         with self._using, self._whole():
-            batches = self._of(window or Window(), 1)
-            stream, row = np.asarray(stream, np.int64), np.asarray(row, np.int64)
+            batches = self._of(window, 1)
+            stream = whole_numbers("Lake.take: streams", stream)
+            row = whole_numbers("Lake.take: row ids", row)
             if stream.ndim != 1 or stream.shape != row.shape:
                 raise BadConfig(
                     "Lake.take: streams and row ids must be two lists of the same length, got "
@@ -392,7 +406,7 @@ class Lake:
             piece, at = self.reader.index.find(stream, row)
             if not self.reader.index.total:
                 return batches.none(stream, row)
-            batch = batches.take(piece, np.maximum(at, 0))
+            batch = batches.take(piece, np.maximum(at, 0), out)
             batch.draw.stream[:], batch.draw.row[:] = stream, row
             batch.mask[at < 0] = False
             return batch
@@ -439,9 +453,11 @@ class Lake:
         packed: bool,
     ) -> tuple[Gather, LocatedRows]:
         """The first half of gather(): everything but the observations."""
-        stream, start = np.asarray(stream, np.int64), np.asarray(start, np.int64)
-        anchor = start if anchor is None else np.asarray(anchor, np.int64)
+        stream = whole_numbers("Lake.gather: streams", stream)
+        start = whole_numbers("Lake.gather: starts", start)
+        anchor = start if anchor is None else whole_numbers("Lake.gather: anchors", anchor)
         _at_least("gather: length", length, 1)
+        _at_least("gather: threads", threads, 1)
         if stream.ndim != 1 or not stream.shape == start.shape == anchor.shape:
             raise BadConfig(
                 "Lake.gather: stream, start and anchor must be lists of the same length, got "
@@ -486,7 +502,9 @@ class Lake:
         finally:
             self.reader.check_maps()
 
-    def _of(self, window: AnyWindow, threads: int) -> Batches:
+    def _of(self, window: AnyWindow | None, threads: int) -> Batches:
+        window = window_asked("Lake", window)
+        _at_least("sample, iterate: threads", threads, 1)
         key = (window, threads)
         if key not in self._batches:
             self._batches[key] = Batches(self.reader, window, threads)
@@ -501,7 +519,7 @@ def _again(path: str, mode: str, fingerprint: str, files: Files) -> Lake:
 
 
 def _at_least(what: str, number: Any, least: int) -> None:
-    if not isinstance(number, (int, np.integer)) or number < least:
+    if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < least:
         raise BadConfig(f"Lake.{what} must be a whole number >= {least}, got {number!r}")
 
 

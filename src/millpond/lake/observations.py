@@ -71,6 +71,10 @@ class Observations:
     ) -> None:
         """Windows of one codec (-1: raw) into their places (None: all), a few at a time."""
         field, n = self.reader.columns.obs[path], slots.shape[1]
+        frames = joined(*outs) if which is None and not field.binary else None
+        if frames is not None:
+            self._fill_joined(path, slots, number, frames)
+            return
         if which is None and not field.binary:
             parts = outs
         else:
@@ -95,6 +99,20 @@ class Observations:
             else:
                 values = part.view(field.dtype.newbyteorder("<")).reshape(shape)
             out[slice(None) if which is None else which] = values
+
+    def _fill_joined(self, path: str, slots: np.ndarray, number: int, frames: np.ndarray) -> None:
+        """All windows of one codec into frames[n, stack + 1], of which both stacks are views."""
+        n, width = slots.shape[1], self.widths[path]
+        self._ready(path, slots[self.rows].ravel(), number)
+        into = frames.reshape(n, -1).view(np.uint8)
+        together = _RAW_TOGETHER if number < 0 else _TOGETHER * self.threads
+        for at in range(0, n, together):
+            where = slots[:, at : at + together][self.rows].T.reshape(-1)
+            part = into[at : at + together].reshape(len(where), width)
+            if number < 0:
+                self._rows_of(path).take(where, 0, part, "clip")
+            else:
+                self.reader.decode(path, where, number, self.threads, part)
 
     def _take(self, path: str, slots: np.ndarray, obs: np.ndarray, following: np.ndarray) -> None:
         """Stacks of raw windows, uint8[n, stack * width] each, a few while they are in the cache.
@@ -220,3 +238,19 @@ class Observations:
             self.reader.ready(path, slots * width, (slots + 1) * width)
         else:
             self.reader.ready(path, *self.reader.frames(path, slots))
+
+
+def joined(obs: np.ndarray, next_obs: np.ndarray) -> np.ndarray | None:
+    """frames[n, stack + 1, ...], if these stacks [n, stack, ...] are all but its last and first."""
+    n, stack = obs.shape[:2]
+    frame = obs.strides[1]
+    if (
+        obs.flags.c_contiguous
+        or obs.shape != next_obs.shape
+        or obs.strides != next_obs.strides
+        or obs.strides[0] != (stack + 1) * frame
+        or next_obs.ctypes.data - obs.ctypes.data != frame
+    ):
+        return None
+    frames = np.lib.stride_tricks.as_strided(obs, (n, stack + 1, *obs.shape[2:]))
+    return frames if frames.flags.c_contiguous else None

@@ -7,10 +7,11 @@ from typing import Any, Generic, cast, overload
 
 import numpy as np
 
+from ..asked import rows_asked, sampler_asked, window_asked
 from ..errors import BadConfig, RowsGone, SpecMismatch
 from ..host_random import HostRandom
 from ..rows import Batch, Draw, Rows, Tree, unpack_rows
-from ..samplers import Prioritized, Sampler, uniform
+from ..samplers import Prioritized, Sampler
 from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch, blank_batch
 from ..spec import Spec
 from ..window import Window
@@ -78,7 +79,8 @@ class HostPond(Generic[AnyBatch]):
         seed: int = 0,
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
-        self.window, self.sampler = window or Window(), sampler or uniform()
+        self.window = window_asked("HostPond", window)
+        self.sampler = sampler_asked("HostPond", sampler)
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "HostPond")
         self.capacity, self.num_envs = self.layout.capacity, int(num_envs)
         self.length, self.streams = self.layout.length, self.layout.streams
@@ -178,7 +180,8 @@ class HostPond(Generic[AnyBatch]):
 
     def sample(self, batch_size: int, out: AnyBatch | None = None) -> AnyBatch:
         """Draw `batch_size` transitions or sequences; NotEnoughData if no start is valid."""
-        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
+        if not whole or batch_size < 1:
             raise SpecMismatch(
                 f"sample: expected a batch of 1 or more, got {batch_size!r}; give a whole number"
             )
@@ -211,6 +214,9 @@ class HostPond(Generic[AnyBatch]):
 
     def take(self, stream: np.ndarray, row: np.ndarray) -> AnyBatch:
         """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
+        stream, row = rows_asked("HostPond.take", stream, row, self.streams)
+        if row.ndim != 1:
+            raise BadConfig(f"HostPond.take: row ids must be a list, got shape {row.shape}")
         slots = self._starts.slots(stream, row)
         batch: Any = self._blank(len(row))
         batch.draw.stream[:], batch.draw.row[:] = stream, row
@@ -227,8 +233,9 @@ class HostPond(Generic[AnyBatch]):
 
     def read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
         """The rows with these ids of these streams, any shape, as they were added."""
+        stream, row = rows_asked("HostPond.read", stream, row, self.streams)
         with self._lock:
-            return self._read(np.asarray(stream), np.asarray(row))
+            return self._read(stream, row)
 
     def _read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
         added = self._ring.added[stream]

@@ -86,8 +86,8 @@ class HostRanks:
     def update(self, draw: Draw, priorities: Any) -> None:
         """New priorities[batch] for drawn rows; draws of rows that are gone are ignored."""
         starts, streams = self._starts, len(self._streams)
-        stream, row = np.asarray(draw.stream), draw.ids()
         priorities = one_per_draw(draw, np.asarray(priorities)).astype(np.float64)
+        stream, row = np.asarray(draw.stream), draw.ids()
         wrong = ~((priorities >= 0) & (priorities <= LARGEST))
         if wrong.any():
             at = int(np.argmax(wrong))

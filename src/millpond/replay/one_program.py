@@ -18,15 +18,15 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _STATIC = ("batch_size", "agents")  # arguments that decide shapes
 
 
-class Programs(dict[str, Any]):
+class CompiledCalls(dict[str, Any]):
     """What was compiled for one object; a copy of that compiles for itself."""
 
     def __reduce__(self) -> Any:
-        return Programs, ()
+        return CompiledCalls, ()
 
 
 def one_program(method: Method) -> Method:
-    """Of a class whose objects have `_programs`, a `Programs`."""
+    """Of a class whose objects have `_programs`, a `CompiledCalls`."""
     name = method.__name__
     static = [one for one in _STATIC if one in inspect.signature(method).parameters]
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..asked import sampler_asked, window_asked
 from ..errors import BadConfig, BadState, FaultsFound
 from ..intake import KNOWN_FLAGS, Intake, pack_values
 from ..rows import (
@@ -21,7 +22,7 @@ from ..rows import (
     Tree,
     unpack_rows,
 )
-from ..samplers import Eligible, Prioritized, Sampler, uniform
+from ..samplers import Eligible, Prioritized, Sampler
 from ..sequence import AnyBatch, AnyWindow, Sequence, SequenceBatch
 from ..spec import Spec
 from ..window import Window
@@ -32,7 +33,7 @@ from .device_ranks import DeviceRanks
 from .device_ring import DeviceRing, PondState
 from .device_sequences import DeviceSequences
 from .layouts import LayoutName, make_layout, which_envs
-from .one_program import Programs, one_program
+from .one_program import CompiledCalls, one_program
 from .priorities import LARGEST
 
 
@@ -83,7 +84,7 @@ class Pond(Generic[AnyBatch]):
         layout: LayoutName = "stream",
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
-        self.window, self.sampler = window or Window(), sampler or uniform()
+        self.window, self.sampler = window_asked("Pond", window), sampler_asked("Pond", sampler)
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "Pond")
         if capacity >= 2**31:
             raise BadConfig(
@@ -99,7 +100,7 @@ class Pond(Generic[AnyBatch]):
             self._batches: Any = DeviceSequences(spec, self._judging, self._ring)
         else:
             self._batches = DeviceBatches(spec, self._judging, self._ring)
-        self._ranks, self._programs = None, Programs()
+        self._ranks, self._programs = None, CompiledCalls()
         if isinstance(self.sampler, Prioritized):
             self._ranks = DeviceRanks(self.sampler, self._batches)
 
@@ -337,6 +338,8 @@ class Pond(Generic[AnyBatch]):
         age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
         inside = (age >= first[..., None]) & (age < (first + count)[..., None])
         inside = inside[stream, position] if self.layout.own_heads else inside[position]
+        inside = inside & (stream >= 0) & (stream < self.streams)
+        inside = inside & (position >= 0) & (position < self.length)
         return self._batches.fill(state, stream, position, verdict, verdict.valid & inside)[0]
 
     @one_program

@@ -24,6 +24,8 @@ LARGEST = 1e25
 
 def one_per_draw(draw: Draw, priorities: Array) -> Array:
     """The priorities, if there is exactly one number for each drawn row; nothing is broadcast."""
+    if not isinstance(draw, Draw):
+        raise mismatch("draw", "a Draw", type(draw).__name__, "pass `batch.draw`")
     wanted, remedy = tuple(np.shape(draw.stream)), "one per drawn row"
     if tuple(priorities.shape) != wanted:
         raise mismatch("priorities", f"shape {wanted}", f"{tuple(priorities.shape)}", remedy)

@@ -25,6 +25,13 @@ from .layouts import Layout
 Masses = tuple[np.ndarray, float, int]  # leaves[capacity], the highest seen, batches drawn
 
 
+# Kinds of numbers and axes of what is not a column.
+_KINDS = dict.fromkeys(("spec", "layout", "meaning"), ("u", 1))
+_KINDS |= dict.fromkeys(("shape", "added"), ("iu", 1))
+_KINDS |= {"flags": ("u", 2), "faults": ("iu", 2), "priorities/mass": ("fiu", 1)}
+_KINDS |= dict.fromkeys(("priorities/highest", "priorities/samples"), ("fiu", 1))
+
+
 class Snapshot(NamedTuple):
     """What `unpack` found: values by path, flags, rows ever added per stream, fault counts."""
 
@@ -70,6 +77,15 @@ def unpack(ring: Any, arrays: Mapping[str, np.ndarray]) -> Snapshot:
     """Check that the arrays belong to a ring like `ring`, or raise BadState."""
     who, layout, spec = type(ring).__name__, ring.layout, ring.spec
     fields = layout.columns(spec)
+    if not isinstance(arrays, Mapping):
+        given = type(arrays).__name__
+        raise BadState(f"{who}: restore takes the arrays that export() returned, got {given}")
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    for name in _KINDS.keys() & arrays.keys():
+        (kinds, axes), array = _KINDS[name], arrays[name]
+        if array.dtype.kind not in kinds or array.ndim != axes:
+            got = f"{array.dtype} {array.shape}"
+            raise BadState(f"{who}: '{name}' cannot be {got}; the state is damaged")
     wanted = {"spec", "layout", "shape", "flags", "added", "faults"}
     missing = sorted(wanted - set(arrays))
     if missing:
@@ -88,11 +104,11 @@ def unpack(ring: Any, arrays: Mapping[str, np.ndarray]) -> Snapshot:
                 f"{who}: '{path}' should be {dtype} {(*layout.lead, *tail)}; the state is damaged"
             )
         columns[path] = _unpack(field, stored)
-    flags, added = np.asarray(arrays["flags"]), np.asarray(arrays["added"], np.int64)
+    flags, added = arrays["flags"], arrays["added"]
     if flags.shape != layout.lead or flags.dtype != np.uint8 or added.shape != (layout.streams,):
         raise BadState(f"{who}: flags or counts do not match the ring; the state is damaged")
-    faults = np.asarray(arrays["faults"])
-    if faults.shape != (2, layout.streams) or faults.dtype.kind not in "iu":
+    added, faults = added.astype(np.int64), arrays["faults"]
+    if faults.shape != (2, layout.streams):
         raise BadState(f"{who}: the fault counts do not match the ring; the state is damaged")
     blank = flags.reshape(-1)[~_ages(layout, added)[1].reshape(-1)]
     if (added < 0).any() or (flags > 127).any() or (blank != CUT).any():

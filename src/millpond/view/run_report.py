@@ -51,7 +51,7 @@ def read_runs(folders: Sequence[Path]) -> list[tuple[str, RunHistory]]:
 def save_run_report(
     path: Path, runs: Sequence[tuple[str, RunHistory]], with_film: bool
 ) -> list[Path]:
-    """Write the page and, in a folder beside it, every figure as a picture; what was written."""
+    """Write the page and, in a folder next to it, every figure as a picture; what was written."""
     figures: list[list[Figure]] = []
     waters: list[Any] = []
     parts: list[str] = []

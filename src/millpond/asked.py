@@ -1,0 +1,64 @@
+"""What a caller asks a store for, checked before anything is read: rows, a window, a sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import BadConfig
+from .samplers import Prioritized, Sampler, uniform
+from .sequence import AnyWindow, Sequence
+from .window import Window
+
+
+def whole_numbers(what: str, given: Any) -> np.ndarray:
+    """int64[...] of whole numbers, or BadConfig: nothing is rounded, and no bool counts as one."""
+    try:
+        found = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        found = np.asarray(None)
+    if found.size and found.dtype.kind not in "iu":
+        raise BadConfig(f"{what} must be whole numbers, got {_said(given)}")
+    return found.astype(np.int64)
+
+
+def rows_asked(who: str, stream: Any, row: Any, streams: int) -> tuple[np.ndarray, np.ndarray]:
+    """Streams and row ids of one shape, int64[...] each, of streams that exist; or BadConfig."""
+    stream = whole_numbers(f"{who}: streams", stream)
+    row = whole_numbers(f"{who}: row ids", row)
+    if stream.shape != row.shape:
+        raise BadConfig(
+            f"{who}: streams and row ids must have one shape, got {stream.shape} and {row.shape}"
+        )
+    if stream.size and not 0 <= stream.min() <= stream.max() < streams:
+        raise BadConfig(
+            f"{who}: streams must lie in [0, {streams - 1}], got {stream.min()} to {stream.max()}"
+        )
+    return stream, row
+
+
+def window_asked(who: str, window: AnyWindow | None) -> AnyWindow:
+    """The window, a plain one if there is none, or BadConfig."""
+    if window is None:
+        return Window()
+    if not isinstance(window, (Window, Sequence)):
+        raise BadConfig(f"{who}: window must be a Window or a Sequence, got {_said(window)}")
+    return window
+
+
+def sampler_asked(who: str, sampler: Sampler | None) -> Sampler:
+    """The sampler, a uniform one if there is none, or BadConfig."""
+    if sampler is None:
+        return uniform()
+    if not isinstance(sampler, Prioritized) and not callable(getattr(sampler, "propose", None)):
+        raise BadConfig(
+            f"{who}: sampler must be uniform(), stratified(), recent(), prioritized() or your own "
+            f"with tries and propose, got {_said(sampler)}"
+        )
+    return sampler
+
+
+def _said(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) < 60 else type(given).__name__
