@@ -32,7 +32,7 @@ help:
 	@echo "make bench ONLY=sac         SAC on Pendulum against a bare single-file one, PyTorch and SBX"
 	@echo "make bench ONLY=layouts     what the layout of a ring does to learning, and what it costs"
 	@echo "make bench ONLY=watch       the live page: answers, updates, and what it costs a run"
-	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it; ONLY=mixture"
+	@echo "make bench-gpu ONLY=pond    speed on a CUDA GPU; ONLY=fill: from disk to it; ONLY=mixture; ONLY=brax"
 
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'millpond needs Python 3.11 or newer; set PYTHON=')"

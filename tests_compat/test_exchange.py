@@ -288,7 +288,15 @@ def test_a_full_disk_is_told_and_nothing_is_half_there(tmp_path, monkeypatch):
     assert import_lake("parquet", tmp_path / "table", tmp_path / "back").resumed == 210
 
 
-@pytest.mark.parametrize("harm", ["short", "flipped", "gone", "about", "json"])
+# The last ones are what millpond-rows.json says: of its first stream, and of where it came from.
+HARMS = ["short", "flipped", "gone", "about", "json", ("origin", 10**12), ("streams", {})]
+HARMS += [
+    ("streams", one)
+    for one in (["one", 0], ["one", 0, None], ["one", -1, 60], ["../one", 0, 60], [None, 0, 60])
+]
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=str)
 def test_damaged_parquet_is_refused(harm, tmp_path):
     lake_of(tmp_path / "lake")
     export_lake("parquet", tmp_path / "lake", tmp_path / "table")
@@ -304,9 +312,13 @@ def test_damaged_parquet_is_refused(harm, tmp_path):
         file.write_bytes(data)
     elif harm == "gone":
         file.unlink()
-    elif harm == "about":
+    elif harm == "about" or not isinstance(harm, str):
         plain = json.loads(about.read_text())
-        plain["streams"][0][2] += 1
+        if harm == "about":
+            plain["streams"][0][2] += 1
+        else:
+            name, value = harm
+            plain[name] = [value, *plain[name][1:]] if name == "streams" else value
         about.write_text(json.dumps(plain))
     else:
         about.write_text("{")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zlib
 from pathlib import Path
 
@@ -280,7 +281,9 @@ def test_a_dataset_of_rlds_becomes_a_lake(tmp_path):
             at += n
 
 
-@pytest.mark.parametrize("harm", ["flip", "short", "lengths", "gone", "json", "size", "middle"])
+@pytest.mark.parametrize(
+    "harm", ["flip", "short", "lengths", "gone", "json", "size", "middle", "shape"]
+)
 def test_damaged_rlds_is_refused(harm, tmp_path):
     rlds(tmp_path / "data")
     file = tmp_path / "data" / "arms-train.tfrecord-00001-of-00002"
@@ -292,6 +295,11 @@ def test_damaged_rlds_is_refused(harm, tmp_path):
         file.write_bytes(data[:-5])
     elif harm == "gone":
         file.unlink()
+    elif harm == "shape":
+        features = tmp_path / "data" / "features.json"
+        text = re.sub(r'"dimensions": \[[^]]*\]', '"dimensions": []', features.read_text())
+        assert text != features.read_text()
+        features.write_text(text)
     elif harm in ("lengths", "json"):
         info = tmp_path / "data" / "dataset_info.json"
         text = info.read_text().replace('"2"', '"3"') if harm == "lengths" else "{}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from .lake import Lake, Writer
     from .logged import run
-    from .replay import HostPond, Pond, PondState
+    from .replay import HostPond, PackedStep, Pond, PondState
     from .returns import lambda_returns
     from .rows import Batch, Draw, Flag, Rows, border_row, next_flags
     from .samplers import prioritized, recent, stratified, uniform
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "lake": ("Lake", "Writer"),
     "logged": ("run",),
-    "replay": ("HostPond", "Pond", "PondState"),
+    "replay": ("HostPond", "PackedStep", "Pond", "PondState"),
     "returns": ("lambda_returns",),
     "rows": ("Batch", "Draw", "Flag", "Rows", "border_row", "next_flags"),
     "samplers": ("prioritized", "recent", "stratified", "uniform"),
@@ -81,6 +81,7 @@ __all__ = [
     "LakeRefused",
     "MillpondError",
     "NotEnoughData",
+    "PackedStep",
     "Pond",
     "PondState",
     "Rows",

@@ -24,13 +24,15 @@ def whole_numbers(what: str, given: Any) -> np.ndarray:
 
 
 def rows_asked(who: str, stream: Any, row: Any, streams: int) -> tuple[np.ndarray, np.ndarray]:
-    """Streams and row ids of one shape, int64[...] each, of streams that exist; or BadConfig."""
+    """Streams that exist and row ids, int64[...] each, of shapes that fit; or BadConfig."""
     stream = whole_numbers(f"{who}: streams", stream)
     row = whole_numbers(f"{who}: row ids", row)
-    if stream.shape != row.shape:
+    try:
+        np.broadcast_shapes(stream.shape, row.shape)
+    except ValueError:
         raise BadConfig(
             f"{who}: streams and row ids must have one shape, got {stream.shape} and {row.shape}"
-        )
+        ) from None
     if stream.size and not 0 <= stream.min() <= stream.max() < streams:
         raise BadConfig(
             f"{who}: streams must lie in [0, {streams - 1}], got {stream.min()} to {stream.max()}"

@@ -125,7 +125,8 @@ class Wandb:
 
     def __init__(self, folder: Path, title: str) -> None:
         wandb = import_tracker("wandb")
-        self._run: Any = wandb.init(project="millpond", name=title, dir=str(folder))
+        project = os.environ.get("WANDB_PROJECT", "millpond")
+        self._run: Any = wandb.init(project=project, name=title, dir=str(folder))
         self._run.define_metric("steps")
         self._run.define_metric("*", step_metric="steps")
 

@@ -348,10 +348,11 @@ def test_an_annealed_bigagent_begins_each_phase_with_a_lower_rate(programs, whol
 def test_a_share_of_the_rate_reaches_the_gradient_step(programs):
     state, big = programs.init(), programs.big
     pond = big.pond.init_many(2)
-    rows = programs.agents.update(state.agents, programs.agents.no_sums())[2]
+    rows = jax.jit(programs.agents.update)(state.agents, programs.agents.no_sums())[2]
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[:, [0, 2]], rows)
+    add = jax.jit(big.add)
     for _ in range(4):
-        pond = big.add(pond, rows)
+        pond = add(pond, rows)
     learn = jax.jit(lambda share: big.learn(state.big, pond, share)[0].agent.params)
     begun = hash_of(state.big.agent.params)
     assert hash_of(learn(0.0)) == begun, "no rate, no change"

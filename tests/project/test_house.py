@@ -113,6 +113,7 @@ def test_public_names_are_pinned():
         "LakeRefused",
         "MillpondError",
         "NotEnoughData",
+        "PackedStep",
         "Pond",
         "PondState",
         "Rows",

@@ -63,6 +63,18 @@ def refused(capsys, *args) -> str:
         (["gym:FrozenLake-v1", "--env.is_slipery", "false"], "is_slipery"),
         (["gym:CartPole-v1", "--world.wrappers", "NoSuch"], "there is no wrapper 'NoSuch'"),
         (["treasurehunt-small", "--env.siz", "9"], "there is no option --env.siz"),
+        (
+            ["gym:CartPole-v1", "--total-timesteps", "9"],
+            "there is no option --total-timesteps; use --steps",
+        ),
+        (["gym:CartPole-v1", "--buffer_size", "9"], "use --dqn.capacity"),
+        (["gym:Pendulum-v1", "--learning-rate", "1"], "use --sac.optimizer.rate.start"),
+        (["gym:CartPole-v1", "--device", "cuda"], "JAX takes a GPU if there is one"),
+        (["gym:CartPole-v1", "--wandb-project-name=x"], "WANDB_PROJECT names the project"),
+        (
+            ["gym:CartPole-v1", "--track"],
+            "expected one of '', tensorboard, wandb, mlflow, got nothing",
+        ),
         (["cartpole"], "there is no env 'cartpole'; did you mean 'gym:CartPole-v1'?"),
         (["CartPole"], "did you mean 'gym:CartPole-v1'?"),
         (["breakout"], "did you mean 'minatar/breakout'?"),

@@ -328,7 +328,7 @@ WRONG_ROWS = {
     "nothing": (None, [0], "streams must be whole numbers"),
     "another stream": ([-1], [0], r"streams must lie in \[0, 2\], got -1 to -1"),
     "no such stream": ([0, 3], [0, 0], r"streams must lie in \[0, 2\], got 0 to 3"),
-    "shapes": ([0, 1], [0], r"one shape, got \(2,\) and \(1,\)"),
+    "shapes": ([0, 1], [0, 0, 0], r"one shape, got \(2,\) and \(3,\)"),
 }
 
 
@@ -341,6 +341,8 @@ def test_rows_that_cannot_be_asked_for(case, tmp_path):
     for ask in (pond.take, pond.read):
         with pytest.raises(BadConfig, match=said):
             ask(stream, row)
+    with pytest.raises(BadConfig, match=r"same length, got shapes \(2,\) and \(1,\)"):
+        pond.take([0, 1], [0])
     lake = Lake.create(tmp_path / "lake", SPEC, 100_000)
     with lake.writer("a", 3) as writer:
         writer.append(rows())

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from test_short_way import SPECS
 
-from millpond import Field, Flag, HostPond, Rows, Spec, prioritized
-from millpond.replay import PackedStep
+from millpond import Field, Flag, HostPond, PackedStep, Rows, Spec, prioritized
 
 ENVS = [("stream", 1), ("per_env", 1), ("per_env", 3), ("stream", 3)]
 

@@ -159,6 +159,17 @@ def test_offline_from_a_lake(tmp_path):
     assert learned(play(tmp_path / "run", offline))["updates"] == 12
 
 
+def test_offline_from_the_lake_of_a_run(tmp_path):
+    """Its rows say more of themselves than those of others do."""
+    learning = replace(SAC.learning, capacity=8_192)  # a Lake's least
+    settings = replace(SAC, learning=learning, envs=1, sampler="uniform", sampling=None, steps=40)
+    settings = replace(settings, replay="lake")
+    play(tmp_path / "run", settings)
+    offline = replace(settings, replay="pond", steps=8, log_every=4, eval_every=8)
+    offline = replace(offline, from_lake=str(tmp_path / "run" / "lake" / "policy-0"))
+    assert learned(play(tmp_path / "offline", offline))["updates"] == 8
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("agent", ["sac", "td3"])
 def test_debug_is_small_and_has_no_nan(agent, tmp_path):
@@ -173,6 +184,11 @@ def test_agents_that_do_not_fit_are_told_which_do():
     wrong = replace(SAC, env="tmaze", world=TMaze())
     with pytest.raises(BadConfig, match=r"acts with real vectors, but tmaze .* fit are dqn, "):
         make_agent(wrong)
+
+
+def test_the_wrong_kind_of_agent_is_named_before_its_network():
+    with pytest.raises(BadConfig, match=r"sac: acts with real vectors, but tmaze .* fit are dqn, "):
+        settings_for("tmaze", agent="sac")  # whose preset has a memory
 
 
 def test_a_command_that_does_not_fit_leaves_no_folder(tmp_path):

@@ -149,8 +149,11 @@ def _read(
             yield option.path, _flag(option, name, texts)
         elif get_origin(option.kind) is tuple:
             yield option.path, option.read(texts)
-        else:
+        elif texts or get_origin(option.kind) is not Literal:
             yield option.path, option.read([_only(texts, name)])
+        else:
+            choices = ", ".join(choice or "''" for choice in get_args(option.kind))
+            raise BadConfig(f"{name}: expected one of {choices}, got nothing")
     if others:
         yield ("world", "options"), (*world.options, *others)
 
@@ -174,7 +177,44 @@ def _flag(option: Option, name: str, texts: Sequence[str]) -> bool:
     return words[text.lower()] == (name == option.name)
 
 
-def _unknown(name: str, known: Sequence[str] | dict[str, Option], prog: str) -> str:
+# What Stable-Baselines3 and CleanRL call it, and which of our options ends in what.
+_ELSEWHERE = {
+    "--total-timesteps": "--steps",
+    "--num-envs": "--envs",
+    "--n-envs": "--envs",
+    "--eval-freq": "--eval-every",
+    "--lr": ".optimizer.rate.start",
+    "--learning-rate": ".optimizer.rate.start",
+    "--batch-size": ".batch",
+    "--buffer-size": ".capacity",
+    "--learning-starts": ".min-fill",
+    "--train-freq": ".update-every",
+    "--train-frequency": ".update-every",
+    "--gradient-steps": ".updates",
+    "--target-network-frequency": ".target-every",
+    "--target-update-interval": ".target-every",
+    "--num-steps": ".rollout",
+    "--num-minibatches": ".minibatches",
+    "--update-epochs": ".epochs",
+}
+_GPU = "JAX takes a GPU if there is one; JAX_PLATFORMS=cpu in the environment keeps to the CPU"
+_INSTEAD = {
+    "--exp-name": "--run names the folder",
+    "--save-path": "--run names the folder",
+    "--capture-video": "millpond eval RUN --video film.gif films an episode",
+    "--wandb-project-name": "--track wandb sends metrics; WANDB_PROJECT names the project",
+    "--cuda": _GPU,
+    "--device": _GPU,
+}
+
+
+def _unknown(name: str, known: dict[str, Option], prog: str) -> str:
+    plain = name.replace("_", "-")
+    if plain in _INSTEAD:
+        return f"there is no option {name}; {_INSTEAD[plain]}"
+    ours = [one for one in known if one.endswith(_ELSEWHERE.get(plain, "no such ending"))]
+    if ours:  # the agent's own is shorter than those of its parts
+        return f"there is no option {name}; use {min(ours, key=len)}"
     near = difflib.get_close_matches(name, known, n=1)
     if not near:  # the right name in the wrong place: --gamma for --dqn.gamma
         last = name.lstrip("-")

@@ -129,7 +129,6 @@ def identical_text(found: Comparison, updates: int) -> str:
 def parse_train(preset: Settings, args: Sequence[str]) -> Settings:
     """The preset's settings with the options of the command line."""
     preset = tiny(preset) if "--debug" in args else preset
-    _refuse_rate(preset.section, args)
     return parse_settings(preset, args, f"millpond train {preset.env}")
 
 
@@ -146,13 +145,3 @@ def parse_phases(env: str, file: Path | None, args: Sequence[str]) -> MixSetting
     return parse_settings(
         base, rest, f"millpond train {base.env} --lake-phases", hidden=["frames", "agents"]
     )
-
-
-_RATES = ("--lr", "--learning-rate", "--learning_rate")
-
-
-def _refuse_rate(agent: str, args: Sequence[str]) -> None:
-    """The rate has another name here, which no parser would guess."""
-    name = next((name for arg in args if (name := arg.partition("=")[0]) in _RATES), None)
-    if name:
-        raise BadConfig(f"there is no option {name}; use --{agent}.optimizer.rate.start")

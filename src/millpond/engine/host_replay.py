@@ -120,11 +120,18 @@ class LakeSource(HostReplay):
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.lake = settings, open_source(settings, settings.from_lake, "from_lake")
+        self._extras = list(stored_spec(settings).extras)
 
     def sample(self, turn: int) -> Sample:
         settings, learns = self.settings, self.settings.replayed
         rng = np.random.default_rng((settings.seed, turn))
-        return self.lake.sample(rng, learns.batch, learns.window, sampler=settings.sampling)
+        found = self.lake.sample(rng, learns.batch, learns.window, sampler=settings.sampling)
+        return without_trace(found, self._extras)
+
+
+def without_trace(found: Any, extras: list[str]) -> Any:
+    """A sample without what rows of our own runs say of themselves beyond these extras."""
+    return found._replace(extras={name: found.extras[name] for name in extras})
 
 
 def open_source(settings: Settings, path: str, name: str) -> Lake:
@@ -141,7 +148,7 @@ def open_source(settings: Settings, path: str, name: str) -> Lake:
                 f"with, as extras/memory: {memory.describe()}, got "
                 f"{held.describe() if held else 'none'}; write such rows, or use --network.memory 0"
             )
-    traced = name == "lake" and Lake.open(path, "r").spec == traced_spec(settings)
+    traced = Lake.open(path, "r").spec == traced_spec(settings)
     lake = Lake.open(path, "r", traced_spec(settings) if traced else spec)
     settings.window.fits(lake.spec, 2**31)
     if not len(lake):

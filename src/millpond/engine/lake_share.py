@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import NotEnoughData
 from ..sequence import Sample
-from .host_replay import open_source
+from .host_replay import open_source, without_trace
 from .provenance import stored_spec
 from .settings import Settings
 from .trees import stacked
@@ -29,7 +29,6 @@ class LakeShare:
     def __init__(self, settings: Settings) -> None:
         self._settings, self.rows = settings, settings.lake_rows
         self._lake = open_source(settings, settings.lake, "lake")
-        # Rows that a run of ours wrote say more of themselves than an env does.
         self._extras = list(stored_spec(settings).extras)
         try:
             self._sample(0, 0)
@@ -50,8 +49,7 @@ class LakeShare:
     def _sample(self, policy: int, turn: int) -> Sample:
         rng = np.random.default_rng((self._settings.seed, _APART, policy, turn))
         found: Any = self._lake.sample(rng, self.rows, self._settings.window)
-        extras = {name: found.extras[name] for name in self._extras}
-        return found._replace(extras=extras, draw=None)
+        return without_trace(found, self._extras)._replace(draw=None)
 
 
 def blend(played: Any, drawn: Any, xp: Any = jnp) -> Any:

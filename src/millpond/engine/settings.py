@@ -151,10 +151,21 @@ class Settings:
                 f"{type(self.sampling).__name__}; give one of that kind, or none"
             )
 
+    def check_actions(self) -> None:
+        """Raise BadConfig unless the agent acts with what the env takes."""
+        kind, real = find_agent(self.agent), takes_real(self.world)
+        if real != kind.continuous:
+            fit = [name for name in agent_names() if find_agent(name).continuous == real]
+            raise BadConfig(
+                f"agent {self.agent}: acts with {_kind(kind.continuous)}, but {self.env} takes "
+                f"{_kind(real)}; agents that fit are {', '.join(fit) or 'none of ours'}"
+            )
+
     def _check_learning(self) -> None:
         """Refuse sizes that do not fit each other."""
         agent = find_agent(self.agent)
         if self.network.memory and not getattr(agent, "remembers", False):
+            self.check_actions()  # which no other network would mend
             able = [
                 name
                 for name in agent_names()
@@ -445,3 +456,7 @@ def tiny(settings: Settings) -> Settings:
     every = dict(checkpoint_every=24, resume_every=24)
     learning = settings.learning.tiny()
     return dataclasses.replace(settings, **few, **every, learning=learning, debug=True)
+
+
+def _kind(real: bool) -> str:
+    return "real vectors" if real else "one of several actions"

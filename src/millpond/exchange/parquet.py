@@ -45,14 +45,25 @@ def open_source(path: Path) -> ParquetSource:
                     f"{path} is of version {about[_MARK]}, this millpond reads version {_VERSION}"
                 )
             spec = Spec.from_json(about["spec"])
-            streams = [StreamInfo(*one) for one in about["streams"]]
+            streams = [_stream(*one) for one in about["streams"]]
+            origin = dict(about.get("origin") or {})
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, BadConfig):
                 raise
             raise damaged(path / "millpond-rows.json", error) from error
         folders = [sorted(path.joinpath(*_place(one)).glob("*.parquet")) for one in streams]
-        return ParquetSource(spec, streams, folders, about.get("origin") or {})
+        return ParquetSource(spec, streams, folders, origin)
     raise no_source(path, "a folder that millpond lake export wrote, with millpond-rows.json")
+
+
+def _stream(group: Any, env: Any, rows: Any) -> StreamInfo:
+    """What the folder says of a stream; ValueError for what cannot be one, or lies elsewhere."""
+    if not isinstance(group, str) or Path(group).name != group:
+        raise ValueError(f"a group named {group!r}")
+    for number in (env, rows):
+        if type(number) is not int or number < 0:
+            raise ValueError(f"a stream with the numbers {env!r} and {rows!r}")
+    return StreamInfo(group, env, rows)
 
 
 def _place(stream: StreamInfo) -> tuple[str, str]:

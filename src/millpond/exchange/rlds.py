@@ -84,8 +84,8 @@ class _Split:
         self.ends = np.cumsum(np.where(self.steps > 1, self.steps, 0))
         self.rows = int(self.ends[-1]) if sizes else 0
 
-    def examples(self, start: int) -> Iterator[tuple[dict[str, Values], int, int]]:
-        """Episodes from row `start` on: their lists, their steps, and rows to skip."""
+    def examples(self, start: int) -> Iterator[tuple[Path, dict[str, Values], int, int]]:
+        """Episodes from row `start` on: file, their lists, their steps, and rows to skip."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         for index in range(first, len(self._episodes)):
             steps = int(self.steps[index])
@@ -93,7 +93,8 @@ class _Split:
                 file, place, path = self._episodes[index]
                 skip = max(0, start - int(self.ends[index]) + steps)
                 with _reading(path):
-                    yield decode_example(file.read(place)), steps, skip
+                    lists = decode_example(file.read(place))
+                yield path, lists, steps, skip
 
 
 def _file_name(name: str, about: Mapping[str, Any], index: int, number: int) -> str:
@@ -133,9 +134,11 @@ class RldsSource:
     def rows(self, stream: int, start: int) -> Iterator[Rows]:
         if not start:
             self._counts[stream].clear()
-        for lists, steps, skip in self._there[stream].examples(start):
-            episode = self._episode(lists, steps, self._counts[stream])
-            yield cut_rows(rows_of(self.spec, episode), skip)
+        for path, lists, steps, skip in self._there[stream].examples(start):
+            with _reading(path):
+                episode = self._episode(lists, steps, self._counts[stream])
+                rows = cut_rows(rows_of(self.spec, episode), skip)
+            yield rows
 
     def _episode(self, lists: Mapping[str, Values], steps: int, counts: Counter[str]) -> Episode:
         columns = {

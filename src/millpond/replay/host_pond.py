@@ -215,8 +215,11 @@ class HostPond(Generic[AnyBatch]):
     def take(self, stream: np.ndarray, row: np.ndarray) -> AnyBatch:
         """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
         stream, row = rows_asked("HostPond.take", stream, row, self.streams)
-        if row.ndim != 1:
-            raise BadConfig(f"HostPond.take: row ids must be a list, got shape {row.shape}")
+        if row.ndim != 1 or stream.shape != row.shape:
+            raise BadConfig(
+                "HostPond.take: streams and row ids must be two lists of the same length, got "
+                f"shapes {stream.shape} and {row.shape}"
+            )
         slots = self._starts.slots(stream, row)
         batch: Any = self._blank(len(row))
         batch.draw.stream[:], batch.draw.row[:] = stream, row

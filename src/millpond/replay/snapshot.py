@@ -26,10 +26,13 @@ Masses = tuple[np.ndarray, float, int]  # leaves[capacity], the highest seen, ba
 
 
 # Kinds of numbers and axes of what is not a column.
-_KINDS = dict.fromkeys(("spec", "layout", "meaning"), ("u", 1))
-_KINDS |= dict.fromkeys(("shape", "added"), ("iu", 1))
-_KINDS |= {"flags": ("u", 2), "faults": ("iu", 2), "priorities/mass": ("fiu", 1)}
-_KINDS |= dict.fromkeys(("priorities/highest", "priorities/samples"), ("fiu", 1))
+_KINDS: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(("spec", "layout", "meaning"), ("u", 1)),
+    **dict.fromkeys(("shape", "added"), ("iu", 1)),
+    "flags": ("u", 2),
+    "faults": ("iu", 2),
+    **{f"priorities/{name}": ("fiu", 1) for name in ("mass", "highest", "samples")},
+}
 
 
 class Snapshot(NamedTuple):
