@@ -244,6 +244,10 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
     }
     plain = fitted(np.ones(len(here), bool))
     today = _worth(models, plain, here, after, acted)
+    usual = {
+        action: float(((after - here @ weights)[acted == action] ** 2).sum(1).mean())
+        for action, weights in models.items()
+    }
     here, after, acted = design(stored)
     then = _worth(models, plain, here, after, acted)
     found_alike: list[str] = []
@@ -260,7 +264,9 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
         best = min(each, key=lambda other: float(each[other].mean()))
         margin = each[action] - each[best]
         sure = margin.mean() / max(margin.std() / np.sqrt(len(margin)), 1e-12)
-        if best != action and sure > 8 and margin.mean() > 0.02 * each[action].mean():
+        # A policy of then may go where no action's model holds: then none says anything.
+        holds = each[best].mean() < 1.5 * usual[best]
+        if best != action and holds and sure > 8 and margin.mean() > 0.1 * each[action].mean():
             found_alike.append(f"{action} does what {best} does")
     if not judged:
         return unknown(name, "no action was taken often enough, then and now")
