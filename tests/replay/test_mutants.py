@@ -9,9 +9,12 @@ must fail.
 from __future__ import annotations
 
 import ast
+import contextlib
 import random
 import types
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -139,12 +142,35 @@ def load(code: str) -> types.ModuleType:
     return module
 
 
+@contextlib.contextmanager
+def in_the_place_of(*pairs: tuple[type, type]) -> Generator[None]:
+    """A mutant's arithmetic in the real class: stores take no windows but real ones."""
+    swapped = [
+        (real, name, vars(real)[name], vars(mutant)[name])
+        for real, mutant in pairs
+        for name in ARITHMETIC & set(vars(real))
+    ]
+    assert swapped
+    for real, name, _, other in swapped:
+        setattr(real, name, other)
+    try:
+        yield
+    finally:
+        for real, name, own, _ in swapped:
+            setattr(real, name, own)
+
+
 def survives(module: types.ModuleType) -> bool:
     """Whether the mutant passes every story below."""
+    with in_the_place_of((Window, module.Window)):
+        return passes(module.Stacker)
+
+
+def passes(stacker_class: Any) -> bool:
     windows = [
-        module.Window(stack=3, n_step=2, gamma=0.5),
-        module.Window(stack=2, n_step=3, gamma=0.9, pad="first", life_loss_ends=True),
-        module.Window(),
+        Window(stack=3, n_step=2, gamma=0.5),
+        Window(stack=2, n_step=3, gamma=0.9, pad="first", life_loss_ends=True),
+        Window(),
     ]
     try:
         for seed in range(14):
@@ -157,7 +183,7 @@ def survives(module: types.ModuleType) -> bool:
                     few_ops = [("add", 1)] * few
                     play(HostSubject, window, PATTERNS["long"], (7, 1, few_ops, seed), draws=64)
                 play(HostSubject, window, pattern, (6 + seed % 5, 2, ops, seed), draws=64)
-                check_stacker(module.Stacker, window, pattern, seed)
+                check_stacker(stacker_class, window, pattern, seed)
     except Exception:
         return False
     return True
@@ -184,15 +210,13 @@ def check_stacker(stacker_class, window, pattern, seed: int) -> None:
 
 
 def sequence_survives(module: types.ModuleType) -> bool:
-    """As `survives`, of sequences: the mutant's arithmetic takes the place of the real one."""
-    swapped = []
-    for real, mutant in (
-        (Sequence, module.Sequence),
-        (type(Sequence(1).ranked), type(module.Sequence(1).ranked)),
-    ):
-        for name in ARITHMETIC & set(vars(real)):
-            swapped.append((real, name, vars(real)[name]))
-            setattr(real, name, vars(mutant)[name])
+    """As `survives`, of sequences."""
+    aged = type(Sequence(1).ranked), type(module.Sequence(1).ranked)
+    with in_the_place_of((Sequence, module.Sequence), aged):
+        return sequences_pass()
+
+
+def sequences_pass() -> bool:
     windows = [
         (Sequence(3, stack=2, burn_in=2, end="stop"), None),
         (Sequence(2, stack=3, burn_in=1, gamma=0.5), None),
@@ -216,9 +240,6 @@ def sequence_survives(module: types.ModuleType) -> bool:
         Sequence(4, stack=2).fits(HostSubject(Window(), 7, 1).pond.spec, 6)
     except Exception:
         return False
-    finally:
-        for real, name, value in swapped:
-            setattr(real, name, value)
     return True
 
 
