@@ -41,9 +41,9 @@ class RayTeam:
         self._near = beside_us(self._ray)
         again = {"max_restarts": -1}  # by Ray
         self.weights = self._make(WeightsHost, len(settings.groups), num_cpus=0.0, **again)
+        shard, where = self._hooked(ShardHost, "shard"), (str(self.folder), self._session)
         self.shards = [
-            self._make(self._hooked(ShardHost, "shard"), self._plain, i, str(self.folder), self._session, **again)
-            for i in range(settings.shards)
+            self._make(shard, self._plain, i, *where, **again) for i in range(settings.shards)
         ]
         self.servers = [Server("shard", index, shard) for index, shard in enumerate(self.shards)]
         self.servers.append(Server("weights", 0, self.weights))

@@ -125,7 +125,8 @@ PROBE_PLANTS = (
     _plant("rewards negated in rows", "env-rows", patch=_E.negated_rewards),
     _plant("rewards bounded in rows", "env-rows", patch=_E.bounded_rewards),
     _plant("ends swapped in rows", "env-rows", "env-ends", patch=_E.swapped_ends),
-    _plant("another action in rows", "env-rows", "exploration", "acting-weights", patch=_E.another_action_stored),
+    _plant("another action in rows", "env-rows", "exploration", "acting-weights",
+           patch=_E.another_action_stored),
     _plant("evaluation is easier", "train-and-eval", patch=_E.easier_evaluation),
     # replay
     _plant("next_obs is obs", "replay-transitions", patch=_R.same_next_obs),
