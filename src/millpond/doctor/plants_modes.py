@@ -39,6 +39,8 @@ def in_mode(plant: Plant, mode: str) -> Plant:
         return plant
     named = {plant.fires, *plant.may}
     recorded = [check for check, others in ANSWERED.items() if named & set(others)]
+    if "stored-rows" in named:  # rows as they came are compared with what is drawn there
+        recorded += ["nstep-oracle", "stack-parity", "episode-borders"]
     opener = plant.opener
     if mode not in _TOGETHER:
         team = ray_team if mode == "ray" else process_team
