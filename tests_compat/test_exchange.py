@@ -201,7 +201,7 @@ def test_an_import_goes_on_only_with_the_same_data(tmp_path):
     with pytest.raises(BadConfig, match="interrupted import with another stamp"):
         import_lake("parquet", tmp_path / "table", tmp_path / "back")
     (tmp_path / "other.importing").mkdir()
-    with pytest.raises(BadConfig, match="is there and no import's"):
+    with pytest.raises(BadConfig, match="exists and is not from an import"):
         import_lake("parquet", tmp_path / "table", tmp_path / "other")
 
 
@@ -499,7 +499,7 @@ def test_what_minari_cannot_keep_is_named(tmp_path):
         ends += len(cut)
     assert dropped
     assert f"{dropped:,} last steps without an observation after them" in text
-    assert "which stream an episode is of" in text
+    assert "which stream an episode belongs to" in text
     assert "bounds of" in text
     import_lake("minari", tmp_path / "out", tmp_path / "back")
     again = export_lake("minari", tmp_path / "back", tmp_path / "out2")

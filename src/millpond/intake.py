@@ -219,7 +219,7 @@ def _no_nan(value: Array) -> bool:
 
 
 _SAME_STEP = (
-    "an env that resets in the same step gives itself away like this: pass its final "
+    "an env that resets in the same step looks like this: pass its final "
     "observations, add(rows, final_obs=...), with next_flags(..., same_step=True)"
 )
 

@@ -260,7 +260,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFailed, match="could not make"):
         millpond.run("x", root=tmp_path / "file")
-    with pytest.raises(RunRefused, match="runs hold no runs"):
+    with pytest.raises(RunRefused, match="it cannot hold runs"):
         millpond.run("x/inner", root=tmp_path)
 
 

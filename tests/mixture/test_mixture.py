@@ -589,7 +589,7 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
         "needs an env with one agent": dict(world=WORLD),
         "pqn.gamma is 0.5, qlambda.gamma is 0.99": dict(learning=PQNSettings(4, 2, gamma=0.5)),
         "pond 12 must be a multiple of 4 envs that holds at least one update": dict(pond=12),
-        "big.capacity 401 is no multiple of its 4 streams; use 400": dict(
+        "big.capacity 401 is not a multiple of its 4 streams; use 400": dict(
             big=BigSettings(14.0, 401)
         ),
         "need evaluations within the phase": dict(big=BigSettings(14.0, 400, keep_best=True)),

@@ -69,7 +69,7 @@ def refused(capsys, *args) -> str:
         ),
         (["gym:CartPole-v1", "--buffer_size", "9"], "use --dqn.capacity"),
         (["gym:Pendulum-v1", "--learning-rate", "1"], "use --sac.optimizer.rate.start"),
-        (["gym:CartPole-v1", "--device", "cuda"], "JAX takes a GPU if there is one"),
+        (["gym:CartPole-v1", "--device", "cuda"], "JAX uses a GPU if there is one"),
         (["gym:CartPole-v1", "--wandb-project-name=x"], "WANDB_PROJECT names the project"),
         (
             ["gym:CartPole-v1", "--track"],
@@ -133,7 +133,7 @@ def test_an_env_of_the_current_folder_is_found(here, monkeypatch):
 def test_discrete_observations_are_one_hot():
     env = GymEnv("FrozenLake-v1", options=("is_slippery=false",))
     assert (env.observation.dtype, env.observation.shape) == (np.dtype(bool), (16,))
-    assert env.note == "observations are one of 16 states: seen one-hot, as bool[16]"
+    assert env.note == "observations are one of 16 states: encoded one-hot, as bool[16]"
     assert GymEnv("CartPole-v1").note == ""
     vector = env.vector(2, 0)
     assert vector.obs.shape == (1, 2, 16)
@@ -179,7 +179,7 @@ def test_help_all_explains_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["train", "treasurehunt-small", "--help-all"])
     out = " ".join(capsys.readouterr().out.split())
-    about = "steps between two restarts; 0: it does not restart by itself (default 0)"
+    about = "steps between two restarts; 0: no restarts (default 0)"
     assert f"--dqn.optimizer.rate.cycle N {about}" in out
     assert "--network.norm, --network.no-norm" in out
 

@@ -30,7 +30,7 @@ class ActorCriticSettings:
     over many turns; each turn by itself is as noisy as without.
     """
 
-    tau: float = 0.005  # share of the way that the target networks follow after an update
+    tau: float = 0.005  # how far the target networks move to the critics per update: 0 to 1
     reward_scale: float = 1.0  # rewards are multiplied by it
     batch: int = 256  # transitions in a minibatch
     gamma: float = 0.99  # discount per step
@@ -39,7 +39,7 @@ class ActorCriticSettings:
     updates: int = 1  # gradient updates per such round
     min_fill: int = 1_000  # rows stored before the first update; until then actions are uniform
     capacity: int = 1_024_000  # rows that the replay keeps, per policy
-    correlation: float = 0.0  # of the noise from turn to turn, in [0, 1)
+    correlation: float = 0.0  # correlation of the noise from turn to turn, in [0, 1)
     beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
     optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
     actor_optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))

@@ -38,8 +38,8 @@ class QLambdaSettings:
     burn_in: int = 8  # rows before a sequence, with network.memory only
     lam: float = 0.65  # lambda of the returns: 0 is one step, 1 all of them
     trace: Literal["peng", "watkins"] = "peng"  # watkins stops at actions that are not greedy
-    loss: Literal["huber", "squared"] = "squared"  # of the difference between value and target
-    target_every: int = 100  # updates between copies to the target network; 0: there is none
+    loss: Literal["huber", "squared"] = "squared"  # on the difference between value and target
+    target_every: int = 100  # updates between copies to the target network; 0: no target network
     reward_scale: float = 1.0  # rewards are multiplied by it
     reward_clip: float = 0.0  # largest size of a single reward; 0: not clipped
     batch: int = 16  # sequences in a minibatch

@@ -23,8 +23,8 @@ class QSettings:
     `class MySettings(QSettings)` adds what is its own.
     """
 
-    double: bool = True  # choose the next action by the online network, value it by the target
-    tau: float = 0.005  # share of the way that the target network follows after every update
+    double: bool = True  # online network chooses the next action, target network values it
+    tau: float = 0.005  # how far the target network moves to the online one per update: 0 to 1
     target_every: int = 0  # updates between copies to the target network; 0: `tau` instead
     reward_scale: float = 1.0  # rewards are multiplied by it
     reward_clip: float = 0.0  # largest size of a single reward, before n-step sums; 0: not clipped

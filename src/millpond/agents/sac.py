@@ -36,8 +36,8 @@ class SACSettings(ActorCriticSettings):
     """
 
     temperature: float = 1.0  # weight of entropy against reward, at the beginning
-    learn_temperature: bool = True  # off: the temperature stays as it is
-    entropy: float = -1.0  # what the temperature is learned for, per number of an action
+    learn_temperature: bool = True  # off: the temperature is constant
+    entropy: float = -1.0  # target entropy per action dimension
     temperature_optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
 
     def __post_init__(self) -> None:

@@ -76,7 +76,7 @@ class Teller:
         if kind == "reset":
             cloned = sum(line["cloned"])
             if cloned == len(line["cloned"]) == 1:
-                return f"reset {line['cycle']}: the agents are copies of the BigAgent now"
+                return f"reset {line['cycle']}: the agents are now copies of the BigAgent"
             text = f"reset {line['cycle']}: cloned in {cloned} of {len(line['cloned'])} members"
             if cloned == len(line["cloned"]):
                 return text

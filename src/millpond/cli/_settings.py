@@ -197,7 +197,7 @@ _ELSEWHERE = {
     "--num-minibatches": ".minibatches",
     "--update-epochs": ".epochs",
 }
-_GPU = "JAX takes a GPU if there is one; JAX_PLATFORMS=cpu in the environment keeps to the CPU"
+_GPU = "JAX uses a GPU if there is one; JAX_PLATFORMS=cpu in the environment makes it use the CPU"
 _INSTEAD = {
     "--exp-name": "--run names the folder",
     "--save-path": "--run names the folder",
@@ -322,8 +322,8 @@ def help_text(base: Any, options: Sequence[Option], prog: str, everything: bool)
     for option in options:
         groups.setdefault(option.shown[:-1], []).append(option)
     if hasattr(base.world, "options"):
-        lines += ["--env.KEY VALUE sets what the env's own constructor takes.", ""]
-    lines += ["settings and their values unless given:", *_rows(groups.pop((), []), everything)]
+        lines += ["--env.KEY VALUE is passed to the env's own constructor.", ""]
+    lines += ["settings and their defaults:", *_rows(groups.pop((), []), everything)]
     if everything:
         for where, some in groups.items():
             lines += ["", f"{'.'.join(where)}:", *_contract(base, some[0].path[:-1])]

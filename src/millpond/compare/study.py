@@ -55,8 +55,8 @@ class Study:
             same = all(old[name] == new[name] for name in old.keys() & new.keys())
             if not same or before != {key: about[key] for key in about if key != "arms"}:
                 raise RunRefused(
-                    f"{path} holds a comparison of other seeds, frames or settings; give the same "
-                    "command as before to continue it, or choose another folder with --out"
+                    f"{path} holds a comparison with other seeds, frames or settings; give the "
+                    "same command as before to continue it, or choose another folder with --out"
                 )
             about["arms"] = list((old | new).values())
         elif path.exists() and any(path.iterdir()):

@@ -91,5 +91,5 @@ class ServerWatch:
             raise RunFailed(
                 f"{server.name} was lost {server.failures} times at cycle {cycle} ({why}), so "
                 "another try would not help. Look at what ended it (out of memory? see "
-                "events.jsonl and the logs of Ray); millpond resume goes on from the last state"
+                "events.jsonl and the logs of Ray); millpond resume continues from the last state"
             )

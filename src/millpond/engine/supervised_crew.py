@@ -154,7 +154,7 @@ class SupervisedCrew:
                 raise RunFailed(
                     f"nothing has happened for {self._patience:g} s at cycle {self.cycle}; every "
                     "process waits for another. Look at events.jsonl, and on a cluster at its "
-                    "nodes (ray status); if they are well, please report it with events.jsonl"
+                    "nodes (ray status); if they are healthy, please report it with events.jsonl"
                 )
 
     def _look_at_learners(self, wait_s: float) -> None:

@@ -73,7 +73,7 @@ class _Game:
     def check_playing(self) -> None:
         """Refuse to go on before a reset or after the end."""
         if self.state is None or self.over:
-            raise ResetNeeded(f"{self.who}: no episode is under way; call reset before step")
+            raise ResetNeeded(f"{self.who}: no episode is in progress; call reset before step")
 
     def spaces(self) -> tuple[Box, Discrete | Box]:
         """What one agent sees and does."""

@@ -31,13 +31,13 @@ class Atari(PlainFacts):
     """
 
     game: str  # the game's name
-    sticky: float = 0.25  # probability that a frame repeats the action before
+    sticky: float = 0.25  # probability that a frame repeats the last action
     frame_skip: int = 4  # frames per step
     max_frames: int = 108_000  # frames until an episode is truncated
-    noops: int = 30  # most frames that a reset waits at random
+    noops: int = 30  # most frames that a reset waits, drawn at random
     fire_reset: bool = True  # press FIRE after a reset, where the game has it
     full_actions: bool = False  # all 18 actions instead of the game's own
-    threads: int = 0  # of the emulators; 0: one for every core
+    threads: int = 0  # threads of the emulators; 0: one per core
 
     def __post_init__(self) -> None:
         game, known = self.game.lower().replace("-", "_"), _games()

@@ -89,8 +89,8 @@ class GymEnv(PlainFacts):
         """Of the env's Discrete action space; another raises BadConfig."""
         if is_real(self.action):
             raise BadConfig(
-                f"{self.name}: to be counted, actions must be a Discrete space, got "
-                f"{_facts(self).space}; ask for its `action`"
+                f"{self.name}: num_actions needs a Discrete action space, got "
+                f"{_facts(self).space}; use its `action`"
             )
         return int(self.action.high) + 1
 
@@ -106,7 +106,7 @@ class GymEnv(PlainFacts):
         if facts.states is None:
             return ""
         size = facts.observation.shape[0]
-        return f"observations are one of {size} states: seen one-hot, as bool[{size}]"
+        return f"observations are one of {size} states: encoded one-hot, as bool[{size}]"
 
     def vector(self, num_envs: int, seed: int) -> HostVector:
         """`num_envs` freshly reset envs."""
@@ -217,7 +217,7 @@ class _Facts:
     observation: Field
     action: Field
     space: Discrete | Box  # of actions as Gymnasium has them
-    states: Discrete | None  # of observations that are seen one-hot
+    states: Discrete | None  # of observations that are encoded one-hot
 
 
 @lru_cache(maxsize=64)
@@ -233,7 +233,7 @@ def _facts(env: GymEnv) -> _Facts:
         if not isinstance(observation, Field):
             raise BadConfig(
                 f"{env.name}: it observes a dict {sorted(observation)}, one array was expected; "
-                "flatten it by a wrapper, or feed rows from your own loop, where a Spec "
+                "flatten it with a wrapper, or feed rows from your own loop, where a Spec "
                 "may hold a dict"
             )
         return _Facts(observation, action, acts, None)
@@ -291,8 +291,8 @@ def _one_hot(env: GymEnv, space: Any) -> Field:
     """A Discrete observation as a field: one bit for every state."""
     if space.n > _STATES:
         raise BadConfig(
-            f"{env.name}: it observes one of {space.n:,} states, too many to be seen one-hot (at "
-            f"most {_STATES:,}); describe a state by an array, with a wrapper"
+            f"{env.name}: it observes one of {space.n:,} states, too many to encode one-hot (at "
+            f"most {_STATES:,}); wrap the env so that it observes an array"
         )
     return Field("bool", (int(space.n),))
 
@@ -327,7 +327,7 @@ def _wrapper(env: GymEnv, name: str) -> Any:
     if name not in gymnasium.wrappers.__all__:
         raise BadConfig(
             f"{env.name}: there is no wrapper '{name}'; "
-            f"{nearest(name, gymnasium.wrappers.__all__)} (one of your own: module:Name)"
+            f"{nearest(name, gymnasium.wrappers.__all__)} (your own: module:Name)"
         )
     try:
         return getattr(gymnasium.wrappers, name)

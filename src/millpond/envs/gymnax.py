@@ -125,8 +125,8 @@ def _facts(env: Gymnax) -> tuple[Field, Field]:
     seen = jax.eval_shape(lambda key: game.reset_env(key, params)[0], key)
     if not hasattr(seen, "dtype"):
         raise BadConfig(
-            f"{env.name}: it observes {type(seen).__name__}, one array was expected; write an env "
-            "of your own around it that puts them together"
+            f"{env.name}: it observes {type(seen).__name__}, one array was expected; write your "
+            "own env around it that puts them together"
         )
     with jax.ensure_compile_time_eval():
         space = game.action_space(params)

@@ -185,7 +185,7 @@ class _ZooGame:
             if agent not in seen:
                 raise BrokenEpisode(
                     f"{self._name}: {agent} is in env.agents and was given no observation; "
-                    "an agent that comes needs one"
+                    "an agent that joins needs one"
                 )
             self.obs[i] = self._fitting(agent, seen[agent])
             self.flags[i] = FIRST
@@ -263,7 +263,7 @@ def _facts(env: PettingZooEnv) -> _ZooFacts:
     if not isinstance(observation, Field):
         raise BadConfig(
             f"{env.name}: agents observe a dict {sorted(observation)}, one array was expected; "
-            "flatten it by a wrapper"
+            "flatten it with a wrapper"
         )
     return _ZooFacts(agents, observation, int(action.n), int(action.start))
 
@@ -288,7 +288,7 @@ def _make(env: PettingZooEnv) -> Any:
     if hasattr(built, "agent_iter") or not hasattr(built, "reset"):
         raise BadConfig(
             f"{env.name}: a ParallelEnv was expected, got {type(built).__name__}; if its agents "
-            "act in turn, wrap it by pettingzoo.utils.aec_to_parallel where that is possible"
+            "act in turn, wrap it with pettingzoo.utils.aec_to_parallel where that is possible"
         )
     if not getattr(built, "possible_agents", None):
         built.close()

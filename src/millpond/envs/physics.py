@@ -126,7 +126,7 @@ class Physics(PlainFacts):
             return np.asarray(self.picture(state.inner))
         except Exception as error:  # no display, no library for one: of many kinds
             raise BadConfig(
-                f"{self.name}: MuJoCo could not draw it: {error}. It draws by OpenGL: install EGL "
+                f"{self.name}: MuJoCo could not draw it: {error}. It needs OpenGL: install EGL "
                 "or OSMesa and set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
             ) from error
 

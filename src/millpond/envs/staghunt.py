@@ -50,8 +50,8 @@ class Staghunt(PlainFacts):
     stags: int = 2  # stags in the grid
     hare: float = 1.0  # reward for a hare
     stag: float = 5.0  # reward for a stag, to each hunter
-    hunters: int = 2  # attackers that a stag takes
-    respawn: float = 0.1  # per dead prey and turn
+    hunters: int = 2  # attackers needed for a stag
+    respawn: float = 0.1  # probability per dead prey and turn
 
     def __post_init__(self) -> None:
         grid.check_world(

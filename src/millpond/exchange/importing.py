@@ -61,7 +61,7 @@ def import_lake(
     path, target = Path(source), Path(target)
     part, note = (target.with_name(target.name + end) for end in (".importing", ".importing.json"))
     if target.exists():
-        raise BadConfig(f"{target} is there already; choose another folder for the Lake")
+        raise BadConfig(f"{target} already exists; choose another folder for the Lake")
     found = open_source(form, path)
     if env:
         from ..envs import make_env, spec_of  # the core goes without envs
@@ -99,10 +99,10 @@ def _about(form: str, path: Path, source: Source, capacity: int | str | None) ->
 
 
 def _begin(part: Path, note: Path, about: dict[str, Any]) -> None:
-    """Note what is imported; go on only with an interrupted import of the very same."""
+    """Note what is imported; continue only an interrupted import of exactly that."""
     if not note.exists() or not part.exists():
         if part.exists():
-            raise BadConfig(f"{part} is there and no import's; delete or rename it")
+            raise BadConfig(f"{part} exists and is not from an import; delete or rename it")
         write_whole(note, json.dumps(about, indent=2).encode() + b"\n")
         return
     try:
@@ -112,8 +112,8 @@ def _begin(part: Path, note: Path, about: dict[str, Any]) -> None:
     if before != about:
         changed = [name for name in about if before.get(name) != about[name]]
         raise BadConfig(
-            f"{note} tells of an interrupted import with another {', '.join(changed)}; give the "
-            f"command as it was then, or delete {note.name} and {part.name} to begin again"
+            f"{note} is of an interrupted import with another {', '.join(changed)}; give the "
+            f"command as it was then, or delete {note.name} and {part.name} to start over"
         )
 
 

@@ -57,7 +57,7 @@ class VaultSource:
         self.about = {"vault": {"version": about["version"]}}
         self._paths = _chosen(list(shapes))
         self._arrays = {name: self._open(f"{name.replace('/', '.')}.") for name in shapes}
-        self.losses = ["the observation after an episode's end, which a Vault has not"]
+        self.losses = ["the observation after an episode's end, which a Vault does not have"]
         if self._paths["terminated"].rpartition("/")[2] in ("done", "dones"):
             self.losses.append("whether an end was a truncation: 'done' is taken as terminated")
         if "truncated" not in self._paths:

@@ -61,7 +61,7 @@ class Drain:
             raise RowsGone(
                 f"drain: rows {begin[worst]} to {self._done[worst] - 1} of stream {worst} were "
                 f"overwritten before they were drained; drain at least every {pond.length} steps. "
-                "A further call goes on behind the gap, with a cut"
+                "A further call continues after the gap, with a cut"
             )
         while (self._done < added).any():
             number = np.minimum(added - self._done, self._steps)

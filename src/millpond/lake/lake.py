@@ -308,7 +308,7 @@ class Lake:
             if self.reader.index is not index:
                 raise BadState(
                     "Lake.iterate: the Lake was refreshed meanwhile, so its rows have other "
-                    "numbers; refresh() before iterating, or iterate over a Lake of its own"
+                    "numbers; refresh() before iterating, or iterate over a separate Lake"
                 )
 
         for epoch in range(epochs):

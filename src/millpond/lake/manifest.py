@@ -153,7 +153,7 @@ def read_json(path: Path) -> dict[str, Any]:
         plain = whole["manifest"]
         found = digest(json.dumps(plain, indent=1, sort_keys=True).encode())
         if not isinstance(plain, dict) or whole["sum"] != f"{found:016x}":
-            raise ValueError("its checksum does not hold")
+            raise ValueError("its checksum does not match")
     except NONSENSE as error:
         raise LakeRefused(
             f"{path}: the manifest is damaged ({error}); restore this file from a copy of the Lake"

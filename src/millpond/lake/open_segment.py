@@ -71,7 +71,7 @@ class OpenSegment:
         if there is not None and there.committed:
             raise LakeFailed(
                 f"{self.path}: committed rows are here already, so no segment is made in their "
-                "place; open the writer again: it goes on behind them"
+                "place; open the writer again: it continues after them"
             )
         with said_plainly("creating a segment", self.path):
             for path in (self.journal_path, self.path):

@@ -234,7 +234,7 @@ class Reader:
         if dictionary is None:
             region = meta.columns[name].dictionary or meta.columns[name].data
             end = region.offset + region.size
-            raise damaged(path, region.offset, end, "the dictionary's checksum does not hold")
+            raise damaged(path, region.offset, end, "the dictionary's checksum does not match")
         width = next(c.width for c in self.columns.all if c.name == name)
         codecs.append(Codec(dictionary, width))
         return len(codecs) - 1
@@ -298,7 +298,7 @@ class Reader:
         """Raise LakeDamaged if mapped bytes could not be had, until refresh() maps them again."""
         if happened:
             for seat, (start, stop) in self._broken().items():
-                why = "it was truncated while it was read, or the disk does not give its bytes"
+                why = "it was truncated while it was read, or the disk could not read it"
                 raise damaged(self._by_seat[seat].path, start, stop, why)
 
     def _broken(self) -> dict[int, tuple[int, int]]:

@@ -193,7 +193,7 @@ def open_segment(
 
 
 def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
-    """The dictionary of a compressed column; None if its checksum does not hold."""
+    """The dictionary of a compressed column; None if its checksum does not match."""
     stored = meta.columns[name]
     if stored.dictionary is None:
         return b"" if stored.dictionary_sum == digest(b"") else None

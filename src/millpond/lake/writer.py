@@ -230,7 +230,7 @@ class Writer:
             )
         if self._failed is not None:
             raise LakeFailed(
-                f"{self._folder}: this writer failed before and trusts nothing since; "
+                f"{self._folder}: this writer failed before and refuses everything since; "
                 "close it and open the writer again: it recovers"
             ) from self._failed
         self._sealer.check()

@@ -123,7 +123,7 @@ class Logger:
             )
         if not isinstance(pond, HostPond):
             raise BadConfig(
-                f"watch: a HostPond is watched, got {type(pond).__name__}; leave the call away: "
+                f"watch: a HostPond is watched, got {type(pond).__name__}; omit the call: "
                 "everything else is logged without it"
             )
         watched = WatchedPond(pond)
@@ -173,7 +173,7 @@ class Logger:
         if os.getpid() != self._pid:
             raise RunRefused(
                 f"{self.path} is logged by process {self._pid}, and process {os.getpid()} is a "
-                "copy of it; log there, or give every process a run of its own"
+                "copy of it; log there, or give every process its own run"
             )
         if self._lock is None:
             raise RunRefused(f"{self.path} has ended; millpond.run begins another run")
@@ -227,7 +227,7 @@ class Logger:
                     return
                 except OSError as error:
                     raise RunFailed(
-                        f"could not draw {target}: {error.strerror}; the metrics are whole"
+                        f"could not draw {target}: {error.strerror}; the metrics are intact"
                     ) from error
                 return
 
@@ -265,7 +265,7 @@ def _new_folder(root: Path, name: str) -> Path:
         )
     inside = [root.joinpath(*parts[:depth]) for depth in range(len(parts))]
     if taken := next((folder for folder in inside if (folder / "config.json").exists()), None):
-        raise RunRefused(f"{taken} is a run, and runs hold no runs; choose another name or root=")
+        raise RunRefused(f"{taken} is a run, and it cannot hold runs; choose another name or root=")
     number = 1
     while True:
         path = root / (name if number == 1 else f"{name}-{number}")

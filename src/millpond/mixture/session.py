@@ -125,8 +125,8 @@ class Session:
             member = int(np.argmax(who < 0)) // agents
             self.say("diverged")
             raise Diverged(
-                f"all {agents} agents of member {member} met a loss, gradient or parameter that "
-                f"is no finite number in cycle {self.at.cycle}, before {self.frames:,} frames, and "
+                f"all {agents} agents of member {member} had a loss, gradient or parameter that "
+                f"is not finite in cycle {self.at.cycle}, before {self.frames:,} frames, and "
                 "none is left to copy; lower their learning rate, or clip rewards"
             )
         params = jax.tree.map(lambda leaf: leaf[who], agent.params)

@@ -37,14 +37,14 @@ class BigSettings:
     capacity: int = 2_048_000  # rows of BigPond, per member
     choice: Choice = "newest"  # which rows of the Lake; newest: those since the last reset
     half_life: float = 1e6  # recent: rows of a stream after which a row counts half
-    init: Init | None = None  # None: best_or_average, or scratch where transfer is live
+    init: Init | None = None  # where it begins; none: best_or_average; with transfer live, scratch
     shrink: float = 0.5  # shrink_perturb: the old network's share
-    anneal: bool = False  # a phase's rate begins lower the later in the run it is
-    own_fraction: float | None = None  # None: 0, or 0.2 where transfer is live
+    anneal: bool = False  # later phases begin with a lower rate
+    own_fraction: float | None = None  # rows it plays itself; none: 0; with transfer live, 0.2
     reset_optimizer: bool = True  # begin every phase with a new optimizer
     eval_every: int = 0  # minibatches between evaluations within the phase; 0: none
-    plateau: int = 0  # stop after that many evaluations without a better one; 0: never
-    keep_best: bool = False  # hand over the best by evaluation, not the last
+    plateau: int = 0  # stop after that many evaluations without improvement; 0: never
+    keep_best: bool = False  # hand over the parameters with the best evaluation, not the last
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class CloneSettings:
     """How the agents become copies of the BigAgent. Their epsilon restarts as its `restart` says.
 
     `gate`: a BigAgent whose mean return is more than this many standard errors below that of its
-    agents is refused, and they go on as they are; 0: none is refused.
+    agents is refused, and they continue unchanged; 0: none is refused.
     """
 
     gate: float = 2.0  # standard errors by which the BigAgent may be worse than its agents; 0: any
@@ -62,11 +62,11 @@ class CloneSettings:
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """Where what the agents did is kept: one Lake per member, one group per agent."""
+    """Where the agents' rows are kept: one Lake per member, one group per agent."""
 
-    capacity: int = 32_000_000  # rows, per member; the oldest go first
-    envs: int = 0  # of each agent, whose rows are kept; 0: all
-    path: str = ""  # a new folder on another disk; default in the run's own
+    capacity: int = 32_000_000  # rows per member; the oldest are dropped first
+    envs: int = 0  # envs of each agent whose rows are kept; 0: all
+    path: str = ""  # a new folder, such as on another disk; default: in the run's folder
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,19 @@ class MixSettings:
     env: str
     world: Any  # the env itself, which is its settings
     frames: int = 100_000_000
-    agents: int = 4  # of each member, which share a Lake
+    agents: int = 4  # agents per member, which share a Lake
     members: int = 1  # independent copies, trained side by side
-    seed: int = 0  # decides everything that is left to chance
+    seed: int = 0  # seed of everything that is random
     updates: int = 2000  # updates of each agent between two resets
-    cycles: int = 16  # at least; too few frames for that many make `updates` fewer
-    transfer: Literal["file", "live"] = "file"  # by a Lake, or straight into BigPond
+    cycles: int = 16  # at least; with too few frames for that many, `updates` is lowered
+    transfer: Literal["file", "live"] = "file"  # through a Lake, or straight into BigPond
     mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
     envs: int = 32  # per agent
-    stack: int = 1  # observations that a state is made of
+    stack: int = 1  # observations stacked into a state
     pond: int = 131_072  # rows of each agent's Pond
     network: Network = field(default_factory=Network)
-    agent: str = "pqn"  # of all agents: one that learns from rollouts, or package.module:Name
+    agent: str = "pqn"  # for all agents: one that learns from rollouts, or package.module:Name
     learning: Any = None  # the agents' own settings
     big_agent: str = "qlambda"  # one that learns from replay, or package.module:Name
     big_learning: Any = None  # the BigAgent's own settings
@@ -104,8 +104,8 @@ class MixSettings:
     clone: CloneSettings = field(default_factory=CloneSettings)
     lake: LakeSettings = field(default_factory=LakeSettings)
     eval_updates: int = 200  # PQN updates between evaluations
-    eval_episodes: int = 128  # of one evaluation, for every agent
-    eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
+    eval_episodes: int = 128  # episodes per evaluation and agent
+    eval_turns: int = 10_000  # longest greedy episode; longer ones count with their return so far
     checkpoint_updates: int = 1000  # PQN updates between checkpoints; kept
     resume_updates: int = 1000  # PQN updates between states to resume from; replaced
     track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
@@ -226,7 +226,7 @@ class MixSettings:
         if self.big.capacity % streams:
             near = max(1, round(self.big.capacity / streams)) * streams
             raise BadConfig(
-                f"mixture: big.capacity {self.big.capacity} is no multiple of its {streams} "
+                f"mixture: big.capacity {self.big.capacity} is not a multiple of its {streams} "
                 f"streams; use {near}"
             )
         window = self.big_learns.window

@@ -110,7 +110,7 @@ class SpreadAgents(Agents):
                 call = self._at.round(self._workers[policy], leaves, updates)
         raise RunFailed(
             f"mixture: {_TRIES} workers for agent {policy} were lost one after the other ({why}); "
-            "look at the cluster (ray status), then give millpond resume"
+            "look at the cluster (ray status), then run millpond resume"
         ) from why
 
 

@@ -365,12 +365,11 @@ class Pond(Generic[AnyBatch]):
         if values.any() or borders.any() or refused:
             worst = int(np.argmax((values + borders).reshape(-1, self.streams).sum(0)))
             raise FaultsFound(
-                f"Pond: {values.sum()} rows with a value outside its bounds or a reward that is no "
-                f"number, {borders.sum()} rows whose flags contradict the row before (most in "
-                f"stream {worst}), {refused} priorities that are negative, no number or above "
-                f"{LARGEST:g}; they "
-                "were kept out of every sample; look at the env, or add to a HostPond, which names "
-                "the row"
+                f"Pond: {values.sum()} rows with a value outside its bounds or a reward that is "
+                f"not a number, {borders.sum()} rows whose flags contradict the row before (most "
+                f"in stream {worst}), {refused} priorities that are negative, not a number or above "
+                f"{LARGEST:g}; they were kept out of every sample; look at the env, or add to a "
+                "HostPond, which names the row"
             )
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:

@@ -67,7 +67,7 @@ def settings_for(
         plain: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise BadConfig(
-            f"{where} cannot be read: {error.strerror}; millpond presets lists those there are"
+            f"{where} cannot be read: {error.strerror}; millpond presets lists them"
         ) from error
     except UnicodeDecodeError as error:
         raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error

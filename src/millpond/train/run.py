@@ -160,12 +160,12 @@ class Run:
 
 def _no_run(path: Path) -> str:
     """What there is instead of a run, and what to do."""
-    remedy = "millpond runs lists the runs there are"
+    remedy = "millpond runs lists all runs"
     if not path.exists():
         return f"there is no folder {path}; {remedy}"
     if (path / "lake.json").is_file():
         return f"{path} is a Lake, not a run; millpond lake info {path} says what it holds"
-    return f"{path} is no run: it has no config.json; {remedy}"
+    return f"{path} is not a run: it has no config.json; {remedy}"
 
 
 def find_runs(root: Path) -> Iterator[Run]:

@@ -272,8 +272,8 @@ class _Attempt:
         self.run.say("diverged", self.steps)
         raise Diverged(
             f"update {update} of policy {policy}, between {before:,} and {self.steps:,} steps, had "
-            "a loss, gradient or parameter that is no finite number. The agent and the batch of it "
-            f"are in {path}; nothing after it was kept. Lower the learning rate "
+            "a loss, gradient or parameter that is not finite. The agent and this batch are in "
+            f"{path}; nothing after it was kept. Lower the learning rate "
             f"(--{self.settings.section}.optimizer.rate.start), scale or clip rewards, or look at "
             "the batch"
         )
@@ -315,7 +315,7 @@ def summary(sums: Sums, reports: tuple[str, ...]) -> dict[str, Any]:
 
 @jax.jit
 def not_finite(params: Any) -> Array:
-    """Which policies have a parameter that is no finite number: bool[policies]."""
+    """Which policies have a parameter that is not finite: bool[policies]."""
     leaves = [~jnp.isfinite(p).reshape(len(p), -1).all(1) for p in jax.tree.leaves(params)]
     return jnp.stack(leaves).any(0)
 

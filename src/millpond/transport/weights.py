@@ -204,7 +204,7 @@ class WeightsReader:
                 slots.words[_TORN] += 1
                 raise WeightsBroken(
                     f"weights: publication {number} (version {version}) does not have the hash it "
-                    "was published with (weights-hash); publish again, and restart if it comes back"
+                    "was published with (weights-hash); publish again, and restart if it recurs"
                 )
             if time.monotonic() > deadline:
                 raise WeightsBroken(

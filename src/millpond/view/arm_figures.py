@@ -20,7 +20,7 @@ from .traces import (
     words,
 )
 
-RELATIVE = "return less that before the reset"
+RELATIVE = "return minus that before the reset"
 _CURVES = 16  # arms whose curves are drawn; of more those that came out best
 
 Plain = dict[str, Any]

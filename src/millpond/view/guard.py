@@ -127,7 +127,7 @@ class Guard:
             text = f"watch: the address says host '{host[:80]}', which is not this server's name; "
             return 421, f"{text}open the address that millpond watch printed\n", {}
         if scope["method"] not in ("GET", "HEAD"):
-            return 405, "watch: this page is for reading only; use GET\n", {"allow": "GET, HEAD"}
+            return 405, "watch: this page is read-only; use GET\n", {"allow": "GET, HEAD"}
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         if scope["path"] == "/" and "token" in query:
             session = self.tokens.trade(query["token"][0])

@@ -36,7 +36,7 @@ def _logged(history: RunHistory) -> dict[str, Any]:
     places = [_place("Your loop", "acts"), _place(kind, _rows(capacity), stored / capacity)]
     running = history.status["state"] == "running"
     flows = [{"name": "play", "moves": running}, {"name": "learn", "moves": running}]
-    about = "What your loop plays runs into the replay that it shows us, and is drawn from there."
+    about = "Rows from your loop flow into the replay that it watches; samples are drawn from it."
     places.append(_place("Your loop", "learns"))
     return {"places": places, "flows": flows, "back": None, "about": about}
 
@@ -67,7 +67,7 @@ def _mixture(history: RunHistory) -> dict[str, Any]:
         "places": places,
         "flows": [{"name": name, "moves": name in moves} for name in names],
         "back": {"name": "clone", "moves": "clone" in moves},
-        "about": "What the agents play runs into their Ponds and drains into the Lake; BigPond is "
+        "about": "The agents' rows flow into their Ponds and drain into the Lake; BigPond is "
         "filled from there, the BigAgent learns from it, and the agents become its clones.",
     }
 
@@ -101,7 +101,7 @@ def _single(history: RunHistory) -> dict[str, Any]:
     ]
     flows = [] if offline else [{"name": "play", "moves": running}]
     flows.append({"name": "learn", "moves": learns})
-    about = "What is played runs into the replay, oldest rows leave it; the learner draws from it."
+    about = "New rows flow into the replay, the oldest leave it; the learner draws from it."
     back = None if offline else {"name": "parameters", "moves": learns}
     return {"places": places, "flows": flows, "back": back, "about": about}
 

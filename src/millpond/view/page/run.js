@@ -143,7 +143,7 @@
       const words = {
         none: film.steps === null ? "No checkpoint yet; the film is made from the newest one." : "",
         waiting: "Another film is being made; this one comes after it.",
-        making: "Filming one greedy episode, when a core has nothing else to do …",
+        making: "Filming one greedy episode, as soon as a core is idle …",
         failed: `It could not be filmed: ${film.why}`,
       };
       const key = `${film.state} ${film.steps}`;
