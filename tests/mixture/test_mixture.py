@@ -33,6 +33,7 @@ from millpond.mixture import SEED_003, MixRun, MixSettings, mix, mix_for, with_f
 from millpond.mixture.drain import MixDrain, _copy, open_lakes
 from millpond.mixture.phases import _Session
 from millpond.mixture.programs import Programs
+from millpond.mixture.reset import by_member
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
 from millpond.rows import BORDER
 from millpond.schedule import Schedule
@@ -305,6 +306,39 @@ def test_how_the_bigagent_begins(init, programs):
     assert hash_of(begun.optimizer) == hash_of(state.agent.optimizer), "its moments begin at 0"
     assert not np.asarray(begun.bad).any()
     assert np.array_equal(begun.updates, noted.updates), "gradients are counted on"
+
+
+def test_distilled_the_bigagent_has_the_mean_of_its_agents_values(programs):
+    """On the states of BigPond, whatever it began with; then returns are learned afresh."""
+    big, settings = programs.big, programs.settings
+    keys = jax.random.split(jax.random.key(5), settings.policies)
+    agents = by_member(jax.vmap(big.agent.init)(keys).params, settings.agents)
+    state, pond = big.init(), big.pond.init_many(settings.members)
+    for _ in range(20):
+        state, rows = jax.jit(big.own_rows)(state)
+        pond = big.add(pond, rows)
+    _, batches = big._draw(state, pond)
+    obs = batches.obs[0, :, :, :-1].reshape(settings.members, -1, *batches.obs.shape[4:])
+    values = jax.vmap(jax.vmap(big.agent.values, in_axes=(0, None)))(agents, obs)
+    wanted = np.asarray(values).mean(1)
+
+    def distance(state):
+        own = jax.vmap(big.agent.values)(state.agent.params, obs)
+        return float(np.abs(np.asarray(own) - wanted).mean())
+
+    before = distance(state)
+    state = state._replace(goal=jnp.uint32(2**31))  # a rate that hardly falls
+    state, pond, _ = big.round(state, pond, 600, 1.0, agents)
+    assert distance(state) < 0.2 * before
+    renewed = big.renew(state).agent
+    assert hash_of(renewed.target) == hash_of(renewed.params) == hash_of(state.agent.params)
+    fresh = big.agent.init(jax.random.key(0)).optimizer
+    assert all(
+        np.array_equal(new[0], zero)
+        for new, zero in zip(
+            jax.tree.leaves(renewed.optimizer), jax.tree.leaves(fresh), strict=True
+        )
+    )
 
 
 def test_the_bigagent_begins_as_the_average_where_that_plays_better(programs, monkeypatch):
@@ -600,7 +634,8 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
         "minibatches of 2,300 frames, got nan": dict(big=BigSettings(float("nan"), 400)),
         "lake.envs must lie in": dict(lake=LakeSettings(envs=5)),
         "no break in which": dict(transfer="live", big=BigSettings(14.0, 380, init="best_agent")),
-        "big.anneal lowers the rate": dict(
+        "big.distill must lie in": dict(big=BigSettings(14.0, 400, distill=1.5)),
+        "big.anneal and big.distill differ from phase to phase": dict(
             transfer="live", big=BigSettings(14.0, 380, init="scratch", anneal=True)
         ),
         "prioritized is not offered": dict(sampler="prioritized", sampling=None),

@@ -12,7 +12,8 @@ import optax
 from ..rows import Array
 from ..sequence import SequenceBatch
 from ..spec import Spec
-from .agent import Act, AgentState, Now
+from .agent import Act, AgentState, Learned, Now
+from .losses import masked_mean, squared
 from .networks import Network, init_params
 from .optimizer import Optimizer
 
@@ -100,6 +101,25 @@ class QAgent:
         first = jnp.pad(first, ((0, 0), (0, behind.shape[1] - first.shape[1])))
         return self.unroll(params, behind, memory, first)[0]
 
+    def imitate(
+        self, state: AgentState, obs: Array, values: Array, mask: Array, now: Now
+    ) -> tuple[AgentState, Learned]:
+        """Without memory: one gradient towards values[batch, actions] that others give to obs.
+
+        The target network stays as it is. `mask` says which states count.
+        """
+
+        def loss_of(params: Any) -> tuple[Array, Array]:
+            own = self.values(params, obs)
+            return masked_mean(squared(own - values).mean(-1), mask), own.max(-1)
+
+        (loss, q), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        done = apply_gradient(self._optimizer, state, loss, gradient, now["rate"])
+        new = state._replace(
+            params=done.params, optimizer=done.optimizer, updates=done.updates, bad=~done.good
+        )
+        return new, Learned(report_of(state, done, loss, q, mask), jnp.zeros(()))
+
     def chance(self, key: jax.Array, envs: int) -> Chance:
         """A coin and an action for each env."""
         coin, choice = jax.random.split(key)
@@ -186,6 +206,18 @@ def apply_gradient(
     params = jax.tree.map(lambda p, c: keep(p + c, p), state.params, change)
     optimizer = jax.tree.map(keep, optimizer, state.optimizer)
     return Applied(params, optimizer, state.updates + good, good, steepness)
+
+
+def report_of(
+    before: AgentState, done: Applied, loss: Array, q: Array, mask: Array
+) -> dict[str, Array]:
+    """What a `QAgent` reports of one update: its `reports`."""
+    return {
+        "loss": loss,
+        "q": masked_mean(q, mask),
+        "gradient": done.gradient,
+        "change": relative_change(before.params, done.params),
+    }
 
 
 def relative_change(before: Any, after: Any) -> Array:

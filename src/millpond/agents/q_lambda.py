@@ -16,10 +16,10 @@ from ..schedule import Schedule, linear
 from ..sequence import Sequence, SequenceBatch, sequence_priority
 from ..spec import Spec
 from .agent import AgentState, Learned, Now, Replayed
-from .losses import chosen, huber, masked_mean, squared
+from .losses import chosen, huber, squared
 from .networks import Network
 from .optimizer import Optimizer
-from .q_agent import QAgent, apply_gradient, relative_change, without_burn_in
+from .q_agent import QAgent, apply_gradient, report_of, without_burn_in
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,4 @@ class QLambda(QAgent):
             target = jax.tree.map(lambda p, t: jnp.where(due, p, t), done.params, state.target)
             synced = synced + due
         new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
-        numbers = {
-            "loss": loss,
-            "q": masked_mean(q, mask),
-            "gradient": done.gradient,
-            "change": relative_change(state.params, new.params),
-        }
-        return new, Learned(numbers, sequence_priority(error, mask))
+        return new, Learned(report_of(state, done, loss, q, mask), sequence_priority(error, mask))

@@ -27,7 +27,7 @@ from .drain import MixDrain
 from .filling import Filling
 from .position import Position
 from .programs import MixState, Programs
-from .reset import candidates, passes
+from .reset import by_member, candidates, passes
 from .run import MixRun
 from .session import Session
 from .settings import BY_SCORE
@@ -241,10 +241,19 @@ class _Session(Session):
         share = 1.0 - self.at.since / settings.frames if settings.big.anneal else 1.0
         found: Any = None
         every = max(1, settings.big.eval_every // settings.minibatches)
+        distilled = round(settings.big.distill * steps)
         while taken < steps:
-            some = min(every if settings.big.eval_every else steps, steps - taken)
-            state, self.big_pond, found = big.round(self.state.big, self.big_pond, some, share)
-            self.state, taken = self.state._replace(big=state), taken + some
+            first = taken < distilled
+            teachers = by_member(self.state.agents.agent.params, settings.agents) if first else None
+            some = (distilled if first else steps) - taken
+            if settings.big.eval_every:
+                some = min(every, some)
+            state, self.big_pond, found = big.round(
+                self.state.big, self.big_pond, some, share, teachers
+            )
+            taken += some
+            state = big.renew(state) if first and taken == distilled else state
+            self.state = self.state._replace(big=state)
             if settings.big.eval_every:
                 _, scores = self.programs.scores(self.programs.chooser, self.state)
                 best.take(scores, self.state.big.agent.params)
@@ -263,6 +272,7 @@ class _Session(Session):
             {
                 "cycle": self.at.cycle,
                 "minibatches": taken * settings.minibatches,
+                "distilled": min(taken, distilled) * settings.minibatches,
                 "samples_per_row": sampled / max(1.0, filled),
                 "rate_share": share,
                 "own_share": min(1.0, own / (self.fill_of(self.big_pond) * settings.big.capacity)),

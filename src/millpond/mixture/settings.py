@@ -26,6 +26,7 @@ class BigSettings:
 
     It takes `minibatches_per_1k` minibatches for every thousand frames since the last reset, so a
     longer run learns as much from its Lake; schedules such as its learning rate run over one phase.
+    The first `distill` of a phase's minibatches learn the mean of the agents' values.
     With `anneal` the rate that a phase begins with falls over the run, from all of it to 0.
     Init `best_or_average` is the average of the agents' parameters wherever that plays better than
     the best agent.
@@ -37,10 +38,11 @@ class BigSettings:
     capacity: int = 2_048_000  # rows of BigPond, per member
     choice: Choice = "newest"  # which rows of the Lake; newest: those since the last reset
     half_life: float = 1e6  # recent: rows of a stream after which a row counts half
-    init: Init | None = None  # where it begins; none: best_or_average; with transfer live, scratch
+    init: Init | None = None  # none: best_or_average, or scratch with transfer live
     shrink: float = 0.5  # shrink_perturb: the old network's share
+    distill: float = 0.0  # share of a phase that learns the agents' mean values, before returns
     anneal: bool = False  # later phases begin with a lower rate
-    own_fraction: float | None = None  # rows it plays itself; none: 0; with transfer live, 0.2
+    own_fraction: float | None = None  # rows it plays itself; none: 0, or 0.2 with transfer live
     reset_optimizer: bool = True  # begin every phase with a new optimizer
     eval_every: int = 0  # minibatches between evaluations within the phase; 0: none
     plateau: int = 0  # stop after that many evaluations without improvement; 0: never
@@ -195,15 +197,22 @@ class MixSettings:
                 "mixture: big.own_fraction must lie in [0, 1), big.shrink in [0, 1] and clone.gate "
                 f"be 0 or more, got {self.own_fraction}, {self.big.shrink} and {self.clone.gate}"
             )
+        if not 0 <= self.big.distill <= 1:
+            raise BadConfig(f"mixture: big.distill must lie in [0, 1], got {self.big.distill}")
+        if self.big.distill and not hasattr(find_agent(self.big_agent), "imitate"):
+            raise BadConfig(
+                f"mixture: big.distill needs a BigAgent that can learn the values of others, and "
+                f"{self.big_agent} has no `imitate`; use --big-agent qlambda, or big.distill 0"
+            )
         if (self.big.plateau or self.big.keep_best) and not self.big.eval_every:
             raise BadConfig(
                 "mixture: big.plateau and big.keep_best need evaluations within the phase; "
                 "set big.eval_every"
             )
-        if self.transfer == "live" and self.big.anneal:
+        if self.transfer == "live" and (self.big.anneal or self.big.distill):
             raise BadConfig(
-                "mixture: big.anneal lowers the rate from phase to phase, and with transfer live "
-                "the BigAgent never stops learning; leave it off"
+                "mixture: big.anneal and big.distill differ from phase to phase, and with transfer "
+                "live the BigAgent never stops learning; leave them off"
             )
         if self.transfer == "live" and (self.big.eval_every or self.big.init in BY_SCORE):
             raise BadConfig(
