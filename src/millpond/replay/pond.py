@@ -368,8 +368,8 @@ class Pond(Generic[AnyBatch]):
                 f"Pond: {values.sum()} rows with a value outside its bounds or a reward that is "
                 f"not a number, {borders.sum()} rows whose flags contradict the row before (most "
                 f"in stream {worst}), {refused} priorities that are negative, not a number or "
-                f"above {LARGEST:g}; they were kept out of every sample; look at the env, or add to a "
-                "HostPond, which names the row"
+                f"above {LARGEST:g}; they were kept out of every sample; look at the env, or add "
+                "to a HostPond, which names the row"
             )
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
