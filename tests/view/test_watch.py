@@ -333,6 +333,7 @@ def test_water_tells_levels_and_what_moves(root, tmp_path):
         "BigAgent",
     ]
     assert flows["places"][2]["level"] == pytest.approx(0.6)
+    assert [flows["places"][i]["text"] for i in (0, 4)] == ["2 x PQN", "QLAMBDA"]
     assert not any(flow["moves"] for flow in flows["flows"])  # it has finished
     run = write_train(tmp_path / "a", 5)
     run.say("running", 80)

@@ -183,7 +183,7 @@
   }
 
   function processTable(rows) {
-    return table(["process", "health", "pid", "incarnation", "lost", "time", "what it said last"], rows.map((row) => {
+    return table(["process", "health", "pid", "incarnation", "lost", "time", "last message"], rows.map((row) => {
       const state = el("span", { class: "state", "data-state": row.health, text: row.health });
       const shares = Object.entries(row.shares).map(([name, share]) => `${name} ${Math.round(share * 100)}%`).join(", ");
       return [row.name, state, row.pid ?? "–", row.incarnation ?? 0, row.losses, shares || "–", row.why || "–"];
