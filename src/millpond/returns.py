@@ -40,10 +40,10 @@ def lambda_returns(
     the masked row that follows, and so does the last row. `gamma` replaces the batch's where its
     discount is not 0.
 
-    - "peng": goes on whatever was done; not corrected for other policies.
-    - "watkins": goes on while the actions taken are greedy.
-    - "retrace": goes on by min(1, policy / behaviour).
-    - "tree": tree backup; goes on by the policy's probability of the action taken.
+    - "peng": continues whatever was done; not corrected for other policies.
+    - "watkins": continues while the actions taken are greedy.
+    - "retrace": continues by min(1, policy / behaviour).
+    - "tree": tree backup; continues by the policy's probability of the action taken.
 
     `policy[..., time + 1, actions]` are probabilities, by default those of the greedy policy of q;
     V is the mean of q under it. `behaviour[..., time]` is how likely the action taken was, which

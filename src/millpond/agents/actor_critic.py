@@ -48,7 +48,7 @@ class Rules(NamedTuple):
 class ActorCritic(abc.ABC):
     """Pure functions over an `AgentState`; a subclass adds `Settings` and `update`.
 
-    And it says what it does without noise, by `_middle`, and with it, by `_noisy`. Inside, actions
+    It also defines its actions without noise (`_middle`) and with it (`_noisy`). Inside, actions
     are in [-1, 1]; rows hold them as the env takes them. `agent.best(params, obs)`.
     """
 
@@ -122,7 +122,7 @@ class ActorCritic(abc.ABC):
         return jax.random.normal(key, (envs, self.box.size), np.float32)
 
     def act(self, params: Params, obs: Array, chance: Array, now: Now, *noise: Array) -> Any:
-        """What the policy does with noise; until something was learned, anything."""
+        """Actions with noise; uniform ones until something has been learned."""
         if noise:
             chance = correlated(noise[0], chance, self.settings.correlation)
         uniform = jax.lax.erf(chance / math.sqrt(2))  # of a normal number, in [-1, 1]

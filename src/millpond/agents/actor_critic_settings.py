@@ -24,7 +24,7 @@ def adam(rate: float) -> Optimizer:
 class ActorCriticSettings:
     """How two critics and an actor learn from n-step transitions; a subclass says what it adds.
 
-    `optimizer` is that of the critics. Actions are drawn uniformly until `min_fill` rows are
+    `optimizer` is for the critics. Actions are drawn uniformly until `min_fill` rows are
     stored. Targets go a share `tau` of the way after an update. With `correlation` above 0 the
     noise of a turn continues from that of the turn before, for envs where what matters takes a push
     over many turns; each turn by itself is as noisy as without.

@@ -27,7 +27,7 @@ class DQNSettings(QSettings):
 
     The target network follows by `tau` after every update, or, if `target_every` is given, is
     copied whole after that many updates: this class alone changes it. Rewards are multiplied by
-    `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: as they are).
+    `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: not clipped).
     With a memory, a batch is that many sequences of `length` rows, and `burn_in` rows before each
     bring the memory from what it was when they were played to what it would be now.
     `DQNSettings(n_step=3, tau=0.005)`.

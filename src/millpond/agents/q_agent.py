@@ -75,14 +75,14 @@ class QAgent:
     ) -> tuple[Array, Array]:
         """With memory: obs[batch, time, stack, ...] -> float32[batch, time, actions], memory after.
 
-        `memory` [batch, units] is that before the first of them. It is emptied where `first` and
-        left as it is where `held`, bool[batch, time] both.
+        `memory` [batch, units] is the one before the first of them. It is reset where `first` and
+        kept where `held` is true, bool[batch, time] both.
         """
         held = jnp.zeros(first.shape, bool) if held is None else held
         return self._module.apply({"params": params}, obs, memory, first, held)
 
     def values_of(self, params: Any, batch: SequenceBatch, burn_in: int) -> Array:
-        """Of every observation behind the burn-in: float32[batch, time, actions].
+        """Values of every observation after the burn-in: float32[batch, time, actions].
 
         With memory, the network goes from the stored one through the burn-in, without gradients.
         """
@@ -106,7 +106,7 @@ class QAgent:
     ) -> tuple[AgentState, Learned]:
         """Without memory: one gradient towards values[batch, actions] that others give to obs.
 
-        The target network stays as it is. `mask` says which states count.
+        The target network does not change. `mask` says which states count.
         """
 
         def loss_of(params: Any) -> tuple[Array, Array]:
@@ -193,7 +193,7 @@ def apply_gradient(
     """Take one step along a gradient, unless it or what came before was not finite.
 
     The norm of a tree is finite only if every number in it is. It is judged before anything is
-    changed, so that choosing between old and new costs no pass of its own over the parameters.
+    changed, so choosing between old and new needs no extra pass over the parameters.
     `done = apply_gradient(settings.optimizer, state, loss, gradient, now["rate"])`.
     """
     change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)

@@ -26,8 +26,8 @@ from .q_agent import QAgent, apply_gradient, report_of, without_burn_in
 class QLambdaSettings:
     """How Q(lambda) learns from replay: batches of sequences of `length` rows.
 
-    `trace`: "peng" goes on whatever was done, "watkins" stops at actions that are not greedy; for a
-    greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
+    `trace`: "peng" continues whatever was done, "watkins" stops at actions that are not greedy; for
+    a greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
     after `target_every` updates; 0: there is none, returns bootstrap from the network itself.
     Rewards are clipped (0: not), then scaled. With a memory, `burn_in` rows before each sequence
     bring it from what it was when they were played to what it would be now.

@@ -19,7 +19,7 @@ class QSettings:
 
     The target network follows by `tau` after every update, or, if `target_every` is given, is
     copied whole after that many updates: the agent alone changes it. Rewards are multiplied by
-    `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: as they are).
+    `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: not clipped).
     `class MySettings(QSettings)` adds what is its own.
     """
 

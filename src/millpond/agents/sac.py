@@ -27,12 +27,12 @@ _NARROWEST, _WIDEST = -10.0, 2.0  # logarithms of standard deviations, before sq
 
 @dataclass(frozen=True)
 class SACSettings(ActorCriticSettings):
-    """How a SAC learns, from n-step transitions. `optimizer` is that of the critics.
+    """How a SAC learns, from n-step transitions. `optimizer` is for the critics.
 
     Actions are drawn uniformly until `min_fill` rows are stored. The temperature, which weighs
     entropy against reward, begins at `temperature` and is learned so that the policy's entropy is
     `entropy` for each number of an action, counted where actions lie in [-1, 1]; with
-    `learn_temperature` off it stays. `SACSettings(n_step=3, batch=512)`.
+    `learn_temperature` off it is constant. `SACSettings(n_step=3, batch=512)`.
     """
 
     temperature: float = 1.0  # weight of entropy against reward, at the beginning

@@ -24,7 +24,7 @@ from .optimizer import Optimizer
 
 @dataclass(frozen=True)
 class TD3Settings(ActorCriticSettings):
-    """How a TD3 learns, from n-step transitions. `optimizer` is that of the critics.
+    """How a TD3 learns, from n-step transitions. `optimizer` is for the critics.
 
     Actions are drawn uniformly until `min_fill` rows are stored; after that `noise` is added, in
     shares of half the width of the bounds, as `target_noise` is, up to `noise_clip`, to what the

@@ -40,7 +40,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm: all its runs have these settings but for seed and members.
+    """One arm: all its runs have these settings, except for seed and members.
 
     `per_seed` policies together are one seed; their mean return is its score.
     `make_arms(["dqn", "pqn"], env, frames, {})[0]`.

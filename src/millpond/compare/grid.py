@@ -30,7 +30,7 @@ class Grid:
 
     @staticmethod
     def of(texts: Sequence[str]) -> Grid:
-        """From `KEY=VALUE,VALUE` each; commas within brackets or quotes do not part values."""
+        """From `KEY=VALUE,VALUE` each; commas within brackets or quotes do not separate values."""
         found: dict[str, tuple[str, ...]] = {}
         for text in texts:
             key, equals, rest = text.partition("=")

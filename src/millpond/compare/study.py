@@ -67,7 +67,7 @@ class Study:
     def go(self, begun: Begun = lambda *_: lambda line: None) -> dict[str, Any]:
         """Run what is missing; the results, which are also written after every arm.
 
-        Interrupted, it goes on where it was when called again.
+        If it is interrupted, call it again to continue.
         """
         found: dict[str, Any] = {}
         for arm in self.arms:
@@ -78,7 +78,7 @@ class Study:
         return found
 
     def results(self) -> dict[str, Any]:
-        """What the arms that are finished came to."""
+        """The results of the finished arms."""
         arms: list[dict[str, Any]] = []
         norm = self._norm()
         for arm in self.arms:

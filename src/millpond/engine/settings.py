@@ -152,7 +152,7 @@ class Settings:
             )
 
     def check_actions(self) -> None:
-        """Raise BadConfig unless the agent acts with what the env takes."""
+        """Raise BadConfig unless the agent's actions fit the env."""
         kind, real = find_agent(self.agent), takes_real(self.world)
         if real != kind.continuous:
             fit = [name for name in agent_names() if find_agent(name).continuous == real]
@@ -310,18 +310,18 @@ class Settings:
 
     @property
     def shards(self) -> int:
-        """Parts of the replay that stand apart from the learners; 0: each learner has its own."""
+        """Parts of the replay separate from the learners; 0: each learner has its own."""
         return max(1, self.replay_shards) if self.mode == "ray" else self.replay_shards
 
     @property
     def chunk(self) -> int:
-        """Cycles that an actor ships at once, at most. A longer one would overwrite itself."""
+        """Most cycles that an actor sends at once. A longer one would overwrite itself."""
         cycles = self.replayed.capacity // self.envs // self.replayed.turns
         return 1 if self.crew.lockstep else max(1, min(self.crew.chunk, cycles // 2))
 
     @property
     def ahead(self) -> int:
-        """Cycles by which parameters that act may be behind the learner's newest published ones."""
+        """Cycles that acting parameters may lag behind the learner's newest published ones."""
         crew = self.crew
         if self.mode == "processes":
             return crew.credits + 1
@@ -337,7 +337,7 @@ class Settings:
 
     @property
     def section(self) -> str:
-        """How the agent's own settings are called, as in `--dqn.gamma`."""
+        """The name of the agent's own settings, as in `--dqn.gamma`."""
         return short_name(self.agent)
 
     @property

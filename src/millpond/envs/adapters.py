@@ -110,7 +110,7 @@ class GridGymnasium(gymnasium.Env[np.ndarray, Any]):
         return self._obs[0].copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One turn of everybody; agent 0's share of what came of it."""
+        """One turn of all agents; agent 0's results."""
         self._game.check_playing()
         actions = [action]
         if self._game.env.num_agents > 1:

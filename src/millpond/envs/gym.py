@@ -31,8 +31,8 @@ class GymEnv(PlainFacts):
     """A registered Gymnasium env by its id. 64-bit observations are narrowed to 32 bits.
 
     Its actions are a Discrete space, or a Box of floats, which is flattened.
-    `async` gives each copy a process of its own. `max_episode_steps` 0 keeps the env's own limit.
-    `film` builds it so that it can be rendered. `options` go to its constructor, `wrappers` around
+    `async` gives each copy its own process. `max_episode_steps` 0 keeps the env's own limit.
+    `film` builds it so that it can be rendered. `options` go to its constructor, `wrappers` wrap
     it: names of `gymnasium.wrappers` or `module:Name`, the innermost first. Observations of a
     Discrete space become one-hot.
     `GymEnv("FrozenLake-v1", options=("is_slippery=false", "map_name=8x8"))`.
@@ -101,7 +101,7 @@ class GymEnv(PlainFacts):
 
     @property
     def note(self) -> str:
-        """What users should know of how it is seen; "" if nothing."""
+        """What users should know about its observations; "" if nothing."""
         facts = _facts(self)
         if facts.states is None:
             return ""

@@ -94,7 +94,7 @@ def _bare(name: str) -> str:
 
 
 def env_names() -> list[str]:
-    """What can be asked for by name; `atari/GAME`, `gym:ID` and the like stand for many.
+    """Envs that are known by name; `atari/GAME`, `gym:ID` and the like stand for many.
 
     `"staghunt" in env_names()`.
     """

@@ -77,7 +77,7 @@ def export_lake(
 ) -> Moved:
     """Write what a Lake has committed in another format, and compare every row at the end.
 
-    A Lake may be written meanwhile; what is committed later is not exported.
+    A Lake may be written to meanwhile; what is committed later is not exported.
     `export_lake("parquet", "runs/lake", "table")`.
     """
     target = Path(target)

@@ -53,10 +53,10 @@ def import_lake(
     progress: Progress = lambda what, done, of: None,
     said: Said = lambda losses: None,
 ) -> Moved:
-    """Make a Lake of data in another format, and compare every row at the end.
+    """Make a Lake from data in another format, and compare every row at the end.
 
-    With `env`, in the Spec of that env, so that runs can learn from it. Called again after it was
-    interrupted it goes on. `import_lake("parquet", "table", "runs/lake")`.
+    With `env`, rows get the Spec of that env, so runs can learn from them. After an interruption,
+    call it again to continue. `import_lake("parquet", "table", "runs/lake")`.
     """
     path, target = Path(source), Path(target)
     part, note = (target.with_name(target.name + end) for end in (".importing", ".importing.json"))

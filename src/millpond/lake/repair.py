@@ -89,7 +89,7 @@ def repair_lake(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Repaired:
-    """Keep every row that can be proven; LakeLocked if any group is being written.
+    """Keep every row that can be verified; LakeLocked if any group is being written.
 
     `repair_lake("runs/lake", dry_run=True)` says what would happen and changes nothing.
     """

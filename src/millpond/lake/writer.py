@@ -168,10 +168,10 @@ class Writer:
         self._send_full()
 
     def close(self, commit: bool = True) -> None:
-        """Commit and sync, wait until full segments are sealed, give the group free.
+        """Commit and sync, wait until full segments are sealed, release the group.
 
-        After LakeFull the writer is still open, and so is what it holds: free space and close it
-        again, or give up what is not committed with `commit=False`.
+        After LakeFull the writer stays open and keeps its rows: free space and close it again, or
+        give up what is not committed with `commit=False`.
         """
         if not self._lock.held:
             return

@@ -47,8 +47,8 @@ def run(
             pond = run.watch(pond)
             run.log(step, loss=loss, episode_return=total)
 
-    `millpond runs`, `watch`, `report` and `doctor` know it as any other run. An error inside the
-    block marks it as failed and goes on as it was. `steps` is how long it will be, if that is
+    `millpond runs`, `watch`, `report` and `doctor` treat it like any other run. An error inside the
+    block marks it as failed and is raised unchanged. `steps` is how long it will be, if that is
     known; `track` sends the numbers to tensorboard, wandb or mlflow too.
     """
     for what, number, least in (("steps", steps, 0), ("frames_per_step", frames_per_step, 1)):
@@ -67,7 +67,7 @@ def run(
 
 
 class Logger:
-    """A run that goes on, from `millpond.run`. `log` may be called from several threads."""
+    """A run in progress, from `millpond.run`. `log` may be called from several threads."""
 
     def __init__(self, logged: LoggedRun, frames_per_step: int, track: str) -> None:
         self.logged, self.path, self._frames = logged, logged.path, frames_per_step
@@ -114,7 +114,7 @@ class Logger:
             self._write("eval", step, {**line, "episodes": len(episodes), "unfinished": 0})
 
     def watch(self, pond: HostPond) -> WatchedPond:
-        """The same pond, seen by the doctor: use what this returns in the place of `pond`."""
+        """The same pond, seen by the doctor: use what this returns in place of `pond`."""
         self._check()
         if isinstance(pond, Pond):
             raise BadConfig(

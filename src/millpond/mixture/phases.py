@@ -41,7 +41,7 @@ def mix(
     programs: Programs | None = None,
     files: Files | None = None,
 ) -> str:
-    """Go from the start or from the saved state to the end; the hash of all parameters.
+    """Run from the start or the saved state to the end; returns the hash of all parameters.
 
     Stopped by Ctrl-C, SIGTERM or SIGHUP it saves its state and raises KeyboardInterrupt; a full
     disk raises Paused. `programs` of an earlier session of the same settings need not be

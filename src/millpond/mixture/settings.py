@@ -336,7 +336,7 @@ class MixSettings:
 
     @property
     def frames_per_update(self) -> int:
-        """Frames of one member in one PQN update of its agents, border rows not taken off."""
+        """Frames of one member in one PQN update of its agents, border rows included."""
         return self.agents * self.rows_per_update * self.world.frames_per_step
 
     @property
@@ -351,7 +351,7 @@ class MixSettings:
 
     @property
     def epsilon(self) -> Schedule:
-        """The agents' epsilon, with restart levels that fall from agent to agent if so asked."""
+        """The agents' epsilon, with restart levels that fall from agent to agent if requested."""
         epsilon = self.learning.schedules.get("epsilon", constant(0.0))
         if not self.clone.spread:
             return epsilon

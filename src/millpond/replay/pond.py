@@ -263,7 +263,7 @@ class Pond(Generic[AnyBatch]):
 
     @one_program
     def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, AnyBatch]:
-        """Draw `batch_size` transitions or sequences; go on with the state that is returned.
+        """Draw `batch_size` transitions or sequences; continue with the state that is returned.
 
         Where no valid start was found `batch.mask` is false.
         """
@@ -319,7 +319,7 @@ class Pond(Generic[AnyBatch]):
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
         """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored.
 
-        A priority that is negative, no number or above 1e25 changes nothing and is counted.
+        A priority that is negative, not a number or above 1e25 changes nothing and is counted.
         """
         if not (self._ranks and state.priorities):
             raise BadConfig("Pond: update_priorities needs sampler=prioritized()")

@@ -37,7 +37,7 @@ Choose = Callable[[Any, Past, Array, jax.Array], tuple[Past, Array]]
 
 
 class Scores(NamedTuple):
-    """What was played: [policies, episodes]. `unfinished` ones were cut off and count so far.
+    """Returns: [policies, episodes]. `unfinished` ones were cut off and count as they are.
 
     `counts` are the events that the env counts, by name: int32[members, episodes].
     `Referee(settings, 100).play(params).mean()`.
@@ -68,7 +68,7 @@ class Referee:
     """Plays `episodes` whole episodes with every policy; the agents of one env play together.
 
     `referee.play(params)` is greedy; `referee.watch(name)` plays a scripted reference or `random`.
-    Whoever chooses by the returns does so by episodes of another `seed` than those reported.
+    Choose by the returns of episodes with another `seed` than those reported.
     """
 
     def __init__(self, settings: Settings, episodes: int, seed: int = EVALUATION_SEED) -> None:

@@ -30,7 +30,7 @@ Opener = Callable[[Settings, Path], AbstractContextManager[Loop]]
 
 
 def train(run: Run, report: Report = lambda line: None, opener: Opener = open_loop) -> str:
-    """Train from the start or from the resume state to the end; the hash of the parameters.
+    """Train from the start or the resume state to the end; returns the hash of the parameters.
 
     A run that loses a learner process continues from its resume state. Stopped by Ctrl-C, SIGTERM
     or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, be it of a

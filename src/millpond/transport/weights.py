@@ -36,7 +36,7 @@ class Weights:
         tree, version = weights.reader(params).pull_if_newer(-1)
 
     `template` gives names, shapes and dtypes. A few numbers (a schedule's restart point, the global
-    steps) are a tree too: give them a Weights of their own.
+    steps) are a tree too: give them their own Weights.
     """
 
     def __init__(self, leaves: list[str], slots: int, stride: int, memory: Memory) -> None:
@@ -54,13 +54,13 @@ class Weights:
         return Weights(layout.describe(), slots, stride, memory)
 
     def writer(self, template: Tree) -> WeightsWriter:
-        """The end that publishes; one process alone may have it."""
+        """The end that publishes; only one process may have it."""
         return WeightsWriter(*self._attach(template, _WRITER))
 
     def reader(self, template: Tree, place: int | None = None) -> WeightsReader:
         """An end that pulls; any number of processes may have one.
 
-        Where canaries are confirmed, each process must have a `place` of its own: 0, 1, 2, ...
+        Where canaries are confirmed, each process must have its own `place`: 0, 1, 2, ...
         """
         word = None if place is None else PLACES[place % len(PLACES)]
         return WeightsReader(*self._attach(template, word))
