@@ -33,10 +33,10 @@ from millpond.mixture import SEED_003, MixRun, MixSettings, mix, mix_for, with_f
 from millpond.mixture.drain import MixDrain, _copy, open_lakes
 from millpond.mixture.phases import _Session
 from millpond.mixture.programs import Programs
-from millpond.mixture.reset import by_member
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
 from millpond.rows import BORDER
 from millpond.schedule import Schedule
+from millpond.sequence import SequenceBatch
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +227,7 @@ def test_the_lines_and_checkpoints_say_what_happened(whole, programs):
         samples = 2 * 4 * line["minibatches"]  # sequences of 4 rows
         rows = fills[line["cycle"]] * settings.big.capacity
         assert line["samples_per_row"] == pytest.approx(samples / rows)
+        assert line["distilled"] == pytest.approx(line["minibatches"] / 4, abs=2)
     *_, last = run.folder.checkpoints()
     agents = jax.eval_shape(programs.init)
     both = {"agents": agents.agents.agent.params, "big": agents.big.agent.params}
@@ -308,37 +309,42 @@ def test_how_the_bigagent_begins(init, programs):
     assert np.array_equal(begun.updates, noted.updates), "gradients are counted on"
 
 
-def test_distilled_the_bigagent_has_the_mean_of_its_agents_values(programs):
-    """On the states of BigPond, whatever it began with; then returns are learned afresh."""
+def test_distilled_it_learns_the_mean_of_its_agents_values(programs):
+    """Of every state but the one after a sequence's last row; the target follows at the end."""
     big, settings = programs.big, programs.settings
-    keys = jax.random.split(jax.random.key(5), settings.policies)
-    agents = by_member(jax.vmap(big.agent.init)(keys).params, settings.agents)
-    state, pond = big.init(), big.pond.init_many(settings.members)
-    for _ in range(20):
-        state, rows = jax.jit(big.own_rows)(state)
-        pond = big.add(pond, rows)
-    _, batches = big._draw(state, pond)
-    obs = batches.obs[0, :, :, :-1].reshape(settings.members, -1, *batches.obs.shape[4:])
-    values = jax.vmap(jax.vmap(big.agent.values, in_axes=(0, None)))(agents, obs)
-    wanted = np.asarray(values).mean(1)
+    agent = big.agent
+    states = jax.vmap(agent.init)(jax.random.split(jax.random.key(5), 3))
+    student = jax.tree.map(lambda leaf: leaf[2], states)
+    teachers = jax.tree.map(lambda leaf: leaf[:2], states.params)
+    shape = (2, 4 + 1, settings.stack, *agent.spec.obs.shape)
+    obs = jax.random.randint(jax.random.key(6), shape, 0, 255).astype(agent.spec.obs.dtype)
+    mask = np.array([[True] * 4, [True, False] * 2])
+    nothing = dict.fromkeys(SequenceBatch._fields)
+    batch = SequenceBatch(**nothing | {"obs": obs, "mask": mask})
 
-    def distance(state):
-        own = jax.vmap(big.agent.values)(state.agent.params, obs)
-        return float(np.abs(np.asarray(own) - wanted).mean())
+    @jax.jit
+    def learned(student):
+        def one(_, student):
+            return big._imitate(student, batch, {"rate": jnp.float32(3e-3)}, teachers)[0]
 
-    before = distance(state)
-    state = state._replace(goal=jnp.uint32(2**31))  # a rate that hardly falls
-    state, pond, _ = big.round(state, pond, 600, 1.0, agents)
-    assert distance(state) < 0.2 * before
-    renewed = big.renew(state).agent
-    assert hash_of(renewed.target) == hash_of(renewed.params) == hash_of(state.agent.params)
-    fresh = big.agent.init(jax.random.key(0)).optimizer
-    assert all(
-        np.array_equal(new[0], zero)
-        for new, zero in zip(
-            jax.tree.leaves(renewed.optimizer), jax.tree.leaves(fresh), strict=True
-        )
+        return jax.lax.fori_loop(0, 1500, one, student)
+
+    @jax.jit
+    def values(params):
+        return agent.values(params, obs[:, :-1].reshape(-1, *obs.shape[2:]))
+
+    each = [values(jax.tree.map(lambda leaf, i=i: leaf[i], teachers)) for i in range(2)]
+    wanted = np.asarray(each, np.float64).mean(0)[mask.reshape(-1)]
+    after = learned(student)
+    near, far = (
+        np.abs(np.asarray(values(one.params))[mask.reshape(-1)] - wanted).mean()
+        for one in (after, student)
     )
+    assert near < 0.1 * far
+    assert hash_of(after.target) == hash_of(student.target), "until it is over"
+    renewed = jax.jit(big._renewed)(after)
+    assert hash_of(renewed.target) == hash_of(renewed.params) == hash_of(after.params)
+    assert hash_of(renewed.optimizer) == hash_of(student.optimizer), "its moments begin at 0"
 
 
 def test_the_bigagent_begins_as_the_average_where_that_plays_better(programs, monkeypatch):
