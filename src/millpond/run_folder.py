@@ -20,7 +20,7 @@ _INSTANT_S = 0.5
 def lock_folder(path: Path) -> int:
     """Keep other processes out of a run's folder until the descriptor is closed."""
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    # Who looks whether the run is in use holds the lock for an instant: that is no refusal.
+    # Who looks whether the run is in use holds the lock for an instant: that is not a refusal.
     until = time.monotonic() + _INSTANT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Stable-Baselines3: replay buffers over a HostPond, in the place of its own.
+"""Stable-Baselines3: replay buffers over a HostPond, in place of its own.
 
 `pip install 'millpond[sb3]'`.
 """

@@ -48,7 +48,7 @@ class Replay(Protocol):
         ...
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from exported replays."""
+        """Continue from exported replays."""
         ...
 
 

@@ -39,7 +39,7 @@ class ServerWatch:
             self._judge(server, now, cycle)
 
     def skip(self, seconds: float) -> None:
-        """Nobody could be heard for so long."""
+        """No one could be heard for so long."""
         for server in self.servers:
             if server.heard is not None:
                 server.heard += seconds

@@ -442,7 +442,7 @@ def settings_from(plain: Mapping[str, Any], env: str, world: Any = None) -> Sett
 
 
 def usual_agent(world: Any) -> str:
-    """Who learns in an env if nobody was named: `usual_agent(make_env("pendulum")) == "sac"`."""
+    """Who learns in an env if no one was named: `usual_agent(make_env("pendulum")) == "sac"`."""
     return "sac" if takes_real(world) else "dqn"
 
 

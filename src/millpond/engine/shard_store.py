@@ -147,7 +147,7 @@ class PondStore:
         return found
 
     def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from an exported state."""
+        """Continue from an exported state."""
         for actor, rings in self.rings.items():
             mine = within(arrays, f"{actor}/")
             self.base[actor] = int(mine.pop("base"))
@@ -165,7 +165,7 @@ class PondStore:
 class LakeStore:
     """The same in a Lake for each policy, with a writer group for each actor: it outlives us.
 
-    Before a chunk is written, a note beside the Lake says which one it is and where its rows will
+    Before a chunk is written, a note next to the Lake says which one it is and where its rows will
     end. So whoever opens the Lake next knows whether it is in there, whole or in part.
     """
 

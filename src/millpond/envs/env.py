@@ -36,8 +36,8 @@ class Facts(Protocol):
     """What every env declares before it is built.
 
     It declares its actions in one of two ways: `num_actions`, if actions are the whole numbers from
-    0 to that less one, or `action`, if they are real vectors: `Field("float32", (n,), low, high)`, with
-    one number or n of them for a bound. `spec_of(env)` is made from it.
+    0 to that less one, or `action`, if they are real vectors: `Field("float32", (n,), low, high)`,
+    with one number or n of them for a bound. `spec_of(env)` is made from it.
     """
 
     @property

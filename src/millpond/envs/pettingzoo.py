@@ -191,7 +191,7 @@ class _ZooGame:
             self.flags[i] = FIRST
 
     def _check_roll(self, playing: np.ndarray, ended: np.ndarray) -> None:
-        """Whoever ended has left, and nobody left otherwise."""
+        """Whoever ended has left, and no one left otherwise."""
         here = np.array([agent in self.env.agents for agent in self._facts.agents])
         if (playing & ~ended & ~here).any():
             agent = self._facts.agents[int(np.argmax(playing & ~ended & ~here))]

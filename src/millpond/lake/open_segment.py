@@ -91,7 +91,7 @@ class OpenSegment:
         self.dirty = True
 
     def resume(self, blocks: list[Block]) -> None:
-        """Go on after the verified blocks; whatever the journal holds behind them goes."""
+        """Continue after the verified blocks; whatever the journal holds after them is cut off."""
         self._records = len(blocks)
         self._journal_size = blocks[-1].bytes_to_here if blocks else 0
         self.count = blocks[-1].end.copy() if blocks else self.count

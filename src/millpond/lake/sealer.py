@@ -1,4 +1,4 @@
-"""`Sealer`: seals full segments while the writer goes on, and drops the oldest when over quota."""
+"""`Sealer`: seals full segments while the writer works, and drops the oldest when over quota."""
 
 from __future__ import annotations
 

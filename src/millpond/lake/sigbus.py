@@ -2,7 +2,7 @@
 
 A file that was truncated under its reader, or a disk that does not give a page, makes the kernel
 send SIGBUS to whoever touches it. The handler here puts zeros where a segment's column was
-mapped, notes it, and lets the reading go on; the call that read it then raises LakeDamaged. Any
+mapped, notes it, and lets the reading continue; the call that read it then raises LakeDamaged. Any
 other SIGBUS is left to whatever handled it before.
 """
 

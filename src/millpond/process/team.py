@@ -259,7 +259,7 @@ class ProcessTeam:
         index = actor.index
         # Its line is blank until it has ended a cycle: then it stands where the one before stood.
         self._steps[index] = max(self._steps[index], self.board.line(index).steps)
-        # It may have died between two pushes of one cycle: each learner goes on where it stands.
+        # It may have died between two pushes of one cycle: each learner continues where it stands.
         # From a damaged channel nothing is taken after the damage.
         pushed = [channel.whole() for channel in self.channels[index]]
         cycles = [a + b for a, b in zip(actor.begun.cycles, pushed, strict=True)]

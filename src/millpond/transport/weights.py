@@ -137,7 +137,7 @@ class WeightsWriter:
     def __init__(self, layout: TreeLayout, slots: WeightSlots, canary: Canary) -> None:
         self.canary = canary
         self._layout, self._slots = layout, slots
-        # After a writer that died, go on where it stopped.
+        # After a writer that died, continue where it stopped.
         self._number = slots.words[_NEWEST]
         found = _HEAD.unpack(slots.head(self._number)[:24])
         self._version = found[1] if self._number else -1
