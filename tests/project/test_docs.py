@@ -270,6 +270,28 @@ def test_api_page_names_every_public_name():
     assert not missing, missing
 
 
+def documented(text: str) -> list[str]:
+    """What the API pages describe, by where it is defined: the same thing has one name there."""
+    found, module = [], ""
+    for kind, name in re.findall(r"^\.\. (currentmodule|auto\w+):: ([\w.]+)$", text, re.M):
+        if kind == "currentmodule":
+            module = name
+        else:
+            thing = getattr(importlib.import_module(module), name)
+            found.append(f"{getattr(thing, '__module__', module)}.{name}")
+    return found
+
+
+def test_api_pages_describe_everything_once():
+    """Sphinx calls a second description an error, and `make docs` fails minutes later."""
+    pages = [one.read_text(encoding="utf-8") for one in sorted((DOCS / "api").glob("*.md"))]
+    found = [name for page in pages for name in documented(page)]
+    assert not {name for name in found if found.count(name) > 1}
+    again = ".. currentmodule:: millpond.replay\n\n.. autoclass:: Pond\n"
+    assert documented(again) == ["millpond.replay.pond.Pond"]
+    assert documented(again)[0] in found
+
+
 def test_what_docs_need_is_locked_apart():
     """`make lock` leaves out what docs/requirements.lock has, so nothing may be in both."""
     ours, theirs = (
