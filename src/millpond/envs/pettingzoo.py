@@ -250,7 +250,7 @@ def _facts(env: PettingZooEnv) -> _ZooFacts:
             if space != spaces[0]:
                 raise BadConfig(
                     f"{env.name}: agents must all {what} in the same space, but {agents[0]} has "
-                    f"{spaces[0]} and {agent} {space}; pad them to one space by a wrapper, as "
+                    f"{spaces[0]} and {agent} {space}; pad them to one space with a wrapper, as "
                     "supersuit.pad_observations_v0 and pad_action_space_v0 do"
                 )
     action = does[0]

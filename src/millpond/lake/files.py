@@ -60,7 +60,7 @@ class Files:
         os.replace(old, new)
 
     def link(self, old: Path, new: Path) -> None:
-        """A second name for a file; it is an error if `new` is there already."""
+        """A second name for a file; it is an error if `new` already exists."""
         os.link(old, new, follow_symlinks=False)
 
     def unlink(self, path: Path) -> None:

@@ -70,7 +70,7 @@ class OpenSegment:
         there = read_mark(self.path) if self.path.exists() else None
         if there is not None and there.committed:
             raise LakeFailed(
-                f"{self.path}: committed rows are here already, so no segment is made in their "
+                f"{self.path}: committed rows exist already, so no segment is made in their "
                 "place; open the writer again: it continues after them"
             )
         with said_plainly("creating a segment", self.path):
