@@ -186,6 +186,6 @@ def _identity(fd: int) -> tuple[int, int]:
 
 def _by_value(what: str) -> MillpondError:
     return ChannelBroken(
-        f"shared memory was passed by value: {what}; pass the Channel or Weights itself to "
+        f"shared memory travelled by value: {what}; pass the Channel or Weights itself to "
         "Process(args=...), never an array over its memory"
     )
