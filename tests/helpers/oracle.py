@@ -90,7 +90,7 @@ class ListModel:
             "truncated": final["truncated"],
             "steps": k,
             "life_lost": rows[i]["life_lost"],
-            "tag": rows[i]["frame"] % 30011,
+            "tag": rows[i]["frame"] % 30011 + 1,
         }
 
     def _stack(self, rows: list[Row], i: int, gone: int) -> list[int] | None:
@@ -144,7 +144,7 @@ class SharedModel:
                 "truncated": row["truncated"],
                 "steps": 1,
                 "life_lost": row["life_lost"],
-                "tag": row["frame"] % 30011,
+                "tag": row["frame"] % 30011 + 1,
             }
         return found
 

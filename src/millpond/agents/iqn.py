@@ -39,8 +39,7 @@ class IQNSettings(QSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("quantiles", "goals", "acting", "cosines"):
-            self.check_least(name, 1)
+        self.check_least(1, "quantiles", "goals", "acting", "cosines")
         if not 0 < self.kappa < np.inf:
             raise BadConfig(f"IQN: kappa must be above 0 and finite, got {self.kappa}")
 

@@ -1,4 +1,4 @@
-"""`TargetAgent`: what DQN and IQN share: gradient steps towards a target network that follows."""
+"""`TargetAgent`: what DQN, IQN and Q(lambda) share: gradient steps, and a target that follows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ..rows import Array, Batch
 from ..sequence import SequenceBatch
 from ..spec import Spec
 from .agent import AgentState, Learned, Now
+from .control import polyak
 from .networks import Network
 from .q_agent import Applied, QAgent, apply_gradient, report_of
-from .q_settings import QSettings
+from .replay_settings import ReplaySettings
 
 Loss = Callable[[Any], tuple[Array, tuple[Array, Array]]]  # of parameters; values and errors too
 
@@ -26,7 +27,7 @@ class TargetAgent(QAgent, abc.ABC):
     `state, learned = agent.update(state, batch, {"rate": 1e-3, "beta": 1.0})`.
     """
 
-    def __init__(self, settings: QSettings, network: Network, spec: Spec, stack: int) -> None:
+    def __init__(self, settings: ReplaySettings, network: Network, spec: Spec, stack: int) -> None:
         super().__init__(network, settings.optimizer, spec, stack)
         self.settings: Any = settings
 
@@ -56,10 +57,12 @@ class TargetAgent(QAgent, abc.ABC):
 
     def _follow(self, state: AgentState, done: Applied) -> tuple[Any, Array]:
         """The one place where the target network changes."""
-        every, tau = self.settings.target_every, self.settings.tau
-        due = done.good & (done.updates % every == 0) if every else done.good
-
-        def follow(param: Array, target: Array) -> Array:
-            return jnp.where(due, param if every else target + tau * (param - target), target)
-
-        return jax.tree.map(follow, done.params, state.target), state.synced + due
+        if state.target is None:
+            return None, state.synced
+        every = self.settings.target_every
+        if not every:
+            tau = jnp.where(done.good, self.settings.tau, 0.0)
+            return polyak(state.target, done.params, tau), state.synced + done.good
+        due = done.good & (done.updates % every == 0)
+        target = jax.tree.map(lambda p, t: jnp.where(due, p, t), done.params, state.target)
+        return target, state.synced + due

@@ -125,7 +125,8 @@ PROBE_PLANTS = (
     _plant("rewards negated in rows", "env-rows", patch=_E.negated_rewards),
     _plant("rewards bounded in rows", "env-rows", patch=_E.bounded_rewards),
     _plant("ends swapped in rows", "env-rows", "env-ends", patch=_E.swapped_ends),
-    _plant("another action in rows", "env-rows", "exploration", patch=_E.another_action_stored),
+    _plant("another action in rows", "env-rows", "exploration", "acting-weights",
+           patch=_E.another_action_stored),
     _plant("evaluation is easier", "train-and-eval", patch=_E.easier_evaluation),
     # replay
     _plant("next_obs is obs", "replay-transitions", patch=_R.same_next_obs),
@@ -242,6 +243,7 @@ PROBE_PLANTS = (
            settings=MEMORY),
     _plant("the first policy acts for all", "exploration", "acting-weights",
            patch=_A.first_policy_acts_for_all),
+    _plant("one beginning for all policies", "layers-move", patch=_A.one_beginning_for_all),
     _plant("one env explores", "exploration", "acting-weights", patch=_A.one_env_explores),
     _plant("half of evaluation is idle", "train-and-eval", patch=_O.half_of_evaluation_idle),
     _plant("the higher critic", "update-audit", patch=_C.higher_critic, settings=SAC),

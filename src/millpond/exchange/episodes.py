@@ -124,6 +124,6 @@ def rows_of(spec: Spec, episode: Episode) -> Rows:
     for path, field in fields_of(spec).items():
         if path == "flags" or seen_with(path):
             continue
-        none = field.lowest() if path == "action" else np.zeros(field.shape, field.dtype)
-        columns[path] = np.concatenate([columns[path], none[None].astype(field.dtype)])
+        none = field.lowest() if path == "action" else field.blank()
+        columns[path] = np.concatenate([columns[path], none[None]])
     return to_rows(spec, columns)

@@ -151,7 +151,8 @@ class Lake:
         """The writer of a group, created if it is new. Only one process at a time may have it.
 
         Rows of another session follow a cut, because its envs began new episodes; with `continues`
-        they follow the stored rows without one. `threads` compress full segments in the background.
+        they follow the stored rows without one, unless there was a `cut` behind them. `threads`
+        compress full segments in the background.
         """
         if self.mode != "a":
             raise BadConfig("Lake: opened to read only; use Lake.open(path, mode='a') to write")
@@ -404,7 +405,7 @@ class Lake:
                     f"shapes {stream.shape} and {row.shape}"
                 )
             piece, at = self.reader.index.find(stream, row)
-            if not self.reader.index.total:
+            if not (self.reader.index.total and len(row)):
                 return batches.none(stream, row)
             batch = batches.take(piece, np.maximum(at, 0), out)
             batch.draw.stream[:], batch.draw.row[:] = stream, row
@@ -424,7 +425,8 @@ class Lake:
         """Rows [n, length]: from id start[i] of stream[i] on, for all i at once.
 
         Row anchor[i] (default: start[i]) must be stored; rows before and after it that are not
-        are zeros with the flags CONTEXT and CUT. `packed`: binary observations as bytes, for
+        are blank (zeros, or what is next to it in a field's bounds), with the flags CONTEXT and
+        CUT. `packed`: binary observations as bytes, for
         `pond.packed`. This is what fills Ponds; several threads may call it at once.
         """
         moving = False

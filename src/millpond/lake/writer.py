@@ -17,6 +17,7 @@ from ..intake import Intake, broken_episode, pack_values
 from ..rows import CUT, Rows, Tree, breaks
 from .closing import Piece, closed_pieces
 from .columns import LOST, Columns
+from .cuts import read_cuts, save_cuts
 from .files import Files, said_plainly
 from .layout import fits, layout_after, length_of
 from .lock import take_lock
@@ -84,8 +85,13 @@ class Writer:
         self._pending = PendingRows(self._columns, self.streams, self._info.slots)
         self._last = np.where(found.next_id > 0, found.last_flags, CUT).astype(np.uint8)
         self._lost = found.next_id > 0  # the next row does not follow what is stored
+        self._cut = np.full(self.streams, -1)  # id behind the newest cut() of each stream
+        # Those that no row says yet, as they were last written; None: what is written is damaged.
+        self._saved: dict[str, int] | None = {}
         if continues:
-            self._lost[:] = False
+            self._lost, known = read_cuts(self._folder, found.next_id)
+            self._saved = {} if known else None
+            self._cut[self._lost] = found.next_id[self._lost]
         self._send_full()
 
     @property
@@ -154,6 +160,7 @@ class Writer:
         self._settle()
         which = slice(None) if env is None else self._only("cut", env)
         self._lost[which] = self.next_row[which] > 0
+        self._cut[which] = self.next_row[which]
 
     def commit(self, sync: bool = False) -> None:
         """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
@@ -163,9 +170,17 @@ class Writer:
             self._flush()
         for segment in self._segments:
             segment.commit()
+        self._save_cuts()
         if sync:
             self._sync()
         self._send_full()
+
+    def _save_cuts(self) -> None:
+        behind = np.flatnonzero((self._cut == self._end()) & (self._cut > 0))
+        cuts = {str(stream): int(self._cut[stream]) for stream in behind}
+        if cuts != self._saved and (cuts or self._saved is None):
+            save_cuts(self._files, self._folder, cuts)
+            self._saved = cuts
 
     def close(self, commit: bool = True) -> None:
         """Commit and sync, wait until full segments are sealed, release the group.

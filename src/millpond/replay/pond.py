@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..asked import sampler_asked, window_asked
+from ..asked import batch_asked, sampler_asked, window_asked
 from ..errors import BadConfig, BadState, FaultsFound
 from ..intake import KNOWN_FLAGS, Intake, pack_values
 from ..rows import (
@@ -267,6 +267,7 @@ class Pond(Generic[AnyBatch]):
 
         Where no valid start was found `batch.mask` is false.
         """
+        batch_asked(batch_size)
         if self._ranks:
             return self._ranks.sample(state, key, batch_size)
         assert not isinstance(self.sampler, Prioritized)
