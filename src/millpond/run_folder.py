@@ -43,7 +43,7 @@ def write_status(path: Path, state: str, steps: int, why: str = "", traceback: s
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """What the run in a folder said last of itself; `killed` if it said no more. Writes nothing."""
+    """A run's last recorded status; `killed` if it recorded no end. Writes nothing."""
     try:
         status = json.loads((path / "status.json").read_text(encoding="utf-8"))
         state, steps = str(status["state"]), int(status["steps"])

@@ -25,7 +25,7 @@ _SMALL = 2**14  # numbers of a leaf
 
 
 class Params(NamedTuple):
-    """What an actor-critic has learned; of a target only what follows is there.
+    """What an actor-critic has learned; targets hold only what follows slowly.
 
     `agent.init(key).params.actor`.
     """

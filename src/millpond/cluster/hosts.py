@@ -1,4 +1,4 @@
-"""What runs in Ray's processes beside actors and learners: a run's shards and weights."""
+"""What runs in Ray's processes other than actors and learners: a run's shards and weights."""
 
 from __future__ import annotations
 

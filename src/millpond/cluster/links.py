@@ -79,7 +79,7 @@ class RaySource:
             self._loose.append((place, shard.rank.remote(self._policies, draw, errors)))
 
     def _settle(self) -> None:
-        """See what became of calls that no one waited for: at most one round is on its way."""
+        """Check calls that no one waited for: at most one round is in flight."""
         before, self._loose = self._loose, []
         for place, one in before:
             self._result(place, one)

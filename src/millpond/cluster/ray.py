@@ -37,7 +37,7 @@ def import_ray() -> Any:
 
 
 def result_of(ray: Any, reference: Any, timeout: float) -> Any:
-    """The result, or `Lost` if whoever should give it is gone; other errors as they are."""
+    """The result, or `Lost` if the process that owes it is gone; other errors unchanged."""
     errors = ray.exceptions
     try:
         return ray.get(reference, timeout=timeout)

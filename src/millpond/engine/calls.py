@@ -1,6 +1,6 @@
 """What a crew may call of an actor or a learner, wherever it works: report, export, restore.
 
-Only who works at the same time as it answers, as on Ray, has to say when that is possible.
+Only a member that works while it answers, as on Ray, has to say when that is possible.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class DeviceActor:
         return True
 
     def close(self) -> None:
-        """Let go of the envs."""
+        """Release the envs."""
 
 
 class _Program(Acting):

@@ -1,7 +1,7 @@
 """`MemberWatch`: kills an actor or a learner that hangs; whoever waits for its answer sees that.
 
-Everybody is asked for a beat now and then. Who works and whose beats stand still hangs, unless it
-waits for a server that owes an answer, or no one could have heard it.
+Every member is asked for a beat now and then. One that works but whose beats have stopped hangs,
+unless it waits for a server that owes an answer, or no one could have heard it.
 """
 
 from __future__ import annotations

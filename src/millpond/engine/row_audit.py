@@ -171,7 +171,7 @@ class RowAudit:
         return checked, wrong
 
     def export(self) -> list[dict[str, np.ndarray]]:
-        """Of each policy all that must be known to continue, right after a report."""
+        """All that must be known of each policy to continue, right after a report."""
         return [
             {
                 "turns": np.array([self.turn, self.known], np.int64),

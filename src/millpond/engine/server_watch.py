@@ -45,7 +45,7 @@ class ServerWatch:
                 server.heard += seconds
 
     def silent(self, now: float) -> bool:
-        """Whether one of them owes an answer: who waits for it cannot be judged."""
+        """Whether one of them owes an answer: those that wait for it cannot be judged."""
         return any(s.heard is not None and now - s.heard > 2 * self.every for s in self.servers)
 
     def _hear(self, server: Server, now: float, cycle: int) -> None:

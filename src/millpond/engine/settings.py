@@ -280,7 +280,7 @@ class Settings:
 
     @property
     def way(self) -> Mode:
-        """The mode that `auto` stands for; any other stands for itself."""
+        """The mode that `auto` means; any other means itself."""
         if self.mode != "auto":
             return self.mode
         return "fused" if self._fusable else "sequential"

@@ -1,4 +1,4 @@
-"""`Shard`: a part of the replay that stands apart from the learners, for some of the actors.
+"""`Shard`: a part of the replay separate from the learners, for some of the actors.
 
 Actors append chunks; a learner collects what is narrow of the rows (rewards, flags, provenance),
 cycle by cycle, and draws batches. Observations go from actor to shard and from shard to learner
@@ -168,7 +168,7 @@ class Shard:
         return self._stood.get(actor)
 
     def began(self, cycle: int) -> None:
-        """All continue from `cycle`; what was on its way before is forgotten."""
+        """All continue from `cycle`; what was in flight before is forgotten."""
         self._taken, self.ledger, self._stood = cycle, ChunkDedup(), {}
         self._pending = {actor: [] for actor in self.actors}
 
@@ -187,7 +187,7 @@ class Shard:
             self.store.restore(policy - self.policies.start, one)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release files."""
         self.store.close()
 
     def _local(self, policies: range) -> slice:

@@ -96,7 +96,7 @@ class PondStore:
         """`number` samples; `draw.probability`, if drawn by priority, is the mass of each."""
         actors = list(self.rings)
         if not number:
-            return self._blank(0)  # all of the batch was dealt to other shards
+            return self._blank(0)  # all of the batch was assigned to other shards
         if len(actors) == 1:
             return self._from(actors[0], policy, number)
         masses = np.array([self.rings[actor][policy].mass for actor in actors])
@@ -159,7 +159,7 @@ class PondStore:
         return sum(ring.size for ring in rings), sum(ring.nbytes for ring in rings)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release files."""
 
 
 class LakeStore:

@@ -1,4 +1,4 @@
-"""Replay that stands in shards: `LocalShards` are in this process."""
+"""Replay in shards: `LocalShards` are in this process."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class LocalShards:
             shard.restore(self.policies, one)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release files."""
         for shard in self.shards:
             shard.close()
 

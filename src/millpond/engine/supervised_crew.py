@@ -1,6 +1,6 @@
 """`SupervisedCrew`: a run's actors and learners, wherever their team has them, for `CrewLoop`.
 
-Running free, each is as fast as it can: actors are ahead of the learners by what is on its way, and
+Running free, each is as fast as it can: actors are ahead of the learners by what is in flight, and
 a learner takes the updates that its rows call for and no others. So samples per row are exactly
 those of the sequential run, and only the age of the acting parameters differs. In lockstep all go
 from cycle to cycle together, bit for bit as mode `sequential` does.

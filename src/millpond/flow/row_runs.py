@@ -141,7 +141,7 @@ class RowRuns:
 
 
 class Deck:
-    """All cores of some streams in random order, dealt until none is left, then shuffled again."""
+    """All cores of some streams in random order, taken until none is left, then shuffled again."""
 
     def __init__(self, streams: np.ndarray, cores: np.ndarray, seed: int, turn: int) -> None:
         self._streams, self._ends = streams, np.cumsum(cores)

@@ -1,4 +1,4 @@
-"""Rows of envs that reset in the same step, taken apart into what a writer can append."""
+"""Rows of envs that reset in the same step, split into what a writer can append."""
 
 from __future__ import annotations
 

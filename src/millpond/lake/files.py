@@ -56,7 +56,7 @@ class Files:
             os.close(fd)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Atomically: whoever looks sees either name, and a file under `new` is replaced."""
+        """Atomically: a reader sees either name, and a file under `new` is replaced."""
         os.replace(old, new)
 
     def link(self, old: Path, new: Path) -> None:

@@ -201,7 +201,7 @@ class Writer:
         self._release()
 
     def _release(self) -> None:
-        """Let go of everything, the lock last, whatever goes wrong."""
+        """Release everything, the lock last, whatever goes wrong."""
         with ExitStack() as last:
             last.callback(self._lock.release)
             for segment in self._segments:

@@ -99,7 +99,7 @@ class Wire:
         self._socket.settimeout(timeout)
         try:
             self._socket.sendall(_HEAD.pack(len(text), len(data), len(fds)))
-            for first in range(0, len(fds), _MOST_FDS):  # each lot travels with its own byte
+            for first in range(0, len(fds), _MOST_FDS):  # each batch is sent with its own byte
                 socket.send_fds(self._socket, [b"+"], list(fds[first : first + _MOST_FDS]))
             self._socket.sendall(text)
             self._socket.sendall(data)

@@ -33,8 +33,8 @@ def train(run: Run, report: Report = lambda line: None, opener: Opener = open_lo
     """Train from the start or the resume state to the end; returns the hash of the parameters.
 
     A run that loses a learner process continues from its resume state. Stopped by Ctrl-C, SIGTERM
-    or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, be it of a
-    user's env or agent, is written to the run with its traceback and raised.
+    or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, such as
+    one in a user's env or agent, is written to the run with its traceback and raised.
     `train(Run.create(Path("runs/mine"), settings), report=print)`.
     """
     run.check_parts()

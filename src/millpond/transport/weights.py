@@ -99,7 +99,7 @@ class Weights:
         return Weights(leaves, slots, stride, Memory.attach(plain["memory"], fds))
 
     def close(self) -> None:
-        """Let go of the memory here; ends that were made keep theirs."""
+        """Release the memory here; ends that were made keep theirs."""
         self._memory.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -196,7 +196,7 @@ class WeightsReader:
                 if _digest(head[:24], copy) == head[24:]:
                     self._last = (number, version)
                     return (self._layout.read(copy), version) if version > have_version else None
-            # Wrong while the writer stands still: damaged. Otherwise it came around meanwhile.
+            # Wrong while the writer is idle: damaged. Otherwise it came around meanwhile.
             fence()
             still = slots.words[_NEWEST] == number and head == before
             wrong, before = wrong + 1 if still else 0, head

@@ -125,7 +125,7 @@ class Projector:
 
 
 def newest_checkpoint(path: Path) -> int | None:
-    """Steps of the newest checkpoint of a run; its name tells."""
+    """Steps of the newest checkpoint of a run, by its name."""
     try:
         names = [entry.name for entry in os.scandir(path / "checkpoints")]
     except OSError:
