@@ -45,8 +45,7 @@ _installed: list[Any] = []  # the handler, which must live as long as the proces
 def guard(
     base: int, size: int, stride: int, blank: Callable[[int], None], broken: set[int]
 ) -> None:
-    """From now on `size` bytes at `base`, in parts of `stride`, do not kill a process that reads
-    them."""
+    """From now on `size` bytes at `base`, in parts of `stride`, do not kill their readers."""
     _ranges[base] = _Range(size, stride, blank, broken)
     if not _installed:
         _installed.append(ctypes.CFUNCTYPE(None, *[ctypes.c_int] + [ctypes.c_void_p] * 2)(_on_bus))

@@ -1,5 +1,4 @@
-"""`Heartbeats`: a few numbers per process in shared memory, so that the parent sees which make
-progress.
+"""`Heartbeats`: a few numbers per process in shared memory, so that the parent sees progress.
 
 Every process writes its own line alone; the parent only reads.
 """
