@@ -333,8 +333,8 @@ def test_wrong_calls_are_refused(tmp_path, capsys):
     Lake.create(tmp_path / "empty", PLAIN, 100_000)
     lake, table = str(tmp_path / "lake"), str(tmp_path / "table")
     for args, why in (
-        (["export", lake, table, "--format", "parquet"], "is there already"),
-        (["import", table, lake, "--format", "parquet"], "is there already"),
+        (["export", lake, table, "--format", "parquet"], "already exists"),
+        (["import", table, lake, "--format", "parquet"], "already exists"),
         (["export", lake, f"{table}2", "--format", "parket"], "did you mean 'parquet'?"),
         (["import", lake, f"{table}2", "--format", "parquet"], "with millpond-rows.json"),
         (["import", f"{lake}9", f"{table}2", "--format", "minari"], "nothing at this path"),

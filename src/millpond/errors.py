@@ -18,8 +18,8 @@ MillpondError
 ├── ChannelClosed   the other end of a channel has closed or died, or this end was replaced
 ├── ChannelFull     a channel had no room in time; nothing was sent
 ├── WeightsBroken   published parameters are not what was written; none were delivered
-├── RunRefused      a folder that is no run, one of another version, or one in use
-├── RunFailed       a run could not go on, or not write its files
+├── RunRefused      a folder that is not a run, one of another version, or one in use
+├── RunFailed       a run could not continue, or not write its files
 ├── Paused          a run waits for space on the disk; nothing that was saved is lost
 └── Diverged        a loss, gradient or parameter was not finite; the run stopped
 """

@@ -212,7 +212,7 @@ class Sequence:
         if not self._plain:
             rows = xp.arange(-self.burn_in, self.length, dtype=np.int32)
             mask &= (rows >= -span.back[..., None]) & (rows < span.until[..., None])
-        seen = flags * mask  # nothing is said of what is no step
+        seen = flags * mask  # nothing is said of what is not a step
         stops = TERMINATED | LIFE_LOST if self.life_loss_ends else TERMINATED
         goes_on = mask & ((seen & stops) == 0)
         first, terminated, truncated, life_lost = (

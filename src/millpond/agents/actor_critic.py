@@ -25,7 +25,7 @@ _SMALL = 2**14  # numbers of a leaf
 
 
 class Params(NamedTuple):
-    """What an actor-critic has learned; of a target only what follows is there.
+    """What an actor-critic has learned; targets hold only what follows slowly.
 
     `agent.init(key).params.actor`.
     """
@@ -221,7 +221,7 @@ def stepped(rule: Optimizer, params: Any, state: Any, gradient: Any, rate: Array
 def norm(*trees: Any) -> Array:
     """Of all of them together.
 
-    Small leaves are put into one vector, because on a CPU each sum is a kernel of its own; large
+    Small leaves are put into one vector, because on a CPU each sum is its own kernel; large
     ones are not worth a copy.
     """
     leaves = jax.tree.leaves(trees)

@@ -1,6 +1,6 @@
 """`Agent`: what every loop, evaluation, mixture, doctor and page asks of an agent.
 
-An agent is a class of pure functions over an `AgentState`, made from its own settings. Nobody asks
+An agent is a class of pure functions over an `AgentState`, made from its own settings. No one asks
 which one it is: they ask what it learns from (`settings.learns`), which numbers change over a run
 (`settings.schedules`) and what an update reports (`reports`).
 """

@@ -1,4 +1,4 @@
-"""`IQN`: how returns are spread, as quantiles that a network is asked for one by one."""
+"""`IQN`: the distribution of returns, as quantiles that a network computes one by one."""
 
 from __future__ import annotations
 

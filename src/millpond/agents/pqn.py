@@ -114,7 +114,7 @@ class PQN(QAgent):
         )
 
     def _dealt(self, rollout: Rollout) -> Minibatch:
-        """What is dealt out to minibatches: single rows or, with memory, all rows of an env."""
+        """What is divided among minibatches: single rows or, with memory, all rows of an env."""
         steps = (rollout.flags & BORDER) == 0
         rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
         if not self.memory:

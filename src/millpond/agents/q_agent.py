@@ -97,7 +97,7 @@ class QAgent:
             memory = jax.lax.stop_gradient(self.unroll(params, obs[:, :burn_in], *past)[1])
         first = batch.first[:, burn_in:]
         # If an episode begins with the observation after the last row, then behind a border: that
-        # row is masked, and nobody asks for it.
+        # row is masked, and no one asks for it.
         first = jnp.pad(first, ((0, 0), (0, behind.shape[1] - first.shape[1])))
         return self.unroll(params, behind, memory, first)[0]
 

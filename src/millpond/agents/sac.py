@@ -130,7 +130,7 @@ class SAC(ActorCritic):
         params = Params(actor, critics, warmth)
         target = self._followed(state.target, params)
         rules = rules._replace(actor=of_actor, critics=of_critics, temperature=of_warmth)
-        # Before anything is written: nobody may ask for the old parameters after that, which would
+        # Before anything is written: no one may ask for the old parameters after that, which would
         # have to be copied for it.
         gradient, size = norm(steep, slope), norm(old.actor, old.critics)
         total = loss + cost + gradient + hotter + size

@@ -46,7 +46,7 @@ def mix_and_show(run: MixRun) -> int:
 
 
 def frames_saved(run: MixRun) -> int:
-    """Frames at which the mixture would go on."""
+    """Frames at which the mixture would continue."""
     path = run.folder.resume_state
     return int(about_file(path)["frames"]) if path.exists() else 0
 

@@ -28,7 +28,7 @@ _NEGATIVE = re.compile(r"-\.?\d.*")
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: where it is, what it is now, what it may be, and what the source says of it."""
+    """One setting: its place, its value, its type, and what the source says about it."""
 
     path: tuple[str, ...]  # as in the dataclass: ("learning", "gamma")
     shown: tuple[str, ...]  # as users write it: ("dqn", "gamma")
@@ -251,7 +251,7 @@ def _options(
 
 @functools.cache
 def _comments(kind: type) -> dict[str, str]:
-    """What the source says behind each field, of its own or of a class that it inherits from."""
+    """The comment in the source after each field, its own or of a class that it inherits from."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         with contextlib.suppress(OSError, TypeError):  # builtin, or made by a program

@@ -32,7 +32,7 @@ _KINDS = {
     "alone": "one PQN agent with resets from its own Lake",
     "seed-003": "the first mixture, its BigAgent a DQN,",
 }
-# Named in advance, so that nobody chooses the arms by their scores.
+# Named in advance, so that no one chooses the arms by their scores.
 PRESETS = {
     "mixture-vs-single": ("A=single", "B=mixture", "C=apart", "D=alone"),
 }

@@ -86,7 +86,7 @@ class Grid:
 
 
 def _parted(text: str) -> list[str]:
-    """At the commas that lie outside of brackets and quotes."""
+    """At the commas that lie outside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:

@@ -2,7 +2,7 @@
 
 compare.json           the arms and their settings: an arm asked for again must be the same
 arms/NAME/seeds-A-B    one run of seeds A to B
-results.json           what came of it
+results.json           the results
 """
 
 from __future__ import annotations

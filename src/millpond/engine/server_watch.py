@@ -39,13 +39,13 @@ class ServerWatch:
             self._judge(server, now, cycle)
 
     def skip(self, seconds: float) -> None:
-        """Nobody could be heard for so long."""
+        """No one could be heard for so long."""
         for server in self.servers:
             if server.heard is not None:
                 server.heard += seconds
 
     def silent(self, now: float) -> bool:
-        """Whether one of them owes an answer: who waits for it cannot be judged."""
+        """Whether one of them owes an answer: those that wait for it cannot be judged."""
         return any(s.heard is not None and now - s.heard > 2 * self.every for s in self.servers)
 
     def _hear(self, server: Server, now: float, cycle: int) -> None:

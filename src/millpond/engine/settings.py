@@ -280,7 +280,7 @@ class Settings:
 
     @property
     def way(self) -> Mode:
-        """The mode that `auto` stands for; any other stands for itself."""
+        """The mode that `auto` means; any other means itself."""
         if self.mode != "auto":
             return self.mode
         return "fused" if self._fusable else "sequential"
@@ -442,7 +442,7 @@ def settings_from(plain: Mapping[str, Any], env: str, world: Any = None) -> Sett
 
 
 def usual_agent(world: Any) -> str:
-    """Who learns in an env if nobody was named: `usual_agent(make_env("pendulum")) == "sac"`."""
+    """Who learns in an env if no one was named: `usual_agent(make_env("pendulum")) == "sac"`."""
     return "sac" if takes_real(world) else "dqn"
 
 

@@ -71,7 +71,7 @@ class _Game:
         return self.env.render(self.state)
 
     def check_playing(self) -> None:
-        """Refuse to go on before a reset or after the end."""
+        """Refuse to continue before a reset or after the end."""
         if self.state is None or self.over:
             raise ResetNeeded(f"{self.who}: no episode is in progress; call reset before step")
 
@@ -141,7 +141,7 @@ class GridPettingZoo:
         self.render_mode = render_mode
         self.possible_agents = [f"agent_{i}" for i in range(env.num_agents)]
         self.agents: list[str] = []
-        # A pair for each agent: every space has a generator of its own to sample from.
+        # A pair for each agent: every space has its own generator to sample from.
         spaces = {agent: self._game.spaces() for agent in self.possible_agents}
         self.observation_spaces = {agent: sees for agent, (sees, _) in spaces.items()}
         self.action_spaces = {agent: does for agent, (_, does) in spaces.items()}

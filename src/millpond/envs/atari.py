@@ -76,7 +76,7 @@ class Atari(PlainFacts):
 
     @property
     def extras(self) -> Mapping[str, Field]:
-        """`life_lost`: this step lost a life. Unless it was the last one the game goes on."""
+        """`life_lost`: this step lost a life. Unless it was the last one the game continues."""
         return {"life_lost": Field("bool")}
 
     @property
@@ -117,7 +117,7 @@ class _AtariVector:
         return Rows(
             obs=obs,
             action=action,
-            # A border is no step; whatever ale-py shows there is not its reward.
+            # A border is not a step; whatever ale-py shows there is not its reward.
             reward=np.where(step, reward, 0).astype(np.float32)[None],
             terminated=terminated[None],
             truncated=truncated[None],
@@ -165,7 +165,7 @@ def _make(env: Atari, num_envs: int) -> Any:
         use_fire_reset=env.fire_reset,
         reward_clipping=False,
         episodic_life=False,
-        # True would set `terminated` at a life lost, though the game goes on with no reset, and
+        # True would set `terminated` at a life lost, though the game continues with no reset, and
         # leave no sure way to tell that from a game over. Lives are reported either way.
         life_loss_info=False,
     )

@@ -191,7 +191,7 @@ class _GymVector:
         return np.clip(own, self._space.low, self._space.high)  # float32 rounds other than float64
 
     def _own(self, seen: np.ndarray) -> np.ndarray:
-        """[env, *shape] -> [1, env, *shape], of the field's dtype; a copy nobody else holds."""
+        """[env, *shape] -> [1, env, *shape], of the field's dtype; a copy no one else holds."""
         if self._states is not None:
             return self._one_hot(np.asarray(seen))[None]
         return np.array(seen, self._dtype)[None]

@@ -191,7 +191,7 @@ class _ZooGame:
             self.flags[i] = FIRST
 
     def _check_roll(self, playing: np.ndarray, ended: np.ndarray) -> None:
-        """Whoever ended has left, and nobody left otherwise."""
+        """Whoever ended has left, and no one left otherwise."""
         here = np.array([agent in self.env.agents for agent in self._facts.agents])
         if (playing & ~ended & ~here).any():
             agent = self._facts.agents[int(np.argmax(playing & ~ended & ~here))]
@@ -250,7 +250,7 @@ def _facts(env: PettingZooEnv) -> _ZooFacts:
             if space != spaces[0]:
                 raise BadConfig(
                     f"{env.name}: agents must all {what} in the same space, but {agents[0]} has "
-                    f"{spaces[0]} and {agent} {space}; pad them to one space by a wrapper, as "
+                    f"{spaces[0]} and {agent} {space}; pad them to one space with a wrapper, as "
                     "supersuit.pad_observations_v0 and pad_action_space_v0 do"
                 )
     action = does[0]

@@ -75,7 +75,7 @@ class Episodes:
         whole = {path: np.concatenate([one[path] for one in waiting]) for path in waiting[0]}
         waiting.clear()
         flags = whole["flags"]
-        # A row without a step of its own is the observation after the last step.
+        # A row without its own step is the observation after the last step.
         final = bool(flags[-1] & (BORDER | CONTEXT))
         keeps = self._whole and not final
         ended = keeps and (whole["terminated"][-1] or whole["truncated"][-1])

@@ -1,6 +1,6 @@
 """`import_lake`: rows from elsewhere become a Lake, which is there when all of it is and verified.
 
-They gather in TARGET.importing, and TARGET.importing.json says of what. A killed import goes on
+They gather in TARGET.importing, and TARGET.importing.json says of what. A killed import continues
 from there when it is called again; how far it came is what the Lake has committed.
 """
 

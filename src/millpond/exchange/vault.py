@@ -148,7 +148,7 @@ class VaultSource:
         truncated: np.ndarray,
         fresh: bool,
     ) -> Rows:
-        """Rows of some turns, with a border row behind every terminated one."""
+        """Rows of some turns, with a border row after every terminated one."""
         columns: dict[str, np.ndarray] = {}
         for path in fields_of(self.spec):
             if path in ("terminated", "truncated", "flags"):

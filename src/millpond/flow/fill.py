@@ -157,7 +157,7 @@ class Fill:
         self.runs.look()
 
     def close(self) -> None:
-        """Let go of the blocks in preparation; a later call begins again."""
+        """Discard the blocks in preparation; a later call begins again."""
         self._ready.clear()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)

@@ -178,7 +178,7 @@ def save_lake(files: Files, folder: Path, info: LakeInfo) -> None:
 
 
 def load_lake(folder: Path) -> LakeInfo:
-    """What `folder` holds, or LakeRefused if it is no Lake of this version."""
+    """What `folder` holds, or LakeRefused if it is not a Lake of this version."""
     path = folder / "lake.json"
     if not path.exists():
         raise LakeRefused(f"{folder}: not a Lake (no lake.json); give the folder Lake.create made")

@@ -302,7 +302,7 @@ class Reader:
                 raise damaged(self._by_seat[seat].path, start, stop, why)
 
     def _broken(self) -> dict[int, tuple[int, int]]:
-        """Seats of which bytes could not be had, and where in their files these lie."""
+        """Seats with bytes that could not be read, and where in their files these are."""
         every = [*self.pages.values(), *self.offsets.values()]
         found = {seat: pages.region(seat) for pages in every for seat in list(pages.column.broken)}
         for seat in list(self._tables.broken):

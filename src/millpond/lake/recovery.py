@@ -186,7 +186,7 @@ def read_journal(path: Path, start: int = 0) -> bytes:
 def open_segment(
     files: Files, folder: Path, columns: Columns, meta: Meta, blocks: list[Block]
 ) -> OpenSegment:
-    """An open segment that was found, ready to go on."""
+    """An open segment that was found, ready to continue."""
     segment = OpenSegment(files, folder, columns, meta)
     segment.resume(blocks)
     return segment

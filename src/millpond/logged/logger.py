@@ -257,7 +257,7 @@ def _how_it_ended(
 
 
 def _new_folder(root: Path, name: str) -> Path:
-    """A folder that nobody else has; two that begin at once get one each."""
+    """A folder that no one else has; two that begin at once get one each."""
     parts = Path(name).parts if isinstance(name, str) else ()
     if not parts or Path(name).is_absolute() or ".." in parts:
         raise BadConfig(

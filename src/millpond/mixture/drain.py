@@ -177,7 +177,7 @@ class MixDrain:
 
 
 def _once(make: Callable[[], Rows]) -> Callable[[], Rows]:
-    """Whoever asks first, from whichever thread, makes it; the others wait and get the same."""
+    """The first thread that asks makes it; the others wait and get the same."""
     made: list[Rows] = []
     lock = threading.Lock()
 

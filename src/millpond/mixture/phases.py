@@ -106,7 +106,7 @@ class _Session(Session):
                 self._between(before, lambda: drain.finish(sync=True))
         for lake in self.lakes:
             lake.refresh()
-        self._begin_filling()  # it goes on while the agents are evaluated
+        self._begin_filling()  # it continues while the agents are evaluated
         self._end_of_agents("fill")
 
     def _live(self) -> None:
@@ -321,7 +321,7 @@ class _Session(Session):
 
 @contextlib.contextmanager
 def _paused(run: MixRun) -> Generator[None]:
-    """A full disk is no failure: say so, and how to go on."""
+    """A full disk is not a failure: say so, and how to continue."""
     try:
         yield
     except LakeFull as error:

@@ -37,7 +37,7 @@ def candidates(params: Any, agents: int) -> Any:
 def clone(
     agent: Agent, old: AgentState, params: Any, which: Array, reset_optimizer: bool
 ) -> AgentState:
-    """Agents take params[policies] where `which` says so; the others go on."""
+    """Agents take params[policies] where `which` says so; the others continue."""
     new = jax.vmap(lambda state, params: agent.adopt(state, params, reset_optimizer))(old, params)
 
     def pick(new: Array, was: Array) -> Array:

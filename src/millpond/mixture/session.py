@@ -140,7 +140,7 @@ class Session:
     # --- what is shown and kept ------------------------------------------------------------------
 
     def tell(self, kind: str, values: Mapping[str, Any]) -> None:
-        """To whoever watches."""
+        """To those who watch."""
         try:
             self.report({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
         except OSError:  # the terminal may be gone, with SIGHUP: that keeps no state from disk

@@ -322,7 +322,7 @@ class MixSettings:
 
     @property
     def own_frames(self) -> int:
-        """Frames that the BigAgent plays in a phase of its own; live it has none."""
+        """Frames that the BigAgent plays in its own phase; live it has none."""
         if self.transfer == "live":
             return 0
         return self.big_steps * self.own_turns * self.own_envs * self.world.frames_per_step
@@ -371,7 +371,7 @@ class MixSettings:
     def big_playing(self) -> Settings:
         """The BigAgents as `train` would see them: one member each."""
         envs = self.own_envs or self.envs
-        # BigPond has a size of its own; live it is made of all streams, not of these envs alone.
+        # BigPond has its own size; live it is made of all streams, not of these envs alone.
         capacity = envs if self.transfer == "live" else self.big.capacity
         learning = with_known(self.big_learning, capacity=capacity, min_fill=1)
         return self._plain(

@@ -1,4 +1,4 @@
-"""Greedy episodes in envs of their own, from fixed seeds: what a policy is worth."""
+"""Greedy episodes in their own envs, from fixed seeds: what a policy is worth."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Referee:
         return total, length, alive.sum(), counts
 
     def _events(self, before: Any, after: Any, alive: Array) -> dict[str, Array]:
-        """What the env counts in one turn, in the episodes that still go on: [members, episodes]"""
+        """What the env counts in one turn, in the episodes still running: [members, episodes]"""
         world, population = self.settings.world, self.population
         if not isinstance(world, Counting):
             return {}

@@ -132,7 +132,7 @@ class Channel:
         return Channel(layout, Memory.attach(plain["memory"], [memory]), *map(EventFd, bells))
 
     def close(self) -> None:
-        """Let go of the memory here; ends that were made keep theirs."""
+        """Release the memory here; ends that were made keep theirs."""
         self._memory.close()
         self._bells = ()
 

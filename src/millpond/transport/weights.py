@@ -99,7 +99,7 @@ class Weights:
         return Weights(leaves, slots, stride, Memory.attach(plain["memory"], fds))
 
     def close(self) -> None:
-        """Let go of the memory here; ends that were made keep theirs."""
+        """Release the memory here; ends that were made keep theirs."""
         self._memory.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,7 +137,7 @@ class WeightsWriter:
     def __init__(self, layout: TreeLayout, slots: WeightSlots, canary: Canary) -> None:
         self.canary = canary
         self._layout, self._slots = layout, slots
-        # After a writer that died, go on where it stopped.
+        # After a writer that died, continue where it stopped.
         self._number = slots.words[_NEWEST]
         found = _HEAD.unpack(slots.head(self._number)[:24])
         self._version = found[1] if self._number else -1
@@ -196,7 +196,7 @@ class WeightsReader:
                 if _digest(head[:24], copy) == head[24:]:
                     self._last = (number, version)
                     return (self._layout.read(copy), version) if version > have_version else None
-            # Wrong while the writer stands still: damaged. Otherwise it came around meanwhile.
+            # Wrong while the writer is idle: damaged. Otherwise it came around meanwhile.
             fence()
             still = slots.words[_NEWEST] == number and head == before
             wrong, before = wrong + 1 if still else 0, head

@@ -58,7 +58,7 @@ def sweep(results: Plain) -> Figure | None:
 
 
 def curves(results: Plain, unit: str) -> Figure:
-    """Greedy play by frames, the mean over seeds; a BigAgent's beside it."""
+    """Greedy play by frames, the mean over seeds; a BigAgent's next to it."""
     arms = list(enumerate(results["arms"]))
     note = "Bands: the middle half of the seeds."
     if len(arms) > _CURVES:

@@ -74,7 +74,7 @@ def returns(history: RunHistory) -> Figure | None:
 
 
 def recovery(history: RunHistory) -> Figure | None:
-    """Greedy return after every reset, less that before it."""
+    """Greedy return after every reset, minus that before it."""
     resets = history.rare.get("reset", [])
     if not resets:
         return None

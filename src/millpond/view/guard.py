@@ -120,7 +120,7 @@ class Guard:
                 await _answer(send, 503, "watch: the server has ended\n", {})
 
     def _refuse(self, scope: Any) -> tuple[int, str, dict[str, str]] | None:
-        """Status, text and headers of a refusal or a redirection; None: go on."""
+        """Status, text and headers of a refusal or a redirection; None: continue."""
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
         host = headers.get("host", b"").decode("latin-1")
         if not self._ours(host):

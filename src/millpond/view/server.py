@@ -115,7 +115,7 @@ class WatchApp:
     async def _look_once(self) -> None:
         try:
             await run_in_threadpool(self.runs.look)
-        except Exception:  # one bad file must not end the page: say what it was, and go on
+        except Exception:  # one bad file must not end the page: say what it was, and continue
             traceback.print_exc()
 
     # --- the page itself ------------------------------------------------------------------------
