@@ -196,6 +196,14 @@ _ELSEWHERE = {
     "--num-steps": ".rollout",
     "--num-minibatches": ".minibatches",
     "--update-epochs": ".epochs",
+    "--n-steps": ".rollout",
+    "--n-epochs": ".epochs",
+    "--algo": "--agent",
+    "--start-e": ".epsilon.start",
+    "--end-e": ".epsilon.end",
+    "--exploration-initial-eps": ".epsilon.start",
+    "--exploration-final-eps": ".epsilon.end",
+    "--exploration-fraction": ".epsilon.over",
 }
 _GPU = "JAX uses a GPU if there is one; JAX_PLATFORMS=cpu in the environment makes it use the CPU"
 _INSTEAD = {
@@ -204,7 +212,15 @@ _INSTEAD = {
     "--capture-video": "millpond eval RUN --video film.gif films an episode",
     "--wandb-project-name": "--track wandb sends metrics; WANDB_PROJECT names the project",
     "--cuda": _GPU,
+    "--no-cuda": _GPU,
+    "--gpu": _GPU,
     "--device": _GPU,
+    "--env-id": "the env comes first: millpond train ENV",
+    "--save-model": "checkpoints are always kept, in RUN/checkpoints",
+    "--wandb": "use --track wandb",
+    "--tensorboard-log": "use --track tensorboard",
+    "--policy": "--network.* are the settings of the network",
+    "--verbose": "progress is always shown",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,18 @@ from ..spec import Field
 from .env import HostVector, PlainFacts
 
 _ZOOM = 4
+
+
+def atari_name(gym_id: str) -> str:
+    """`atari/ms_pacman` for `ALE/MsPacman-v5` or `MsPacmanNoFrameskip-v4`; "" for other ids."""
+    found = re.fullmatch(r"ALE/(\w+)-v\d+|(\w+?)(?:NoFrameskip|Deterministic)-v\d+", gym_id)
+    game = found and (found[1] or found[2])
+    return f"atari/{snake(game)}" if game else ""
+
+
+def snake(game: str) -> str:
+    """`MsPacman-v5` -> `ms_pacman`"""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", re.sub(r"-v\d+$", "", game)).lower()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ..plugins import failure, find_part, look_here
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
 from .actions import is_real
+from .atari import atari_name
 from .env import HostVector, PlainFacts
 from .gym_checks import GymChecks
 
@@ -63,10 +64,11 @@ class GymEnv(PlainFacts):
         # `module:Name-v0` is registered when the module is imported, which is left to Gymnasium.
         if ":" not in self.id and self.id not in gymnasium.registry:
             near = difflib.get_close_matches(self.id, gymnasium.registry, 1, 0.0)
+            meant = atari_name(self.id) or (f"gym:{near[0]}" if near else "")
             raise BadConfig(
                 f"{self.name}: Gymnasium has no env of this id registered; "
-                + (f"did you mean {near[0]!r}? " if near else "")
-                + "If a package brings it, name it: 'package:Env-v0'"
+                + (f"did you mean '{meant}'? " if meant else "")
+                + "If a package brings it, name it: 'gym:package:Env-v0'"
             )
 
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MillpondError, RunFailed, RunRefused
+from ..extras import require
 from ..mixture.params import load_params, open_everyone
 from ..train.film import film
 from .checkup import verdicts_of
@@ -52,6 +53,7 @@ def save_run_report(
     path: Path, runs: Sequence[tuple[str, RunHistory]], with_film: bool
 ) -> list[Path]:
     """Write the page and, in a folder next to it, every figure as a picture; what was written."""
+    require("a report", "view", "plotly", "matplotlib")
     figures: list[list[Figure]] = []
     waters: list[Any] = []
     parts: list[str] = []
