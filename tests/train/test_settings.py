@@ -39,8 +39,9 @@ ENVS = {
     "treasurehunt-small": "treasurehunt-small",
 }
 PRESETS = ["atari", "brax", "gym", "gym-CartPole-v1", "gym-MountainCarContinuous-v0"]
-PRESETS += ["gym-Pendulum-v1", "gymnax", "minatar", "pendulum", "pettingzoo", "playground"]
-PRESETS += ["sorrel", "staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
+PRESETS += ["gym-Pendulum-v1", "gymnax", "gymnax-CartPole-v1", "minatar", "pendulum"]
+PRESETS += ["pettingzoo", "playground", "sorrel", "staghunt", "tmaze", "treasurehunt"]
+PRESETS += ["treasurehunt-small"]
 
 
 # --- presets -----------------------------------------------------------------------------------
@@ -48,7 +49,12 @@ PRESETS += ["sorrel", "staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 def test_presets_are_listed_and_each_has_an_env_here():
     assert preset_names() == PRESETS
-    with_packages = {"brax", "gymnax", "playground"}  # their presets load in tests_compat
+    with_packages = {
+        "brax",
+        "gymnax",
+        "gymnax-CartPole-v1",
+        "playground",
+    }  # their presets load in tests_compat
     assert {*ENVS.values()} | with_packages == set(PRESETS)
 
 

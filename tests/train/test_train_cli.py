@@ -383,6 +383,16 @@ def test_a_lake_that_cannot_be_learned_from_leaves_no_folder(source, said, capsy
     assert source == "nowhere" or not Lake.open(lake).streams
 
 
+@pytest.mark.parametrize("given", ["run", "run/lake"])
+def test_a_run_in_the_place_of_its_lake_is_explained(given, capsys, tmp_path, here):
+    lake = tmp_path / "run" / "lake" / "policy-0"
+    Lake.create(lake, spec_of(settings_for("treasurehunt-small").world), 10_000)
+    path, only = tmp_path / given, ["--agent", "dqn", "--world.agents", "1"]
+    code, _, err = call(capsys, "train", "treasurehunt-small", *only, "--from-lake", path)
+    assert code == 1
+    assert f"{path}: not a Lake (no lake.json); did you mean {lake}?" in err
+
+
 @pytest.mark.parametrize(
     ("text", "digits"),
     [("20k", "20000"), ("1.5M", "1500000"), ("2e5", "200000"), ("7", "7")]

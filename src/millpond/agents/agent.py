@@ -101,12 +101,11 @@ class Rollouts:
     updates: int
     parts: int
     reward_scale: float = 1.0  # what the loss multiplies rewards with
+    whole_envs: bool = False
 
     def rows(self, envs: int) -> int:
         """Rows of one minibatch."""
         return envs * self.turns // self.parts
-
-    whole_envs: bool = False
 
 
 class Rollout(NamedTuple):

@@ -58,6 +58,6 @@ class KeptRows:
         self.writer.commit()
 
     def close(self) -> None:
-        """Commit, and release the Lake for another process."""
+        """Commit, and release the Lake to other processes."""
         self.commit()
         self.writer.close()

@@ -15,7 +15,7 @@ from ..sequence import AnyWindow, SequenceBatch, blank_batch
 from ..window import Window
 from .batch_block import BatchBlock
 from .need import need
-from .tensors import torch
+from .tensors import each, torch
 
 data = need("torch.utils.data", "torch")
 _AHEAD = 16  # batches whose starts are shuffled at once
@@ -76,13 +76,13 @@ class LakeWindows(data.Dataset):
             raise IndexError(f"LakeWindows: start {got} of {len(self)}; numbers begin at 0")
         number = number.astype(np.int64) % len(self)
         batch = self._take(np.atleast_1d(number))
-        return batch if number.ndim else _first(batch)
+        return batch if number.ndim else each(batch, lambda part: part[0])
 
     def _take(self, number: np.ndarray) -> Any:
         """A batch of tensors; a worker's lie in memory that it shares."""
         made = self._block(len(number)).make(shared=data.get_worker_info() is not None)
         stream, row = self._stream.numpy()[number], self._row.numpy()[number]
-        out = _arrays(made)
+        out = each(made, lambda part: part.numpy())
         out = out._replace(draw=out.draw._replace(probability=None))
         batch: Any = self.lake.take(stream, row, self.window, out)
         # Of a sequence some rows may be masked; of one that is no longer there all are.
@@ -256,24 +256,6 @@ class LakeLoader:
             "starts": len(self.windows),
             "identity": self.windows.identity,
         }
-
-
-def _first(tree: Any) -> Any:
-    """The first entry of every tensor of a batch."""
-    if isinstance(tree, dict):
-        return {key: _first(value) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return type(tree)(*(_first(part) for part in tree))
-    return tree[0]
-
-
-def _arrays(tree: Any) -> Any:
-    """Arrays in the memory of a batch's tensors."""
-    if isinstance(tree, dict):
-        return {key: _arrays(value) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return type(tree)(*(_arrays(part) for part in tree))
-    return tree.numpy()
 
 
 def _at_least(what: str, number: Any, least: int) -> None:

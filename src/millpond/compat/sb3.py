@@ -326,7 +326,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._steps = 0
 
     def close(self) -> None:
-        """Commit, and release the Lake for another process; without a Lake nothing is done."""
+        """Commit, and release the Lake to other processes; without a Lake nothing is done."""
         if self._kept:
             self._kept.close()
             self._kept = None
