@@ -206,7 +206,7 @@ def effect(play: Play, found: Pairs | None) -> Verdict:
             "store each action beside what was seen when it was chosen",
             **numbers,
         )
-    return green(name, f"the action tells {max(gain, 0):.1%} more of what comes next", **numbers)
+    return green(name, f"the action explains {max(gain, 0):.1%} more of what comes next", **numbers)
 
 
 def mislabelled(stored: Play, played: Play) -> Verdict:
