@@ -161,7 +161,7 @@ def test_verify_and_repair_from_the_command_line(lake, capsys):
     code, out, err = run(capsys, "verify", lake)
     assert (code, err) == (1, "")
     assert f"groups/g/{1:016d}.seg: bytes 4096-8191: record: checksum differs (456 rows)" in out
-    header = f"bytes {end - 48}-{end - 1}: this is no segment header"
+    header = f"bytes {end - 48}-{end - 1}: this is not a segment header"
     assert f"groups/g/{2:016d}.seg: {header} (an unknown number of rows)" in out
     assert "2 damages" in out
     assert "1 segment cannot be read at all. Nothing was changed." in out
@@ -240,7 +240,7 @@ def test_typos_are_answered(lake, capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert all(name in out for name in ("info", "verify", "repair"))
-    assert find_commands()["lake"].startswith("what a Lake on disk holds")
+    assert find_commands()["lake"].startswith("inspect, verify and repair")
 
 
 def test_other_errors_have_no_traceback(lake, capsys):

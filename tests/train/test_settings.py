@@ -169,8 +169,8 @@ def test_the_nearest_name_or_all():
         ({"steps": 2**32}, r"steps must be below 2\^32"),
         ({"seed": -1}, r"seed must lie in \[0, 2\^31\), got -1"),
         ({"seed": 2**31}, r"seed must lie in"),
-        ({"envs": 5}, r"dqn: capacity 32 is no multiple of 5 envs; use 30"),
-        ({"envs": 33}, r"dqn: capacity 32 is no multiple of 33 envs; use 33"),
+        ({"envs": 5}, r"dqn: capacity 32 is not a multiple of 5 envs; use 30"),
+        ({"envs": 33}, r"dqn: capacity 32 is not a multiple of 33 envs; use 33"),
         (
             {"agent": "pqn", "envs": 5, "learning": PQNSettings(rollout=3, minibatches=4)},
             r"3 turns x 5 envs = 15 rows cannot be cut into 4 equal minibatches; change envs, pq",

@@ -182,7 +182,7 @@ def test_eval_refuses_what_it_cannot_play(trained, capsys, here):
     assert "--episodes must be at least 2, got 1" in err
     code, _, err = call(capsys, "eval", here)
     assert code == 1
-    assert "is no run: it has no config.json; millpond runs lists the runs there are" in err
+    assert "is not a run: it has no config.json; millpond runs lists all runs" in err
     copy = Run.create(here / "new", Run.open(trained).settings)
     code, _, err = call(capsys, "eval", copy.path)
     assert code == 1
@@ -338,7 +338,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(trained, capsys, here):
 def test_what_is_no_run_is_not_resumed(capsys, here):
     code, _, err = call(capsys, "resume", here)
     assert code == 1
-    assert f"{here} is no run: it has no config.json" in err
+    assert f"{here} is not a run: it has no config.json" in err
     code, _, err = call(capsys, "resume", here / "gone")
     assert code == 1
     assert f"there is no folder {here / 'gone'}; millpond runs lists" in err

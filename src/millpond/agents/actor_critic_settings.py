@@ -21,7 +21,7 @@ def adam(rate: float) -> Optimizer:
 class ActorCriticSettings(ReplaySettings):
     """How two critics and an actor learn from n-step transitions; a subclass says what it adds.
 
-    `optimizer` is that of the critics. Actions are drawn uniformly until `min_fill` rows are
+    `optimizer` is for the critics. Actions are drawn uniformly until `min_fill` rows are
     stored. Targets go a share `tau` of the way after an update. With `correlation` above 0 the
     noise of a turn continues from that of the turn before, for envs where what matters takes a push
     over many turns; each turn by itself is as noisy as without.
@@ -29,10 +29,10 @@ class ActorCriticSettings(ReplaySettings):
 
     batch: int = 256  # transitions in a minibatch
     n_step: int = 1  # steps in a return
-    tau: float = 0.005  # share of the way that the target networks follow after an update
+    tau: float = 0.005  # how far the target networks move to the critics per update: 0 to 1
     min_fill: int = 1_000  # rows stored before the first update; until then actions are uniform
     capacity: int = 1_024_000  # rows that the replay keeps, per policy
-    correlation: float = 0.0  # of the noise from turn to turn, in [0, 1)
+    correlation: float = 0.0  # correlation of the noise from turn to turn, in [0, 1)
     optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
     actor_optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
 

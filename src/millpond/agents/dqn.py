@@ -31,7 +31,7 @@ class DQNSettings(QSettings):
     `DQNSettings(n_step=3, tau=0.005)`.
     """
 
-    loss: Literal["huber", "squared"] = "huber"  # of the difference between value and target
+    loss: Literal["huber", "squared"] = "huber"  # on the difference between value and target
     length: int = 32  # rows of a sequence, with network.memory only
     burn_in: int = 8  # rows before a sequence, with network.memory only
 

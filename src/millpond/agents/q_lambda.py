@@ -28,8 +28,8 @@ from .target_agent import Loss, TargetAgent
 class QLambdaSettings(ReplaySettings):
     """How Q(lambda) learns from replay: batches of sequences of `length` rows.
 
-    `trace`: "peng" goes on whatever was done, "watkins" stops at actions that are not greedy; for a
-    greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
+    `trace`: "peng" continues whatever was done, "watkins" stops at actions that are not greedy; for
+    a greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
     after `target_every` updates; 0: there is none, returns bootstrap from the network itself.
     Rewards are clipped (0: not), then scaled. With a memory, `burn_in` rows before each sequence
     bring it from what it was when they were played to what it would be now.
@@ -40,8 +40,8 @@ class QLambdaSettings(ReplaySettings):
     burn_in: int = 8  # rows before a sequence, with network.memory only
     lam: float = 0.65  # lambda of the returns: 0 is one step, 1 all of them
     trace: Literal["peng", "watkins"] = "peng"  # watkins stops at actions that are not greedy
-    loss: Literal["huber", "squared"] = "squared"  # of the difference between value and target
-    target_every: int = 100  # updates between copies to the target network; 0: there is none
+    loss: Literal["huber", "squared"] = "squared"  # on the difference between value and target
+    target_every: int = 100  # updates between copies to the target network; 0: no target network
     reward_clip: float = 0.0  # largest size of a single reward; 0: not clipped
     batch: int = 16  # sequences in a minibatch
     min_fill: int = 8_192  # rows stored before the first update, per policy

@@ -17,13 +17,13 @@ class QSettings(ReplaySettings):
 
     The target network follows by `tau` after every update, or, if `target_every` is given, is
     copied whole after that many updates: the agent alone changes it. Rewards are multiplied by
-    `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: as they are).
+    `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: not clipped).
     `class MySettings(QSettings)` adds what is its own.
     """
 
-    double: bool = True  # choose the next action by the online network, value it by the target
+    double: bool = True  # online network chooses the next action, target network values it
     n_step: int = 1  # steps in a return
-    tau: float = 0.005  # share of the way that the target network follows after every update
+    tau: float = 0.005  # how far the target network moves to the online one per update: 0 to 1
     target_every: int = 0  # updates between copies to the target network; 0: `tau` instead
     reward_clip: float = 0.0  # largest size of a single reward, before n-step sums; 0: not clipped
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.25))

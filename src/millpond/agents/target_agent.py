@@ -14,9 +14,8 @@ from ..sequence import SequenceBatch
 from ..spec import Spec
 from .agent import AgentState, Learned, Now
 from .control import polyak
-from .losses import masked_mean
 from .networks import Network
-from .q_agent import Applied, QAgent, apply_gradient, relative_change
+from .q_agent import Applied, QAgent, apply_gradient, report_of
 from .replay_settings import ReplaySettings
 
 Loss = Callable[[Any], tuple[Array, tuple[Array, Array]]]  # of parameters; values and errors too
@@ -54,13 +53,7 @@ class TargetAgent(QAgent, abc.ABC):
         done = apply_gradient(self.settings.optimizer, state, loss, gradient, now["rate"])
         target, synced = self._follow(state, done)
         new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
-        numbers = {
-            "loss": loss,
-            "q": masked_mean(q, mask),
-            "gradient": done.gradient,
-            "change": relative_change(state.params, new.params),
-        }
-        return new, Learned(numbers, self.priority(error, mask))
+        return new, Learned(report_of(state, done, loss, q, mask), self.priority(error, mask))
 
     def _follow(self, state: AgentState, done: Applied) -> tuple[Any, Array]:
         """The one place where the target network changes."""

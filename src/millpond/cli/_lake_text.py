@@ -137,7 +137,7 @@ def show_repaired(found: Repaired) -> None:
         action = one.action if one.aside is None else f"{one.action}, original in {one.aside.name}"
         print(f"{path}: {'would be ' * found.dry_run}{action}")
         lines = list(_streams(one))
-        more = [f"... and {len(lines) - _LINES} lines more; --json lists every stream"]
+        more = [f"... and {len(lines) - _LINES} more lines; --json lists every stream"]
         for line in lines if len(lines) <= _LINES + 1 else lines[:_LINES] + more:
             print(f"  {line}")
     unknown = sum(not one.known for one in found.segments)

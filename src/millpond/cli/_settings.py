@@ -28,7 +28,7 @@ _NEGATIVE = re.compile(r"-\.?\d.*")
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: where it is, what it is now, what it may be, and what the source says of it."""
+    """One setting: its place, its value, its type, and what the source says about it."""
 
     path: tuple[str, ...]  # as in the dataclass: ("learning", "gamma")
     shown: tuple[str, ...]  # as users write it: ("dqn", "gamma")
@@ -196,15 +196,31 @@ _ELSEWHERE = {
     "--num-steps": ".rollout",
     "--num-minibatches": ".minibatches",
     "--update-epochs": ".epochs",
+    "--n-steps": ".rollout",
+    "--n-epochs": ".epochs",
+    "--algo": "--agent",
+    "--start-e": ".epsilon.start",
+    "--end-e": ".epsilon.end",
+    "--exploration-initial-eps": ".epsilon.start",
+    "--exploration-final-eps": ".epsilon.end",
+    "--exploration-fraction": ".epsilon.over",
 }
-_GPU = "JAX takes a GPU if there is one; JAX_PLATFORMS=cpu in the environment keeps to the CPU"
+_GPU = "JAX uses a GPU if there is one; JAX_PLATFORMS=cpu in the environment makes it use the CPU"
 _INSTEAD = {
     "--exp-name": "--run names the folder",
     "--save-path": "--run names the folder",
     "--capture-video": "millpond eval RUN --video film.gif films an episode",
     "--wandb-project-name": "--track wandb sends metrics; WANDB_PROJECT names the project",
     "--cuda": _GPU,
+    "--no-cuda": _GPU,
+    "--gpu": _GPU,
     "--device": _GPU,
+    "--env-id": "the env comes first: millpond train ENV",
+    "--save-model": "checkpoints are always kept, in RUN/checkpoints",
+    "--wandb": "use --track wandb",
+    "--tensorboard-log": "use --track tensorboard",
+    "--policy": "--network.* are the settings of the network",
+    "--verbose": "progress is always shown",
 }
 
 
@@ -251,7 +267,7 @@ def _options(
 
 @functools.cache
 def _comments(kind: type) -> dict[str, str]:
-    """What the source says behind each field, of its own or of a class that it inherits from."""
+    """The comment in the source after each field, its own or of a class that it inherits from."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         with contextlib.suppress(OSError, TypeError):  # builtin, or made by a program
@@ -322,8 +338,8 @@ def help_text(base: Any, options: Sequence[Option], prog: str, everything: bool)
     for option in options:
         groups.setdefault(option.shown[:-1], []).append(option)
     if hasattr(base.world, "options"):
-        lines += ["--env.KEY VALUE sets what the env's own constructor takes.", ""]
-    lines += ["settings and their values unless given:", *_rows(groups.pop((), []), everything)]
+        lines += ["--env.KEY VALUE is passed to the env's own constructor.", ""]
+    lines += ["settings and their defaults:", *_rows(groups.pop((), []), everything)]
     if everything:
         for where, some in groups.items():
             lines += ["", f"{'.'.join(where)}:", *_contract(base, some[0].path[:-1])]

@@ -12,7 +12,7 @@ _ALIGN = 64  # bytes
 
 
 class BatchBlock:
-    """Makes batches like one that was given, each in a block of its own.
+    """Makes batches like one that was given, each in its own block.
 
     A block that is shared goes to another process by one file, where every tensor by itself would
     take one. `overlap`: `obs` and `next_obs` are views of the same frames[batch, stack + 1].

@@ -17,7 +17,7 @@ _BLOCK = 4096  # rows read at a time
 class KeptRows:
     """Copies what is new in a pond to a Lake, at every `commit`.
 
-    A Lake that is there is read first: the pond gets its newest rows, and a cut behind them. What
+    A Lake that is there is read first: the pond gets its newest rows, and a cut after them. What
     was committed survives SIGKILL. `kept = KeptRows("runs/replay", pond); pond.add(...);
     kept.commit()`.
     """

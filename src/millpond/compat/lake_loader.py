@@ -1,4 +1,4 @@
-"""A Lake as PyTorch's datasets, and a loader whose order goes on exactly where it stopped."""
+"""A Lake as PyTorch's datasets, and a loader whose order continues exactly where it stopped."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class LakeWindows(data.Dataset):
 
 
 class LakeBatches(data.IterableDataset):
-    """Batches of every start once, in an order of its own per seed and epoch: an iterable dataset.
+    """Batches of every start once, in a new order per seed and epoch: an iterable dataset.
 
         loader = DataLoader(LakeBatches(windows, 256, seed=1), batch_size=None, num_workers=2)
 
@@ -176,7 +176,7 @@ class LakeLoader:
             learn(batch)
             torch.save(loader.state_dict(), "loader.pt")
 
-    `load_state_dict` of a loader over the same starts goes on behind the last batch that was given
+    `load_state_dict` of a loader over the same starts continues after the last batch that was given
     out, whatever workers had read ahead. `start`: how workers start; "fork" is faster and not safe
     beside JAX's threads. `pin` gives batches in pinned memory where there is CUDA. `overlap`: as in
     `LakeWindows`.
@@ -236,7 +236,7 @@ class LakeLoader:
         return {**self._same(), "epoch": self.epoch, "begin": self.begin}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was called; BadState, and no change, for another order."""
+        """Continue where `state_dict` was called; BadState, and no change, for another order."""
         for name, mine in self._same().items():
             if name not in state or state[name] != mine:
                 raise BadState(

@@ -153,7 +153,7 @@ def read_json(path: Path) -> dict[str, Any]:
         plain = whole["manifest"]
         found = digest(json.dumps(plain, indent=1, sort_keys=True).encode())
         if not isinstance(plain, dict) or whole["sum"] != f"{found:016x}":
-            raise ValueError("its checksum does not hold")
+            raise ValueError("its checksum does not match")
     except NONSENSE as error:
         raise LakeRefused(
             f"{path}: the manifest is damaged ({error}); restore this file from a copy of the Lake"
@@ -185,7 +185,7 @@ def no_lake(folder: Path) -> str:
 
 
 def load_lake(folder: Path) -> LakeInfo:
-    """What `folder` holds, or LakeRefused if it is no Lake of this version."""
+    """What `folder` holds, or LakeRefused if it is not a Lake of this version."""
     path = folder / "lake.json"
     if not path.exists():
         raise LakeRefused(no_lake(folder))

@@ -50,7 +50,7 @@ class MixRun:
         """The mixture in a folder; another folder or another version raises RunRefused."""
         file = path / "config.json"
         if not is_mixture(path):
-            raise RunRefused(f"{path} is no mixture; millpond mix ENV makes one")
+            raise RunRefused(f"{path} is not a mixture; millpond mix ENV makes one")
         config = json.loads(file.read_text(encoding="utf-8"))
         version, plain = config[_MARK], config.get("settings")
         if version not in (1, VERSION):
