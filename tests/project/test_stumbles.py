@@ -21,6 +21,7 @@ from millpond.cli._settings import parse_settings
 from millpond.cli.main import main
 from millpond.envs import GymEnv, make_env
 from millpond.errors import BadConfig, SpecMismatch
+from millpond.extras import import_extra
 from millpond.train.presets import settings_for
 from millpond.view import terminal_curve
 
@@ -118,6 +119,15 @@ def test_a_page_that_cannot_be_shown_is_refused_before_the_run(
     assert f"{said}" in (message := refused(capsys, *args.split()))
     assert "run: pip install 'millpond[view]'" in message
     assert not list(here.iterdir())
+
+
+def test_what_a_package_prints_when_imported_is_no_part_of_the_answer(capsys, here, monkeypatch):
+    """As mujoco does, which is imported for `brax:NAME`: `--json` would not be JSON."""
+    (here / "chatty.py").write_text("print('Failed to import something')")
+    monkeypatch.syspath_prepend(here)
+    import_extra("env brax:NAME", "brax", "chatty")
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "Failed to import something\n")
 
 
 @pytest.mark.parametrize("lacks", ["plotly", "matplotlib"])
