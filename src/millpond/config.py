@@ -89,7 +89,7 @@ def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
     if hint is Any and before is None:
         return value
     kind: Any = type(before) if hint is Any else hint  # a plugged-in part types its own settings
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise BadConfig(f"setting '{path}': expected a table of settings, got {value!r}")
         return from_plain(kind, value, before, f"{path}.")
