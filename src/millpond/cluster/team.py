@@ -37,7 +37,7 @@ class RayTeam:
         self._plain = settings.to_json()
         self._session = secrets.token_hex(8)
         self._everybody: list[Any] = []  # that was started, members and servers
-        # Learners and shards beside the driver, where there is room; actors everywhere.
+        # Learners and shards next to the driver, where there is room; actors everywhere.
         self._near = beside_us(self._ray)
         again = {"max_restarts": -1}  # by Ray
         self.weights = self._make(WeightsHost, len(settings.groups), num_cpus=0.0, **again)
