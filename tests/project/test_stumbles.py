@@ -20,7 +20,7 @@ from millpond.cli._print import elapsed
 from millpond.cli._settings import parse_settings
 from millpond.cli.main import main
 from millpond.envs import GymEnv, make_env
-from millpond.errors import BadConfig, SpecMismatch
+from millpond.errors import BadConfig, RunFailed, SpecMismatch
 from millpond.train.presets import settings_for
 from millpond.view import terminal_curve
 
@@ -360,6 +360,16 @@ def test_an_env_that_contradicts_its_space_is_named_with_both(how, said, vectori
         play()
     assert str(found.value).startswith("env gym:wrong_envs:Wrong-v0 contradicts what it declares: ")
     assert said in str(found.value)
+
+
+@pytest.mark.filterwarnings("default::UserWarning")  # Gymnasium's, of a worker that is gone
+def test_an_env_whose_process_dies_is_named():
+    """Gymnasium raises an EOFError without a word."""
+    env = GymEnv("wrong_envs:Wrong-v0", options=("how=dies",), vectorization="async")
+    vector = env.vector(1, 0)
+    with contextlib.closing(vector), pytest.raises(RunFailed) as found:
+        vector.step(np.zeros((1, 1), np.int32))
+    assert "the process of env 0 ended with exit code 3 and left no traceback" in str(found.value)
 
 
 def test_an_env_as_it_should_be_passes_the_same_checks():

@@ -71,7 +71,7 @@ def train_and_show(run: Run) -> int:
 def show_failure(console: Console, error: BaseException, path: Path) -> None:
     """What a user's env or agent raised, or a fault of ours, and what to do next."""
     console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
-    why = f"{type(error).__name__}: {error}"
+    why = f"{type(error).__name__}: {error}".removesuffix(": ")
     again = f"millpond doctor {path} says where, millpond resume {path} continues it"
     console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
 

@@ -139,13 +139,18 @@ def _one(history: RunHistory, charts: int, water_at: int, with_film: bool) -> st
 def _doctor(path: Path) -> str:
     rows: list[str] = []
     for one in verdicts_of(path):
-        numbers = ", ".join(f"{key} {value}" for key, value in one["evidence"].items())
+        evidence = dict(one["evidence"])
+        traceback = safe(evidence.pop("traceback", ""))
+        numbers = ", ".join(f"{key} {value}" for key, value in evidence.items())
+        whole = (
+            f'<details><summary>traceback</summary><pre class="scroll">{traceback}</pre></details>'
+        )
         remedy = f'<p class="remedy">What to do: {safe(one["remedy"])}</p>' if one["remedy"] else ""
         rows.append(
             f'<div class="verdict" data-state="{safe(one["state"])}">'
             f'<span class="mark">{safe(one["state"])}</span><div>'
             f"<p><strong>{safe(one['name'])}</strong> {safe(one['message'])}</p>{remedy}"
-            f'<p class="note">{safe(numbers)}</p></div></div>'
+            f'<p class="note">{safe(numbers)}</p>{whole if traceback else ""}</div></div>'
         )
     return f"<div>{''.join(rows)}</div>"
 
