@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -302,6 +303,39 @@ def test_ctrl_c_while_it_is_compiling_is_one_line(after, here):
     said, _ = process.communicate(timeout=300)
     assert (process.returncode, said.count("\n")) == (130, 1), said
     assert re.match(r"stopped; millpond resume r continues from step [\d,]+\n", said)
+
+
+def test_a_terminal_without_utf_8_ends_no_run(here):
+    """The curve is drawn after the last step; a run's name may be anything."""
+    script = (
+        "from pathlib import Path\n"
+        "from millpond.cli._start import run\n"
+        "from millpond.cli import main\n"
+        "from millpond.cli._train_text import draw_curve\n"
+        "curve = [0, 1], [0, 1], 't', Path('curve.png'), 'x'\n"
+        "main.main = lambda: draw_curve(*curve) or print('\\xe9')\n"
+        "run()\n"
+    )
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=env
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    said = "no curve here: it needs UTF-8 and the terminal is ascii; LC_ALL=C.UTF-8 sets it\n?\n"
+    assert done.stdout == said
+
+
+@pytest.mark.parametrize(("columns", "heads"), [(60, 4), (90, 7), (200, 10)])
+def test_a_narrow_terminal_gets_fewer_columns(columns, heads, capsys, here, monkeypatch):
+    for seed in range(2):
+        write_train(here / f"runs/treasurehunt-small-dqn-{seed}", lines=5, seed=seed)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", f"{columns}")
+    assert main(["runs"]) == 0
+    table = capsys.readouterr().out.splitlines()[1:5]
+    assert max(map(len, table)) <= columns
+    assert len(table[0].split()) == heads
+    assert {"run", "state", "steps", "greedy"} <= set(table[0].split())
 
 
 def test_a_level_curve_is_one_line():
