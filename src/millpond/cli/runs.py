@@ -52,7 +52,10 @@ def main(args: Sequence[str]) -> int:
     if len(shown.heads) < len(heads):
         print("a wider terminal shows more columns, --json all")
     print("greedy, best: mean return of greedy episodes, last and highest, not normalised")
-    print("steps/s: env steps of all policies per second of acting and learning (last measured)")
+    if "steps/s" in shown.heads:
+        print(
+            "steps/s: env steps of all policies per second of acting and learning (last measured)"
+        )
     for one in found:
         if one["why"]:
             first = one["why"].partition("\n")[0]
