@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import BadConfig
+from .errors import BadConfig, SpecMismatch
 from .samplers import Prioritized, Sampler, uniform
 from .sequence import AnyWindow, Sequence
 from .window import Window
@@ -38,6 +38,15 @@ def rows_asked(who: str, stream: Any, row: Any, streams: int) -> tuple[np.ndarra
             f"{who}: streams must lie in [0, {streams - 1}], got {stream.min()} to {stream.max()}"
         )
     return stream, row
+
+
+def batch_asked(batch_size: Any) -> None:
+    """Raise SpecMismatch unless this many can be sampled."""
+    whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
+    if not whole or batch_size < 1:
+        raise SpecMismatch(
+            f"sample: expected a batch of 1 or more, got {batch_size!r}; give a whole number"
+        )
 
 
 def window_asked(who: str, window: AnyWindow | None) -> AnyWindow:

@@ -35,7 +35,9 @@ def close_episodes(
             # Where nothing ended the row's own observation: it has been checked already.
             border = xp.where(_along(ended, value), final[path], value)
         else:
-            none = np.uint8(BORDER) if path == "flags" else np.asarray(fields[path].lowest())
+            field = fields[path]
+            none = np.asarray(field.lowest() if path == "action" else field.blank())
+            none = np.uint8(BORDER) if path == "flags" else none
             value = _wide_enough(value, none)
             border = xp.broadcast_to(xp.asarray(none, value.dtype), value.shape)
         closed[path] = _interleave(value, border, xp)

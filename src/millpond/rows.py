@@ -222,10 +222,10 @@ def breaks(before: Array, after: Array) -> Array:
 def border_row(spec: Spec, final_obs: Tree, extras: Mapping[str, Array] | None = None) -> Rows:
     """The single row that closes an episode of one env: its final observation, no step.
 
-    `pond.add(border_row(spec, final_obs), env=3)`; for vector envs that reset at once rather
+    `pond.add(border_row(spec, final_obs), env=3)`; for vector envs that reset at once, use
     `pond.add(rows, final_obs=...)`.
     """
-    zero_extras = {name: np.zeros(f.shape, f.dtype) for name, f in spec.extras.items()}
+    blank = {name: field.blank() for name, field in spec.extras.items()}
     return Rows(
         obs=final_obs,
         action=spec.action.lowest(),
@@ -233,5 +233,5 @@ def border_row(spec: Spec, final_obs: Tree, extras: Mapping[str, Array] | None =
         terminated=np.False_,
         truncated=np.False_,
         flags=np.uint8(BORDER),
-        extras={**zero_extras, **(extras or {})},
+        extras={**blank, **(extras or {})},
     )

@@ -91,11 +91,18 @@ class Field:
         return -(-self.size // 8) if self.binary else self.size * self.dtype.itemsize
 
     def lowest(self) -> np.ndarray:
-        """A value inside the bounds, for rows that carry no real one."""
-        low = 0 if self.low is None else self.low
-        if self.low is None and self.high is not None:
-            low = np.minimum(0, self.high)
-        return np.broadcast_to(np.asarray(low, self.dtype), self.shape).copy()
+        """The lowest value inside the bounds (`blank` where nothing bounds it): for no action."""
+        low, blank = self.limits(self.dtype)[0], self.blank()
+        if low is None:
+            return blank
+        return np.where(low == -inf, blank, low).astype(self.dtype)
+
+    def blank(self) -> np.ndarray:
+        """0, or what is nearest to it inside the bounds: for rows that carry no real value."""
+        value = np.zeros(self.shape, self.dtype)
+        for bound, nearest in zip(self.limits(self.dtype), (np.maximum, np.minimum), strict=True):
+            value = value if bound is None else nearest(value, bound)
+        return np.asarray(value, self.dtype)
 
     def accepts(self, dtype: np.dtype) -> bool:
         """Whether values of `dtype` can be stored without changing their meaning.
@@ -210,7 +217,7 @@ class Spec:
     def columns(self) -> dict[str, Field]:
         """Every stored value by path: `obs` or `obs/<key>/...`, `action`, `reward`, `extras/<key>`.
 
-        The extra `life_lost` lies in the flags byte and is not among them.
+        The extra `life_lost` is in the flags byte and not among them.
         """
         columns = dict(walk(self.obs, "obs"))
         columns["action"] = self.action

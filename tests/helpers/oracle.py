@@ -90,7 +90,7 @@ class ListModel:
             "truncated": final["truncated"],
             "steps": k,
             "life_lost": rows[i]["life_lost"],
-            "tag": rows[i]["frame"] % 30011,
+            "tag": rows[i]["frame"] % 30011 + 1,
         }
 
     def _stack(self, rows: list[Row], i: int, gone: int) -> list[int] | None:
@@ -144,7 +144,7 @@ class SharedModel:
                 "truncated": row["truncated"],
                 "steps": 1,
                 "life_lost": row["life_lost"],
-                "tag": row["frame"] % 30011,
+                "tag": row["frame"] % 30011 + 1,
             }
         return found
 
@@ -196,11 +196,14 @@ def encode(frame: np.ndarray) -> dict:
 
 
 def decode(obs) -> np.ndarray:
-    """Frame numbers [batch, stack]; all parts of the observation must agree."""
+    """Frame numbers [batch, stack]; all parts of the observation must agree.
+
+    Of a blank row too, where the number is 1, the lowest there is.
+    """
     image = np.asarray(obs["image"]).astype(np.int64)
     frame = (image << (8 * np.arange(3))).sum(-1)
     number = np.asarray(obs["inner"]["number"])[..., 0].astype(np.int64)
     bits = (np.asarray(obs["inner"]["bits"]).astype(np.int64) << np.arange(20)).sum(-1)
-    np.testing.assert_array_equal(frame, number)
+    np.testing.assert_array_equal(frame, number - ((frame == 0) & (number == 1)))
     np.testing.assert_array_equal(frame, bits)
     return frame

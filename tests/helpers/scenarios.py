@@ -14,13 +14,14 @@ from sequence_oracle import SequenceModel
 
 from millpond import Field, HostPond, Pond, Rows, Spec, Window
 
+# Some bounds leave 0 out, so that rows which a store makes up by itself must respect them.
 SPEC = Spec(
     obs={
         "image": Field("uint8", (3,)),
-        "inner": {"number": Field("float32", (1,)), "bits": Field("bool", (20,))},
+        "inner": {"number": Field("float32", (1,), low=1), "bits": Field("bool", (20,))},
     },
     action=Field("int32", (), 0, 6),
-    extras={"life_lost": Field("bool"), "tag": Field("int16")},
+    extras={"life_lost": Field("bool"), "tag": Field("int16", low=1)},
 )
 
 
@@ -103,7 +104,7 @@ def to_rows(rows: list[list[dict]]) -> Rows:
         terminated=col("terminated", bool),
         truncated=col("truncated", bool),
         flags=flags.astype(np.uint8),
-        extras={"life_lost": col("life_lost", bool), "tag": (frame % 30011).astype(np.int16)},
+        extras={"life_lost": col("life_lost", bool), "tag": (frame % 30011 + 1).astype(np.int16)},
     )
 
 

@@ -107,7 +107,7 @@ class SequenceModel:
             "reward": max(-bound, min(bound, row["reward"])),
             "discount": 0.0 if stops else w.gamma,
             "action": row["action"],
-            "tag": row["frame"] % 30011,
+            "tag": row["frame"] % 30011 + 1,
         }
 
     def _stack(self, rows: list[Row], i: int, oldest: int) -> list[int] | None:

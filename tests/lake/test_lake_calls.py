@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 from lake_world import SLOTS, SPEC, WIDTH, append, check_all
 
-from millpond import BadConfig, Field, LakeFailed, LakeRefused, Spec, SpecMismatch, Window
+from millpond import (
+    BadConfig,
+    Field,
+    Flag,
+    LakeFailed,
+    LakeRefused,
+    Sequence,
+    Spec,
+    SpecMismatch,
+    Window,
+)
 from millpond.lake import Lake
 from millpond.lake.files import said_plainly
 
@@ -33,6 +43,30 @@ def test_cut_of_a_stream_that_is_not_there(lake, env):
         assert not writer._lost.any()
 
 
+def ends(lake: Lake, stream: int) -> int:
+    """The flags of a stream's row before its newest."""
+    lake.refresh()
+    stop = lake.streams[stream].stop
+    return int(lake.read(stream, stop - 2, stop - 1).flags[0])
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_a_cut_outlives_its_writer(lake, damage):
+    """Of a session that continues, rows follow those of the last one, but not across its cut."""
+    with lake.writer("g", 16, continues=True) as writer:
+        writer.cut(3)
+    with lake.writer("g", 16, continues=True):
+        pass  # nothing follows yet
+    if damage:
+        (lake.path / "groups" / "g" / "cuts.json").write_text("{")
+    with lake.writer("g", 16, continues=True) as writer:
+        append(writer, 1)
+    assert [ends(lake, stream) & Flag.CUT for stream in (2, 3)] == [damage * Flag.CUT, Flag.CUT]
+    with lake.writer("g", 16, continues=True) as writer:
+        append(writer, 1)
+    assert not ends(lake, 3) & Flag.CUT, "a cut that the next row has said already"
+
+
 @pytest.mark.parametrize("number", [0, -1, 1.5, None])
 def test_batches_of_no_rows(lake, number):
     with pytest.raises(BadConfig, match="batch must be"):
@@ -52,6 +86,13 @@ def test_take_from_an_empty_lake_is_masked(tmp_path):
     assert not batch.mask.any()
     assert not batch.obs["wide"].any()
     assert batch.draw.row.tolist() == [5, 6]
+
+
+def test_nothing_is_asked_for(lake):
+    none = np.zeros(0, np.int64)
+    for window in (Window(stack=2), Sequence(4)):
+        assert len(lake.take(none, none, window).reward) == 0
+    assert lake.gather(none, none, 4).reward.shape == (0, 4)
 
 
 def test_lists_that_do_not_belong_together(lake):

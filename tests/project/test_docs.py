@@ -79,9 +79,15 @@ def test_the_word_list_finds_what_it_looks_for():
         "on a slower day",
         "for want of time",
         "a run of somebody's own loop",
+        "it is no run",
+        "text belongs into config=",
+        "gives the group free",
+        "leave the call away",
+        "0.1 at the most",
     ):
         assert check_words.BANNED.search(text), text
     assert not check_words.BANNED.search("holds, strongly, untold, standing; comes to rest")
+    assert not check_words.BANNED.search("there is no run, for free, belongs in it")
 
 
 def test_figures_of_the_readme_are_those_of_the_page_it_links():

@@ -27,6 +27,7 @@ BASE = {
     "returns",
     "samplers",
     "asked",
+    "batch_out",
     "borders",
     "intake",
     "host_random",

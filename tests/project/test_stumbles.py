@@ -22,6 +22,7 @@ from millpond.cli._settings import parse_settings
 from millpond.cli.main import main
 from millpond.envs import GymEnv, make_env
 from millpond.errors import BadConfig, RunFailed, SpecMismatch
+from millpond.extras import import_extra
 from millpond.train.presets import settings_for
 from millpond.view import terminal_curve
 
@@ -71,7 +72,7 @@ def refused(capsys, *args) -> str:
         ),
         (["gym:CartPole-v1", "--buffer_size", "9"], "use --dqn.capacity"),
         (["gym:Pendulum-v1", "--learning-rate", "1"], "use --sac.optimizer.rate.start"),
-        (["gym:CartPole-v1", "--device", "cuda"], "JAX takes a GPU if there is one"),
+        (["gym:CartPole-v1", "--device", "cuda"], "JAX uses a GPU if there is one"),
         (["gym:CartPole-v1", "--wandb-project-name=x"], "WANDB_PROJECT names the project"),
         (
             ["gym:CartPole-v1", "--track"],
@@ -119,6 +120,15 @@ def test_a_page_that_cannot_be_shown_is_refused_before_the_run(
     assert f"{said}" in (message := refused(capsys, *args.split()))
     assert "run: pip install 'millpond[view]'" in message
     assert not list(here.iterdir())
+
+
+def test_what_a_package_prints_when_imported_is_no_part_of_the_answer(capsys, here, monkeypatch):
+    """As mujoco does, which is imported for `brax:NAME`: `--json` would not be JSON."""
+    (here / "chatty.py").write_text("print('Failed to import something')")
+    monkeypatch.syspath_prepend(here)
+    import_extra("env brax:NAME", "brax", "chatty")
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "Failed to import something\n")
 
 
 @pytest.mark.parametrize("lacks", ["plotly", "matplotlib"])
@@ -176,7 +186,7 @@ def test_an_env_of_the_current_folder_is_found(here, monkeypatch):
 def test_discrete_observations_are_one_hot():
     env = GymEnv("FrozenLake-v1", options=("is_slippery=false",))
     assert (env.observation.dtype, env.observation.shape) == (np.dtype(bool), (16,))
-    assert env.note == "observations are one of 16 states: seen one-hot, as bool[16]"
+    assert env.note == "observations are one of 16 states: encoded one-hot, as bool[16]"
     assert GymEnv("CartPole-v1").note == ""
     vector = env.vector(2, 0)
     assert vector.obs.shape == (1, 2, 16)
@@ -222,7 +232,7 @@ def test_help_all_explains_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["train", "treasurehunt-small", "--help-all"])
     out = " ".join(capsys.readouterr().out.split())
-    about = "steps between two restarts; 0: it does not restart by itself (default 0)"
+    about = "steps between two restarts; 0: no restarts (default 0)"
     assert f"--dqn.optimizer.rate.cycle N {about}" in out
     assert "--network.norm, --network.no-norm" in out
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from test_bad_input import SPEC, rows
 
 from millpond import (
     BadConfig,
+    Field,
     Flag,
     HostPond,
     NotEnoughData,
+    Pond,
+    Sequence,
+    Spec,
     SpecMismatch,
     Window,
     prioritized,
@@ -103,3 +108,41 @@ def test_bytes_include_the_tree():
     plain, ranked = (HostPond(SPEC, 30, 3, sampler=s) for s in (None, prioritized()))
     tree = ranked._ranks.tree
     assert ranked.nbytes - plain.nbytes == tree.leaves.nbytes + tree._middle.nbytes + 8
+
+
+@pytest.mark.parametrize("window", [Window(), Window(stack=2), Sequence(3), Sequence(2, burn_in=1)])
+def test_out_of_another_window_spec_or_kind_is_refused(window):
+    """A strided array would be filled in a copy: what was in it before would be the batch."""
+    pond = HostPond(SPEC, 30, 3, window=window, seed=1)
+    for time in range(8):
+        pond.add(rows(flags=np.full(3, time == 0, np.uint8)))
+    fits, frozen = pond.sample(8), pond.sample(8)
+    frozen.action.setflags(write=False)
+    for other in (Window(stack=3), Sequence(3, stack=2), Sequence(4)):
+        ring = HostPond(SPEC, 30, 3, window=other)
+        ring.restore(pond.export())
+        with pytest.raises(SpecMismatch, match="out must be a batch of"):
+            pond.sample(8, out=ring.sample(8))
+    strided = fits._replace(obs=np.repeat(fits.obs, 2, axis=0)[::2])
+    wider = fits._replace(obs=fits.obs.astype(np.float64))
+    ranked = fits._replace(draw=fits.draw._replace(probability=np.zeros(8, np.float32)))
+    for other in (strided, wider, ranked, frozen, fits._replace(reward=list(fits.reward)), 7):
+        with pytest.raises(SpecMismatch, match="out must be a batch of"):
+            pond.sample(8, out=other)
+    assert pond.sample(8, out=fits) is fits
+
+
+@pytest.mark.parametrize("window", [Window(stack=2), Sequence(3, burn_in=2, end="stop")])
+@pytest.mark.parametrize("layout", ["stream", "per_env"])
+def test_no_rows_are_asked_for(window, layout):
+    bits = Spec({"a": Field("bool", (9,)), "b": Field("uint8", (4, 4))}, Field("int32", (), 0, 1))
+    none = np.zeros(0, np.int64)
+    host = HostPond(bits, 30, 3, window=window, layout=layout)
+    pond = Pond(bits, 30, 3, window=window, layout=layout, sampler=prioritized())
+    state = pond.init()
+    for found in (host.take(none, none), pond.take(state, none, none)):
+        assert {len(leaf) for leaf in jax.tree.leaves(found)} == {0}
+    for found in (host.read(none, none), pond.read(state, none, none)):
+        assert found.obs["b"].shape == (0, 4, 4)
+    with pytest.raises(SpecMismatch, match="a batch of 1 or more, got 0"):
+        pond.sample(state, jax.random.key(0), 0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from millpond import BadConfig, Field, Spec
+from millpond import BadConfig, Field, HostPond, Spec, border_row
 
 
 def test_fingerprint_is_stable_and_tells_specs_apart():
@@ -89,3 +89,26 @@ def test_bytes_per_row():
 def test_impossible_specs_are_refused(make):
     with pytest.raises(BadConfig):
         make()
+
+
+BOUNDED = [
+    (Field("int32", (), 2, 7), 2, 2),
+    (Field("int32", (), 0.5, 3), 1, 1),
+    (Field("uint8", (2,), -1, 10), 0, 0),
+    (Field("float32", (2,), high=-3), -3, -3),
+    (Field("float32", (2,), -1, 1), -1, 0),
+    (Field("float32", (3,), [-np.inf, 1, -2], [np.inf, 3, -1]), [0, 1, -2], [0, 1, -1]),
+    (Field("bool", (9,)), 0, 0),
+]
+
+
+@pytest.mark.parametrize(("field", "lowest", "blank"), BOUNDED, ids=lambda value: str(value))
+def test_made_up_values_lie_inside_the_bounds(field, lowest, blank):
+    """Of border rows and of those that a fill makes up: a store checks them as any other."""
+    for made, wanted in ((field.lowest(), lowest), (field.blank(), blank)):
+        assert (made.shape, made.dtype) == (field.shape, field.dtype)
+        assert (made == wanted).all()
+    spec = Spec(Field("float32", (1,), low=1), Field("int32", (), 0, 1), {"x": field})
+    pond = HostPond(spec, 10)
+    pond.add(border_row(spec, np.ones(1, np.float32)))
+    assert pond.size == 1

@@ -42,7 +42,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--frames", type=whole, help="frames of each member, over all its agents, such as 2e6"
     )
-    parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
+    parser.add_argument("--watch", action="store_true", help="show a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     if known.env is None or known.env.startswith("-"):
         print(parser.format_help())

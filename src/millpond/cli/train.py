@@ -62,7 +62,7 @@ def main(args: Sequence[str]) -> int:
         action="store_true",
         help="keep all rows in a Lake and learn from them again in phases (settings of mix)",
     )
-    parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
+    parser.add_argument("--watch", action="store_true", help="show a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     first = args[0].partition("=")[0] if args else ""
     own = ("--run", "--preset", "--check", "--lake-phases", "--watch", "-h", "--help")

@@ -82,9 +82,7 @@ def _of_another(name: str) -> AnyEnv:
     """An env that a package registered, or `package.module:Name`."""
     if ":" not in name and name not in part_names("env", _OURS):
         remedy = _in_full(name) or nearest(name, env_names())
-        raise BadConfig(
-            f"there is no env '{name}'; {remedy} (one of your own: package.module:Name)"
-        )
+        raise BadConfig(f"there is no env '{name}'; {remedy} (your own: package.module:Name)")
     env = make_part("env", name, _OURS)
     if not isinstance(env, (Env, HostEnv)):
         raise BadConfig(
@@ -111,7 +109,7 @@ def _bare(name: str) -> str:
 
 
 def env_names() -> list[str]:
-    """What can be asked for by name; `atari/GAME`, `gym:ID` and the like stand for many.
+    """Envs that are known by name; `atari/GAME`, `gym:ID` and the like stand for many.
 
     `"staghunt" in env_names()`.
     """

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadConfig, NotEnoughData, SpecMismatch
+from ..batch_out import arrays_of, check_out
+from ..errors import BadConfig, NotEnoughData
 from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw
 from ..samplers import Eligible, Prioritized, Random, Sampler, Stratified, uniform
 from ..sequence import AnyWindow, Sequence, blank_batch
@@ -147,9 +148,9 @@ class Batches:
         return batch
 
     def none(self, stream: np.ndarray, row: np.ndarray) -> Any:
-        """A batch of which everything is masked, as nothing is stored."""
+        """A batch in which everything is masked, as nothing is stored."""
         batch = self._buffers(len(stream), None)
-        for array in _arrays(batch):
+        for array in arrays_of(batch):
             array.fill(0)
         batch.draw.stream[:], batch.draw.row[:] = stream, row
         return batch
@@ -170,34 +171,16 @@ class Batches:
     def _buffers(self, number: int, out: Any) -> Any:
         batch = self._blank(number, out)
         if out is not None and out is not self._accepted:
-            self._check_out(out, number)
+            who = f"Lake with {self.window}"
+            check_out(who, self._blank(number), out, self._joined(out))
             self._accepted = out
         return batch
-
-    def _check_out(self, out: Any, number: int) -> None:
-        """Raise SpecMismatch unless its arrays are those of a batch of this window."""
-        wanted, given = _arrays(self._blank(number)), _arrays(out)
-        together = self._joined(out)
-        for ours, theirs in zip(wanted, given, strict=False):
-            fits = isinstance(theirs, np.ndarray) and (
-                theirs.flags.c_contiguous or id(theirs) in together
-            )
-            if not fits or not theirs.flags.writeable or len(given) != len(wanted):
-                break
-            if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
-                break
-        else:
-            return
-        raise SpecMismatch(
-            f"sample: out must be a batch of this Lake with {self.window}, in NumPy arrays that "
-            "can be written to; pass what an earlier sample with the same window returned"
-        )
 
     def _joined(self, out: Any) -> set[int]:
         """Of one-step windows: stacks of `out` that lie in the same frames, which is allowed."""
         if not isinstance(out, Batch) or self.window.n_step != 1:
             return set()
-        pairs = list(zip(_arrays(out.obs), _arrays(out.next_obs), strict=False))
+        pairs = list(zip(arrays_of(out.obs), arrays_of(out.next_obs), strict=False))
         return {
             id(one)
             for pair in pairs
@@ -235,12 +218,3 @@ class Batches:
         batch.steps[:] = verdict.steps
         for path in columns.obs:
             self._observations.fill(found.slots, verdict, path, batch)
-
-
-def _arrays(tree: Any) -> list[Any]:
-    """The arrays of a batch, in order."""
-    if isinstance(tree, dict):
-        return [array for key in sorted(tree) for array in _arrays(tree[key])]
-    if isinstance(tree, tuple):
-        return [array for part in tree for array in _arrays(part)]
-    return [] if tree is None else [tree]

@@ -71,6 +71,12 @@ class Columns:
             encoded[path] = value.view(np.uint8)
         return encoded
 
+    def blank(self, flags: int) -> dict[str, np.ndarray]:
+        """A row that holds nothing, within the bounds of every field: uint8[width] per column."""
+        values = {path: field.blank()[None] for path, field in self.spec.columns.items()}
+        rows = self.encode(values, np.full(1, flags, np.uint8))
+        return {name: row[0] for name, row in rows.items()}
+
     def small(self, record: np.ndarray, path: str) -> np.ndarray:
         """One small field [*lead, *shape] of records [*lead]."""
         return _from_bytes(self._small[path], record[path], record.shape)

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import SpecMismatch
 from ..rows import CONTEXT, CUT, Rows
 from .codec import check_within
-from .columns import LOST, Columns
+from .columns import LOST, RECORD, Columns
 from .layout import counted
 from .reader import Reader
 
@@ -26,7 +26,7 @@ Jobs = list[tuple[int, list[slice]]]  # a codec's number (-1: raw), and some of 
 
 
 class LocatedRows(NamedTuple):
-    """Runs of which all is known but their observations.
+    """Runs of which everything is known except their observations.
 
     Rows are numbered through all runs. They are stored in stretches of neighbouring slots.
     """
@@ -40,7 +40,7 @@ class LocatedRows(NamedTuple):
 
 
 class Gather:
-    """Rows [n, length] of `n` runs; what is not stored is zeros with CONTEXT and CUT.
+    """Rows [n, length] of `n` runs; what is not stored is blank, with CONTEXT and CUT.
 
     In two steps: `find` looks up and checks, one caller at a time; `move` copies and decodes, and
     several callers may do so at once.
@@ -52,6 +52,7 @@ class Gather:
         self._given = Columns(spec.packed) if packed else reader.columns
         self._pool = ThreadPoolExecutor(threads, "lake-gather") if threads > 1 else None
         self._widths = {column.name: column.width for column in reader.columns.all}
+        self._blank = reader.columns.blank(CONTEXT | CUT)
 
     def find(
         self,
@@ -99,7 +100,7 @@ class Gather:
 
     def move(self, found: LocatedRows) -> Rows:
         """The rows, whole. Their segments must stay mapped meanwhile."""
-        for path, block in found.raw.items():
+        for path, block in found.raw.items() if len(found.slots) else ():
             self._move(path, found, block.reshape(len(found.slots), -1))
         stored = (found.slots >= 0).reshape(found.records.shape)
         return self._rows(found.records, stored, found.raw)
@@ -168,19 +169,17 @@ class Gather:
             finally:
                 wait(calls)  # after an error too: what they read may be unmapped next
         if missing.any():
-            block[missing] = 0
+            block[missing] = self._blank[path]
 
     def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
-        columns, byte = self._given, records["flags"]  # a copy: ours to change
+        byte = records["flags"]  # a copy: ours to change
         lost = (byte & LOST) != 0
         byte &= np.uint8(LOST - 1)
         if not stored.all():
-            byte[~stored] = CONTEXT | CUT
+            records[~stored] = self._blank[RECORD].view(records.dtype)
             lost |= ~stored
-            # Zeros may lie outside the action's bounds.
-            records["action"][~stored] = columns.spec.action.lowest()
         byte[:, :-1] |= lost[:, 1:] * np.uint8(CUT)
-        return columns.rows(records, raw)
+        return self._given.rows(records, raw)
 
 
 def _jobs(kind: np.ndarray, row: np.ndarray, rows: np.ndarray, raw: int, packed: int) -> Jobs:

@@ -17,6 +17,7 @@ from ..intake import Intake, broken_episode, pack_values
 from ..rows import CUT, Rows, Tree, breaks
 from .closing import Piece, closed_pieces
 from .columns import LOST, Columns
+from .cuts import read_cuts, save_cuts
 from .files import Files, said_plainly
 from .layout import fits, layout_after, length_of
 from .lock import take_lock
@@ -75,7 +76,7 @@ class Writer:
 
     def _begin(self, found: Recovered, continues: bool) -> None:
         self._number = found.next_number
-        self._next_id = found.next_id  # behind the rows of every segment but the newest
+        self._next_id = found.next_id  # after the rows of every segment but the newest
         for meta, blocks in found.unsealed:
             segment = open_segment(self._files, self._folder, self._columns, meta, blocks)
             self._segments.append(segment)
@@ -84,8 +85,13 @@ class Writer:
         self._pending = PendingRows(self._columns, self.streams, self._info.slots)
         self._last = np.where(found.next_id > 0, found.last_flags, CUT).astype(np.uint8)
         self._lost = found.next_id > 0  # the next row does not follow what is stored
+        self._cut = np.full(self.streams, -1)  # id behind the newest cut() of each stream
+        # Those that no row says yet, as they were last written; None: what is written is damaged.
+        self._saved: dict[str, int] | None = {}
         if continues:
-            self._lost[:] = False
+            self._lost, known = read_cuts(self._folder, found.next_id)
+            self._saved = {} if known else None
+            self._cut[self._lost] = found.next_id[self._lost]
         self._send_full()
 
     @property
@@ -154,6 +160,7 @@ class Writer:
         self._settle()
         which = slice(None) if env is None else self._only("cut", env)
         self._lost[which] = self.next_row[which] > 0
+        self._cut[which] = self.next_row[which]
 
     def commit(self, sync: bool = False) -> None:
         """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
@@ -163,15 +170,23 @@ class Writer:
             self._flush()
         for segment in self._segments:
             segment.commit()
+        self._save_cuts()
         if sync:
             self._sync()
         self._send_full()
 
-    def close(self, commit: bool = True) -> None:
-        """Commit and sync, wait until full segments are sealed, give the group free.
+    def _save_cuts(self) -> None:
+        behind = np.flatnonzero((self._cut == self._end()) & (self._cut > 0))
+        cuts = {str(stream): int(self._cut[stream]) for stream in behind}
+        if cuts != self._saved and (cuts or self._saved is None):
+            save_cuts(self._files, self._folder, cuts)
+            self._saved = cuts
 
-        After LakeFull the writer is still open, and so is what it holds: free space and close it
-        again, or give up what is not committed with `commit=False`.
+    def close(self, commit: bool = True) -> None:
+        """Commit and sync, wait until full segments are sealed, release the group.
+
+        After LakeFull the writer stays open and keeps its rows: free space and close it again, or
+        give up what is not committed with `commit=False`.
         """
         if not self._lock.held:
             return
@@ -186,7 +201,7 @@ class Writer:
         self._release()
 
     def _release(self) -> None:
-        """Let go of everything, the lock last, whatever goes wrong."""
+        """Release everything, the lock last, whatever goes wrong."""
         with ExitStack() as last:
             last.callback(self._lock.release)
             for segment in self._segments:
@@ -209,7 +224,7 @@ class Writer:
             self.close(commit=False)
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        # Not where the process ends: threads that would be waited for do not run any more.
+        # Not where the process ends: threads that would be waited for do not run any longer.
         if hasattr(self, "_sealer") and self._lock.held and not ending():
             self._release()
             warnings.warn(
@@ -230,7 +245,7 @@ class Writer:
             )
         if self._failed is not None:
             raise LakeFailed(
-                f"{self._folder}: this writer failed before and trusts nothing since; "
+                f"{self._folder}: this writer failed before and refuses everything since; "
                 "close it and open the writer again: it recovers"
             ) from self._failed
         self._sealer.check()
@@ -308,14 +323,14 @@ class Writer:
         return self._segments[-1].written if self._segments else np.zeros(self.streams, np.int64)
 
     def _end(self) -> np.ndarray:
-        """Ids behind the last written row."""
+        """Ids after the last written row."""
         if not self._segments:
             return self._next_id
         newest = self._segments[-1]
         return newest.meta.first + newest.written
 
     def _flush(self) -> None:
-        """Write the staged rows behind the others; on an error they stay staged."""
+        """Write the staged rows after the others; on an error they stay staged."""
         if not self._pending.count.any():
             return
         if not self._segments:

@@ -69,12 +69,12 @@ class Column:
         lead = stored.shape[: stored.ndim - len(self.shape)]
         if field.binary:
             bits = (stored[..., None] >> _BITS) & 1
-            flat = bits.reshape(*lead, -1)[..., : field.size].astype(field.dtype)
+            flat = bits.reshape(*lead, self.words * 32)[..., : field.size].astype(field.dtype)
         elif self.dtype == field.dtype:
             flat = stored
         else:
             parts = jax.lax.bitcast_convert_type(stored, field.dtype)
-            flat = parts.reshape(*lead, -1)[..., : field.size]
+            flat = parts.reshape(*lead, self.words * (4 // field.dtype.itemsize))[..., : field.size]
         return flat.reshape(*lead, *field.shape)
 
 

@@ -126,7 +126,7 @@ class DeviceRanks:
         slot = self.ring.layout.slot(draw.stream, position)
         mass = jnp.where(good, priorities, 0).astype(np.float32) ** np.float32(self._sampler.alpha)
         slot = jnp.where(here & good, slot, self.ring.layout.capacity)
-        highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max())
+        highest = jnp.maximum(ranked.highest, jnp.where(here & good, mass, 0).max(initial=0))
         tree = self.tree.largest(ranked.tree, slot, mass)
         refused = ranked.refused + (~good).sum(dtype=np.uint32)
         return state._replace(priorities=Priorities.new(tree, highest, ranked.samples, refused))

@@ -71,7 +71,7 @@ class HostStore:
         self.rows.put(slots, items, "clip")  # five times faster than to index rows of numbers
 
     def take_around(self, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots, which go on around the ring's end, into out[n, *field.shape]."""
+        """Rows at slots, which continue around the ring's end, into out[n, *field.shape]."""
         self._take(self.ring, self._turn(slots) if self.turned else slots, out)
 
     def take_stacks(
@@ -117,7 +117,7 @@ class HostStore:
             out[...] = bits.reshape(out.shape)
         elif self.field.shape:
             # The default mode checks every slot before it writes to `out`: 2.3 times slower.
-            data.take(flat, axis=0, out=out.reshape(flat.size, -1), mode="wrap")
+            data.take(flat, axis=0, out=out.reshape(flat.size, self.field.size), mode="wrap")
         else:
             data.reshape(-1).take(flat, out=out.reshape(-1), mode="wrap")
 

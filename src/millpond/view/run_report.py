@@ -160,7 +160,7 @@ def _processes(history: RunHistory) -> str:
     for row in processes(history):
         shares = ", ".join(f"{key} {share:.0%}" for key, share in row["shares"].items())
         rows.append([row["name"], row["health"], str(row["losses"]), shares or "–", row["why"]])
-    return table(["process", "health", "lost", "time", "what it said last"], rows)
+    return table(["process", "health", "lost", "time", "last message"], rows)
 
 
 def _film(path: Path) -> str:

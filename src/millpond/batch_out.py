@@ -1,0 +1,39 @@
+"""`check_out`: whether the arrays that a caller gives, `out=`, can take a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from .errors import SpecMismatch
+
+
+def check_out(who: str, blank: Any, out: Any, joined: Collection[int] = ()) -> None:
+    """Raise SpecMismatch unless `out` has the arrays of `blank`, and they can be written to.
+
+    They lie side by side, as a strided one would be filled in a copy; or their ids are `joined`.
+    """
+    wanted, given = arrays_of(blank), arrays_of(out)
+    if len(wanted) == len(given) and all(
+        isinstance(theirs, np.ndarray)
+        and (theirs.flags.c_contiguous or id(theirs) in joined)
+        and theirs.flags.writeable
+        and (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        for ours, theirs in zip(wanted, given, strict=True)
+    ):
+        return
+    raise SpecMismatch(
+        f"sample: out must be a batch of this {who}, in NumPy arrays that can be written to; pass "
+        "what an earlier sample with the same window returned"
+    )
+
+
+def arrays_of(tree: Any) -> list[Any]:
+    """The arrays of a batch, in order."""
+    if isinstance(tree, dict):
+        return [array for key in sorted(tree) for array in arrays_of(tree[key])]
+    if isinstance(tree, tuple):
+        return [array for part in tree for array in arrays_of(part)]
+    return [] if tree is None else [tree]
