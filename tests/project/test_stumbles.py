@@ -426,7 +426,7 @@ def test_an_env_as_it_should_be_passes_the_same_checks():
 @pytest.mark.parametrize(
     ("env", "how", "said"),
     [
-        ("Wrong", "constructor", "built: OSError: there is no display, in wrong_envs.py:15"),
+        ("Wrong", "constructor", "built: OSError: there is no display, in wrong_envs.py:17"),
         ("Wrong", "tuple", "gym:wrong_envs:Wrong-v0: Spec.from_env: obs is a Tuple space"),
         ("Wrong", "empty", "gym:wrong_envs:Wrong-v0: Field: every axis must be at least 1 long"),
         ("NoSpaces", "", "it does not say what it observes or takes: 'NoSpaces' object has no"),
