@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from millpond.envs import GymEnv, make_env
 from millpond.errors import BadConfig, RunFailed, SpecMismatch
 from millpond.extras import import_extra
 from millpond.train.presets import settings_for
-from millpond.view import terminal_curve
+from millpond.view import run_report, terminal_curve
 
 COMMAND = [sys.executable, "-m", "millpond"]
 
@@ -137,6 +139,32 @@ def test_a_report_without_its_packages_says_so_at_once(lacks, capsys, here, monk
     monkeypatch.setitem(sys.modules, lacks, None)
     assert f"report: a report needs {lacks}, which is" in refused(capsys, "report", "run")
     assert [path.name for path in here.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (gymnasium.error.DependencyNotInstalled("pygame is not installed"), "cannot be rendered"),
+        (ValueError("the lamp is broken"), "No film: ValueError: the lamp is broken"),
+    ],
+)
+def test_an_env_that_cannot_be_rendered_costs_the_film_alone(error, said, here, monkeypatch):
+    """Gymnasium's CartPole needs pygame, which no extra brings: there was no report at all."""
+
+    def render(self):
+        raise error
+
+    monkeypatch.setattr("gymnasium.vector.SyncVectorEnv.render", render)
+    env = GymEnv("CartPole-v1", film=True)
+
+    def play(*args, **kwargs):
+        with contextlib.closing(env.vector(1, 0)) as vector:
+            vector.render()
+
+    monkeypatch.setattr("millpond.view.run_report.open_everyone", Mock())
+    monkeypatch.setattr("millpond.view.run_report.load_params", Mock())
+    monkeypatch.setattr("millpond.view.run_report.film", play)
+    assert said in run_report._film(here)
 
 
 def test_settings_of_the_env_go_by_either_name():

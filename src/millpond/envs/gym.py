@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
 from ..config import nearest
-from ..errors import BadConfig, BadState, RunFailed, SpecMismatch
+from ..errors import BadConfig, BadState, NotInstalled, RunFailed, SpecMismatch
 from ..plugins import failure, find_part, look_here
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
@@ -163,7 +163,10 @@ class _GymVector:
                 f"{self._env.name}: it was not built to be rendered; "
                 f"make it with GymEnv({self._env.id!r}, film=True)"
             )
-        return np.array(self._vector.render()[0])
+        try:
+            return np.array(self._vector.render()[0])
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise NotInstalled(f"{self._env.name} cannot be rendered: {error}") from error
 
     def export(self) -> None:
         """None: Gymnasium has no way to save an env's state."""
