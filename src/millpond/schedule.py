@@ -20,7 +20,7 @@ Shape = Literal["constant", "linear", "exponential", "cosine"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """From `start` to `end` over the share `over` of a horizon, then `end`; it can restart.
+    """Goes from `start` to `end` over the fraction `over` of the horizon, then stays; can restart.
 
     Restarts come by themselves every `cycle` steps, or at `origin` when a run says so. Restart k
     (1, 2, ...) begins at `restart[k - 1]` (the last one repeats; none: at `start`), and for agent

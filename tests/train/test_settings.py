@@ -5,21 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_runs import WORLD, settings
 
 from millpond.agents import DQNSettings, PQNSettings
-from millpond.config import from_plain, nearest, to_plain
+from millpond.config import check_saved, from_plain, nearest, to_plain
 from millpond.engine.settings import CrewSettings, tiny
 from millpond.envs import make_env
 from millpond.envs.gym import GymEnv
 from millpond.errors import BadConfig
 from millpond.samplers import prioritized, recent, stratified, uniform
-from millpond.train import Settings
+from millpond.train import Run, Settings
 from millpond.train.presets import preset_for, preset_names, preset_text, settings_for
 
 ENVS = {
@@ -229,6 +231,9 @@ class Inner:
     ratio: float = 0.5
     names: tuple[str, ...] = ()
     top: float | None = None
+    many: tuple = ()
+    pair: tuple[int, float] = (1, 0.5)
+    some: int | str = 0
 
 
 @dataclass(frozen=True)
@@ -246,6 +251,9 @@ INNERS = st.builds(
     ratio=st.floats(allow_nan=False),
     names=st.lists(st.text()).map(tuple),
     top=st.none() | st.floats(allow_nan=False),
+    many=st.lists(st.text() | st.integers()).map(tuple),
+    pair=st.tuples(st.integers(), st.floats(allow_nan=False)),
+    some=st.integers() | st.text(),
 )
 OUTERS = st.builds(
     Outer, st.integers(), st.booleans(), st.sampled_from("ab"), st.text(), INNERS, INNERS
@@ -261,6 +269,25 @@ def test_plain_values_give_the_same_settings_back(one, other):
     assert from_plain(Outer, {"inner": plain["inner"]}, other) == dataclasses.replace(
         other, inner=one.inner
     )
+
+
+@dataclass(frozen=True)
+class Strange:
+    """Fields that a file of plain values cannot keep."""
+
+    table: Any = None
+    numbers: set = frozenset()
+
+
+@pytest.mark.parametrize("wrong", [dict(table=np.zeros(2)), dict(numbers={1})])
+def test_what_could_not_be_read_back_is_refused_before_a_run_begins(wrong, tmp_path):
+    settings = SimpleNamespace(world=Strange(**wrong), learning=Inner(), sampling=Inner())
+    settings.env, settings.agent, settings.sampler = "my:Strange", "dqn", "uniform"
+    settings.check_saved = lambda: Settings.check_saved(settings)
+    with pytest.raises(BadConfig, match=r"env my:Strange: the fields of Strange .* read back"):
+        Run.create(tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+    check_saved(Inner(many=("a", 1), pair=(2, 0.25), some="x"), "env my:Inner")
 
 
 JSON = st.recursive(

@@ -222,12 +222,12 @@ def acted_with(probe: Probe) -> Verdict:
     low = int(np.argmin(share[0] - wanted))
     chance = 1 / probe.agent.actions
     if share[0, low] < chance + 0.3 * (wanted[low] - chance) and wanted[low] > 0.6:
-        return red(
+        return yellow(
             name,
             f"{share[0, low]:.0%} of the newest stored actions are greedy by the newest "
             f"parameters; with an epsilon of {epsilon[low]:.2g} it should be {wanted[low]:.0%}",
-            "actors use other parameters, explore more than epsilon says, or rows "
-            "hold other actions",
+            "actors use other parameters, explore more than epsilon says, rows hold other "
+            "actions, or values are so close that every update changes the policy",
             **numbers,
         )
     high = int(np.argmax(share[0] - wanted))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..agents import Network, Replayed, Rollouts, agent_names, find_agent
-from ..config import from_plain, to_plain
+from ..config import check_saved, from_plain, to_plain
 from ..envs import Env, action_of, is_real, make_env
 from ..envs.registry import FAMILIES
 from ..errors import BadConfig, NotInstalled
@@ -395,6 +395,12 @@ class Settings:
         """Where env, agent and sampler come from: their classes and packages' versions."""
         agent = find_agent(self.agent)
         return dict(env=origin(self.world), agent=origin(agent), sampler=origin(self.sampling))
+
+    def check_saved(self) -> None:
+        """Raise BadConfig if env, agent or sampler have settings that a run could not read back."""
+        check_saved(self.world, f"env {self.env}")
+        check_saved(self.learning, f"agent {self.agent}")
+        check_saved(self.sampling, f"sampler {self.sampler}")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which `from_json` gives these settings back."""

@@ -178,7 +178,7 @@ def save_lake(files: Files, folder: Path, info: LakeInfo) -> None:
 
 
 def no_lake(folder: Path) -> str:
-    """What to say of a folder that is no Lake, such as a run's, which has its Lakes within."""
+    """What to say of a folder that is not a Lake, such as a run's, which has its Lakes within."""
     inner = sorted(path.parent for at in ("*", "lake/*") for path in folder.glob(f"{at}/lake.json"))
     remedy = f"did you mean {inner[0]}?" if inner else "give the folder that Lake.create made"
     return f"{folder}: not a Lake (no lake.json); {remedy}"

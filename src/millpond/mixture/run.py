@@ -35,6 +35,8 @@ class MixRun:
     def create(path: Path, settings: MixSettings) -> MixRun:
         """A new mixture in a folder that is empty or does not exist yet."""
         refuse_used(path)
+        settings.playing.check_saved()
+        settings.big_playing.check_saved()
         run = MixRun(path, settings)
         if settings.lake.path and run.lakes.exists() and any(run.lakes.iterdir()):
             raise RunRefused(

@@ -88,17 +88,17 @@ class MixSettings:
     members: int = 1  # independent copies, trained side by side
     seed: int = 0  # seed of everything that is random
     updates: int = 2000  # updates of each agent between two resets
-    cycles: int = 16  # at least; with too few frames for that many, `updates` is lowered
+    cycles: int = 16  # fewest cycles; with too few frames for them, `updates` is lowered
     transfer: Literal["file", "live"] = "file"  # through a Lake, or straight into BigPond
     mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
-    envs: int = 32  # per agent
+    envs: int = 32  # envs per agent
     stack: int = 1  # observations stacked into a state
     pond: int = 131_072  # rows of each agent's Pond
     network: Network = field(default_factory=Network)
-    agent: str = "pqn"  # for all agents: one that learns from rollouts, or package.module:Name
+    agent: str = "pqn"  # an agent that learns from rollouts, or package.module:Name
     learning: Any = None  # the agents' own settings
-    big_agent: str = "qlambda"  # one that learns from replay, or package.module:Name
+    big_agent: str = "qlambda"  # an agent that learns from replay, or package.module:Name
     big_learning: Any = None  # the BigAgent's own settings
     sampler: str = "uniform"  # which rows of BigPond the BigAgent draws
     sampling: Any = None  # the sampler itself, which is its settings

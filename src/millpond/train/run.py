@@ -47,6 +47,7 @@ class Run:
     def create(path: Path, settings: Settings) -> Run:
         """A new run in a folder that is empty or does not exist yet."""
         refuse_used(path)
+        settings.check_saved()
         run = Run(path, settings, VERSION, settings.parts())
         config = {
             "millpond_run": VERSION,
