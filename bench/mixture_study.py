@@ -65,7 +65,10 @@ MORE = {
     "B8-e32-avg-r2": f"{_SMALL} {_AVERAGE} pqn.optimizer.rate.start=2e-4",
     "B8-e32-avg-r1": f"{_SMALL} {_AVERAGE} pqn.optimizer.rate.start=1e-4",
     "A2-e32": "single envs=32",
+    "B8-e32-dis": f"{_SMALL} {_AVERAGE} big.distill=0.25",
+    "B8-e8-avg": f"mixture envs=8 updates=608 {_AVERAGE}",  # as many gradient steps as A2-e32
     "D8-e32": f"alone envs=32 updates=608 {_FIRST}",
+    "A2-e16": "single envs=16",
     "A2-r2": "single pqn.optimizer.rate.start=2e-4",
     "A2h": "single pqn.optimizer.rate.start=1e-3",
 }

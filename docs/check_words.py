@@ -18,6 +18,10 @@ BANNED = re.compile(
     r"|\b(sittings?|for want of|somebody's own)\b"
     r"|\bstands? beside\b|\bbeside others\b|\bless is better\b|\bone's own\b"
     r"|\bhow (they|it|runs) stands?\b|\bleave \S+ away\b|\b(faster|slower) day\b"
+    r"|\bleave (\S+ ){1,3}away\b|\bbelongs? into\b|\b(gives?|given) \S+ \S+ free\b|\bat the most\b"
+    r"|\b(rows|lines) too many\b|\boutside of\b|\bby (a|the) wrapper\b|\bthe rest of them is\b"
+    r"|(?<!there )\b(is|are) no (run|agent|lake|mixture|multiple|step|dtype|crash)s?\b"
+    r"|\basks? the run again\b|\bwhat the \S+ numbers mean\b"
     r"|\bleast (agent|team)\b|\bprove that it would\b|\bloop of (your|somebody's) own\b",
     re.I,
 )

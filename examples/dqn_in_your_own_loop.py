@@ -1,7 +1,7 @@
-"""DQN on CartPole in a loop of your own: env -> rows -> replay -> agent; resumes exactly.
+"""DQN on CartPole in your own loop: env -> rows -> replay -> agent; resumes exactly.
 
     python examples/dqn_in_your_own_loop.py --run runs/cartpole            # or --replay device
-    python examples/dqn_in_your_own_loop.py --run runs/cartpole            # goes on after a kill
+    python examples/dqn_in_your_own_loop.py --run runs/cartpole            # continues after a kill
 
 CartPole's episodes end at 500 steps by *truncation*: the pole stands, so the value there must be
 bootstrapped from the true final observation. Replay that forgets it learns that standing is bad.

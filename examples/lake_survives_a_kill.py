@@ -1,6 +1,6 @@
 """Replay that survives SIGKILL: collect, die, find every acknowledged row again, learn from disk.
 
-    python examples/lake_survives_a_kill.py --lake runs/lake      # run it again: the Lake goes on
+    python examples/lake_survives_a_kill.py --lake runs/lake      # run it again: the Lake continues
 
 A child process writes CartPole rows into a Lake, says after every commit which rows it may be held
 to, and kills itself. Its parent checks these rows, goes on collecting, and trains a small DQN.

@@ -201,7 +201,7 @@ def test_an_import_goes_on_only_with_the_same_data(tmp_path):
     with pytest.raises(BadConfig, match="interrupted import with another stamp"):
         import_lake("parquet", tmp_path / "table", tmp_path / "back")
     (tmp_path / "other.importing").mkdir()
-    with pytest.raises(BadConfig, match="is there and no import's"):
+    with pytest.raises(BadConfig, match="exists and is not from an import"):
         import_lake("parquet", tmp_path / "table", tmp_path / "other")
 
 
@@ -333,8 +333,8 @@ def test_wrong_calls_are_refused(tmp_path, capsys):
     Lake.create(tmp_path / "empty", PLAIN, 100_000)
     lake, table = str(tmp_path / "lake"), str(tmp_path / "table")
     for args, why in (
-        (["export", lake, table, "--format", "parquet"], "is there already"),
-        (["import", table, lake, "--format", "parquet"], "is there already"),
+        (["export", lake, table, "--format", "parquet"], "already exists"),
+        (["import", table, lake, "--format", "parquet"], "already exists"),
         (["export", lake, f"{table}2", "--format", "parket"], "did you mean 'parquet'?"),
         (["import", lake, f"{table}2", "--format", "parquet"], "with millpond-rows.json"),
         (["import", f"{lake}9", f"{table}2", "--format", "minari"], "nothing at this path"),
@@ -499,7 +499,7 @@ def test_what_minari_cannot_keep_is_named(tmp_path):
         ends += len(cut)
     assert dropped
     assert f"{dropped:,} last steps without an observation after them" in text
-    assert "which stream an episode is of" in text
+    assert "which stream an episode belongs to" in text
     assert "bounds of" in text
     import_lake("minari", tmp_path / "out", tmp_path / "back")
     again = export_lake("minari", tmp_path / "back", tmp_path / "out2")

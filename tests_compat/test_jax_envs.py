@@ -237,6 +237,7 @@ def test_it_is_an_env_with_its_facts(case):
     ("env", "package", "agent"),
     [
         ("gymnax:CartPole-v1", "gymnax", "dqn"),
+        ("gymnax:Acrobot-v1", "gymnax", "dqn"),
         ("gymnax:Pendulum-v1", "gymnax", "sac"),
         ("brax:fast", "brax", "sac"),
         ("playground:CartpoleBalance", "mujoco_playground", "sac"),

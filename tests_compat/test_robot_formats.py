@@ -67,7 +67,7 @@ def test_every_transition_that_the_format_can_hold_is_the_lakes(form, spec, tmp_
     assert found == want
     assert any(one[1] for one in found.values())
     text = "; ".join(out.losses)
-    assert "which stream an episode is of" in text
+    assert "which stream an episode belongs to" in text
     assert "bounds of" in text
     assert ("the observation after an episode's end" in text) == (form == "lerobot")
     assert ("last steps without an observation" in text) == (form == "rlds")
@@ -95,7 +95,7 @@ def test_a_step_that_ends_twice_and_a_context_row_are_kept_or_counted(form, tmp_
     back = Lake.open(tmp_path / "back").read(0, 0, 4)
     np.testing.assert_array_equal(back.terminated, last)
     np.testing.assert_array_equal(back.truncated, last & (form not in FORMS))
-    assert ("1 steps that terminated and were truncated too" in str(out.losses)) == (form in FORMS)
+    assert ("1 steps that both terminated and were truncated" in str(out.losses)) == (form in FORMS)
     assert ("1 rows marked CONTEXT" in str(out.losses)) == (form != "parquet")
 
 
@@ -458,7 +458,7 @@ def test_a_dataset_of_lerobot_becomes_a_lake_and_goes_back(tmp_path):
     [
         ({"codebase_version": "v3.0"}, "version 2 is read"),
         ({"features": {"observation.v": {"dtype": "video", "shape": [4, 5, 3]}}}, "is video"),
-        ({"data_path": "../{episode_index}.parquet"}, "outside of the dataset's folder"),
+        ({"data_path": "../{episode_index}.parquet"}, "outside the dataset's folder"),
         ({"features": {"observation.state": {"dtype": "string", "shape": [1]}}}, "holds numbers"),
         ({"features": {"observation.state": {"dtype": "float32", "shape": [3]}}}, "reshape"),
     ],

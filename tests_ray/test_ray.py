@@ -23,6 +23,8 @@ from mix_runs import mixture
 from tiny_runs import WORLD, dqn, settings
 
 from millpond.cluster.team import open_loop
+from millpond.doctor.plants_modes import plants_in
+from millpond.doctor.self_test import planted
 from millpond.engine.settings import CrewSettings
 from millpond.engine.supervised_crew import SupervisedCrew
 from millpond.errors import BadConfig, RunFailed
@@ -486,3 +488,11 @@ def test_ray_listens_on_the_loopback_address_alone_and_wants_a_token(cluster):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "uthenticat" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["no bootstrap in the goal", "stored rewards negated, gone by now"]
+)
+def test_the_doctor_names_faults_of_actors_learners_and_shards(cluster, tmp_path, name):
+    (plant,) = (plant for plant in plants_in("ray") if plant.name == name)
+    assert planted(plant, tmp_path / "run").wrong == []

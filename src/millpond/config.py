@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -76,16 +77,19 @@ def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in options:
             return None
-        (hint,) = (option for option in options if option is not type(None))
-        return _typed(hint, value, before, path)
-    if origin is tuple:
+        return _one_of([o for o in options if o is not type(None)], value, before, path)
+    if (origin or hint) in (tuple, list):
         if not isinstance(value, (list, tuple)):
             raise BadConfig(f"setting '{path}': expected a list, got {value!r}")
-        return tuple(
-            _typed(options[0], inner, None, f"{path}[{i}]") for i, inner in enumerate(value)
+        kinds = _kinds_of(hint, len(value), path)
+        return (origin or hint)(
+            _typed(kind, inner, None, f"{path}[{i}]")
+            for i, (kind, inner) in enumerate(zip(kinds, value, strict=True))
         )
-    kind: type = type(before) if hint is Any else hint  # a plugged-in part types its own settings
-    if dataclasses.is_dataclass(kind):
+    if hint is Any and before is None:
+        return value
+    kind: Any = type(before) if hint is Any else hint  # a plugged-in part types its own settings
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise BadConfig(f"setting '{path}': expected a table of settings, got {value!r}")
         return from_plain(kind, value, before, f"{path}.")
@@ -94,3 +98,48 @@ def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise BadConfig(f"setting '{path}': expected {kind.__name__}, got {value!r}")
     return value
+
+
+def _kinds_of(hint: Any, number: int, path: str) -> list[Any]:
+    """The types of a list's entries: of `tuple[int, ...]`, `tuple[int, float]`, `list[int]`."""
+    options = get_args(hint)
+    if not options:
+        return [Any] * number
+    if get_origin(hint) is list or options[-1] is Ellipsis:
+        return [options[0]] * number
+    if len(options) != number:
+        raise BadConfig(f"setting '{path}': expected {len(options)} values, got {number}")
+    return list(options)
+
+
+def _one_of(hints: list[Any], value: Any, before: Any, path: str) -> Any:
+    """`value` as the first of these types that takes it; if none does, what the last one says."""
+    for hint in hints[:-1]:
+        try:
+            return _typed(hint, value, before, path)
+        except BadConfig:
+            continue
+    return _typed(hints[-1], value, before, path)
+
+
+def check_saved(part: Any, what: str) -> None:
+    """Raise BadConfig if the settings of a part could not be read back from a run's folder.
+
+    `check_saved(env, "env my_package:Corridor")`.
+    """
+    try:
+        again = from_plain(type(part), json.loads(json.dumps(to_plain(part))), part)
+        same = to_plain(again) == to_plain(part)
+    except (BadConfig, TypeError, ValueError, NameError) as error:
+        raise BadConfig(_unsaved(part, what, str(error))) from error
+    if not same:
+        raise BadConfig(_unsaved(part, what, "its values do not come back the same"))
+
+
+def _unsaved(part: Any, what: str, why: str) -> str:
+    kind = type(part).__name__
+    return (
+        f"{what}: the fields of {kind} are kept in the run's config.json and cannot be read back "
+        f"from it: {why}; a field may be a bool, int, float, str, a Literal, one of these or None, "
+        "a tuple[X, ...] of these, or a dataclass"
+    )

@@ -18,8 +18,8 @@ MillpondError
 ├── ChannelClosed   the other end of a channel has closed or died, or this end was replaced
 ├── ChannelFull     a channel had no room in time; nothing was sent
 ├── WeightsBroken   published parameters are not what was written; none were delivered
-├── RunRefused      a folder that is no run, one of another version, or one in use
-├── RunFailed       a run could not go on, or not write its files
+├── RunRefused      a folder that is not a run, one of another version, or one in use
+├── RunFailed       a run could not continue, or not write its files
 ├── Paused          a run waits for space on the disk; nothing that was saved is lost
 └── Diverged        a loss, gradient or parameter was not finite; the run stopped
 """
@@ -50,7 +50,7 @@ class BadState(MillpondError, ValueError):
 
 
 class NotEnoughData(MillpondError):
-    """A sample was asked for and no valid start is stored."""
+    """A sample was requested but no valid start is stored."""
 
 
 class FaultsFound(MillpondError):
@@ -58,7 +58,7 @@ class FaultsFound(MillpondError):
 
 
 class LakeRefused(MillpondError, ValueError):
-    """A folder that is no Lake, or one of another version or another spec."""
+    """A folder that is not a Lake, or one of another version or another spec."""
 
 
 class LakeLocked(MillpondError):
@@ -82,7 +82,7 @@ class LakeFailed(MillpondError):
 
 
 class RowsGone(MillpondError, LookupError):
-    """Rows were asked for that are not stored: evicted, or not committed yet."""
+    """The requested rows are not stored: evicted, or not committed yet."""
 
 
 class ChannelBroken(MillpondError):
@@ -102,11 +102,11 @@ class WeightsBroken(MillpondError):
 
 
 class RunRefused(MillpondError, ValueError):
-    """A folder that is no run, or one of another version, or one that another process uses."""
+    """A folder that is not a run, or one of another version, or one that another process uses."""
 
 
 class RunFailed(MillpondError):
-    """A run could not go on, or not write to its folder. What was saved before is untouched."""
+    """A run could not continue, or not write to its folder. What was saved before is untouched."""
 
     traceback: str = ""  # of the process in which it failed, if that is another one
 
@@ -116,7 +116,7 @@ class LearnerLost(RunFailed):
 
 
 class Paused(MillpondError):
-    """The disk is full. What was saved is untouched, and the run goes on when it is resumed."""
+    """The disk is full. What was saved is untouched, and the run continues when it is resumed."""
 
 
 class Diverged(MillpondError):

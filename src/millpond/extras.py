@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 from .errors import NotInstalled
@@ -20,9 +22,13 @@ def require(what: str, extra: str, *modules: str, otherwise: str = "") -> None:
 
 
 def import_extra(what: str, extra: str, module: str, otherwise: str = "") -> Any:
-    """A module that an extra brings: `import_extra("mode ray", "ray", "ray")`."""
+    """A module that an extra brings: `import_extra("mode ray", "ray", "ray")`.
+
+    What it prints when it is imported goes to stderr: stdout may be JSON that somebody reads.
+    """
     try:
-        return importlib.import_module(module)
+        with contextlib.redirect_stdout(sys.stderr):
+            return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         if _is_there(package) and error.name not in (None, module, package):

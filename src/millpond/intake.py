@@ -197,7 +197,7 @@ def _wrong(value: Array, low: Any, high: Any, nan: bool) -> Array | None:
     if not value.size:
         return None
     if not (isinstance(low, np.ndarray) or isinstance(high, np.ndarray)):
-        # Where one number bounds all elements, the extremes tell, in one pass; NaN is both.
+        # Where one number bounds all elements, the extremes decide, in one pass; NaN is both.
         above = low is None or np.minimum.reduce(value, axis=None) >= low
         if above and (high is None or np.maximum.reduce(value, axis=None) <= high):
             return None
@@ -219,7 +219,7 @@ def _no_nan(value: Array) -> bool:
 
 
 _SAME_STEP = (
-    "an env that resets in the same step gives itself away like this: pass its final "
+    "an env that resets in the same step looks like this: pass its final "
     "observations, add(rows, final_obs=...), with next_flags(..., same_step=True)"
 )
 

@@ -42,7 +42,7 @@ def find_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
     if not colon or not all(word.isidentifier() for word in words):
         raise BadConfig(
             f"there is no {kind} '{name}'; {nearest(name, part_names(kind, ours))} "
-            "(one of your own: package.module:Name)"
+            "(your own: package.module:Name)"
         )
     return _imported(kind, name, module, attribute)
 

@@ -1,7 +1,7 @@
 """`lambda_returns`: multi-step targets from replayed sequences, for NumPy and JAX.
 
 A return is worked out backwards: G(t) = reward(t) + discount(t) * (V(t+1) + c(t+1) * (G(t+1) -
-B(t+1))), where V is the value of an observation, c how far the trace goes on, and B what the trace
+B(t+1))), where V is the value of an observation, c how far the trace continues, and B what it
 replaces: the value of the action that was taken, or V itself for Peng.
 """
 
@@ -40,10 +40,10 @@ def lambda_returns(
     the masked row that follows, and so does the last row. `gamma` replaces the batch's where its
     discount is not 0.
 
-    - "peng": goes on whatever was done; not corrected for other policies.
-    - "watkins": goes on while the actions taken are greedy.
-    - "retrace": goes on by min(1, policy / behaviour).
-    - "tree": tree backup; goes on by the policy's probability of the action taken.
+    - "peng": continues whatever was done; not corrected for other policies.
+    - "watkins": continues while the actions taken are greedy.
+    - "retrace": continues by min(1, policy / behaviour).
+    - "tree": tree backup; continues by the policy's probability of the action taken.
 
     `policy[..., time + 1, actions]` are probabilities, by default those of the greedy policy of q;
     V is the mean of q under it. `behaviour[..., time]` is how likely the action taken was, which
@@ -100,7 +100,7 @@ def _trace(
     behaviour: Array | None,
     xp: Any,
 ) -> Array:
-    """[..., time]: how far a trace goes on through each row's action, for lambda 1."""
+    """[..., time]: how far a trace continues through each row's action, for lambda 1."""
     if trace == "peng":
         return xp.ones(taken.shape, taken.dtype)
     if policy is not None:

@@ -222,7 +222,7 @@ def breaks(before: Array, after: Array) -> Array:
 def border_row(spec: Spec, final_obs: Tree, extras: Mapping[str, Array] | None = None) -> Rows:
     """The single row that closes an episode of one env: its final observation, no step.
 
-    `pond.add(border_row(spec, final_obs), env=3)`; for vector envs that reset at once rather
+    `pond.add(border_row(spec, final_obs), env=3)`; for vector envs that reset at once, use
     `pond.add(rows, final_obs=...)`.
     """
     blank = {name: field.blank() for name, field in spec.extras.items()}

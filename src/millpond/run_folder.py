@@ -20,7 +20,7 @@ _INSTANT_S = 0.5
 def lock_folder(path: Path) -> int:
     """Keep other processes out of a run's folder until the descriptor is closed."""
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    # Who looks whether the run is in use holds the lock for an instant: that is no refusal.
+    # Who looks whether the run is in use holds the lock for an instant: that is not a refusal.
     until = time.monotonic() + _INSTANT_S
     while True:
         try:
@@ -43,7 +43,7 @@ def write_status(path: Path, state: str, steps: int, why: str = "", traceback: s
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """What the run in a folder said last of itself; `killed` if it said no more. Writes nothing."""
+    """A run's last recorded status; `killed` if it recorded no end. Writes nothing."""
     try:
         status = json.loads((path / "status.json").read_text(encoding="utf-8"))
         state, steps = str(status["state"]), int(status["steps"])

@@ -255,7 +255,7 @@ def stratified(tries: int = 5) -> Stratified:
 
 
 def recent(half_life: float, tries: int = 4) -> Recent:
-    """Newer starts are likelier, by half per `half_life` rows: `sampler=recent(100_000)`."""
+    """Older starts are less likely, by half per `half_life` rows: `sampler=recent(100_000)`."""
     return Recent(half_life, tries)
 
 

@@ -20,7 +20,7 @@ Shape = Literal["constant", "linear", "exponential", "cosine"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """From `start` to `end` over the share `over` of a horizon, then `end`; it can restart.
+    """Goes from `start` to `end` over the fraction `over` of the horizon, then stays; can restart.
 
     Restarts come by themselves every `cycle` steps, or at `origin` when a run says so. Restart k
     (1, 2, ...) begins at `restart[k - 1]` (the last one repeats; none: at `start`), and for agent
@@ -31,10 +31,10 @@ class Schedule:
     shape: Shape = "constant"  # how it goes from `start` to `end`
     start: float = 0.0  # the value at the beginning
     end: float | None = None  # the value at the end; none: `start`
-    over: float = 1.0  # share of the horizon, or of a cycle, that it takes to get to `end`
-    cycle: int = 0  # steps between two restarts; 0: it does not restart by itself
+    over: float = 1.0  # fraction of the horizon, or of a cycle, until it reaches `end`
+    cycle: int = 0  # steps between two restarts; 0: no restarts
     restart: tuple[float, ...] = ()  # value after the first restart, the second, ...; none: `start`
-    agents: tuple[float, ...] = ()  # factors of those values, agent by agent; none: 1
+    agents: tuple[float, ...] = ()  # factors for those values, one per agent; none: 1
 
     def __post_init__(self) -> None:
         if self.shape not in ("constant", "linear", "exponential", "cosine"):

@@ -65,8 +65,8 @@ class SequenceBatch(NamedTuple):
     """Stretches of time as `Sequence` defines them.
 
     obs: [batch, burn_in + length + 1, stack, *shape]; the observation after row t is `obs[:, t+1]`,
-    always, for an episode's last row too: there it is the final one, in a row of its own whose mask
-    is false. weight: [batch]. Every other field: [batch, burn_in + length, ...]. Where `mask` is
+    always, for an episode's last row too: there it is the final one, in its own row, whose mask is
+    false. weight: [batch]. Every other field: [batch, burn_in + length, ...]. Where `mask` is
     false there is no step: its reward and discount are 0. `first` marks the first row of an
     episode: reset a recurrent state there. `discount` is gamma, or 0 where an episode terminated.
     `batch = pond.sample(32)`; the target of a row is `reward + discount * value(obs[:, 1:])`.
@@ -89,12 +89,12 @@ class SequenceBatch(NamedTuple):
 class Sequence:
     """`length` rows of one stream, one after the other, and the observation after the last.
 
-    `end="cross"`: rows go on into the next episode, and `first` marks where it begins.
+    `end="cross"`: rows continue into the next episode, and `first` marks where it begins.
     `end="stop"`: what comes after the episode's end is masked, so an episode shorter than `length`
     gives all its rows. `burn_in` rows of the same episode come before the start, masked where there
     are none. `every`: only rows whose id is a multiple of it are starts; with "stop", an episode's
     rows before its first multiple are then in no sequence. `stack`, `gamma`, `life_loss_ends`,
-    `pad` and `reward_clip` are those of `Window`, for every row by itself.
+    `pad` and `reward_clip` are those of `Window`, for each row.
     `Sequence(length=64, burn_in=16, end="stop")`.
     """
 
@@ -212,7 +212,7 @@ class Sequence:
         if not self._plain:
             rows = xp.arange(-self.burn_in, self.length, dtype=np.int32)
             mask &= (rows >= -span.back[..., None]) & (rows < span.until[..., None])
-        seen = flags * mask  # nothing is said of what is no step
+        seen = flags * mask  # nothing is said of what is not a step
         stops = TERMINATED | LIFE_LOST if self.life_loss_ends else TERMINATED
         goes_on = mask & ((seen & stops) == 0)
         first, terminated, truncated, life_lost = (
@@ -321,10 +321,10 @@ def blank_batch(
 
 
 def sequence_priority(errors: Array, mask: Array, mix: float = 0.9) -> Array:
-    """Priorities[batch] of sequences from TD errors[batch, length], as R2D2 has them: NumPy or JAX.
+    """Priorities[batch] of sequences from TD errors[batch, length], as in R2D2: NumPy or JAX.
 
     `mix` times the largest plus `1 - mix` times the mean of the absolute errors, of those where
-    mask[batch, length] is true; 0 where it is nowhere. Leave the burn-in out of both.
+    mask[batch, length] is true; 0 where it is never true. Leave the burn-in out of both.
     `pond.update_priorities(batch.draw, sequence_priority(errors, batch.mask))`.
     """
     if np.shape(errors) != np.shape(mask):

@@ -217,7 +217,7 @@ class Spec:
     def columns(self) -> dict[str, Field]:
         """Every stored value by path: `obs` or `obs/<key>/...`, `action`, `reward`, `extras/<key>`.
 
-        The extra `life_lost` lies in the flags byte and is not among them.
+        The extra `life_lost` is in the flags byte and not among them.
         """
         columns = dict(walk(self.obs, "obs"))
         columns["action"] = self.action

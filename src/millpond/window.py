@@ -37,7 +37,7 @@ class Window:
     for j < k, discount = gamma^k (0 if row i+k-1 terminated), next_obs = the stack at row i+k.
     With `life_loss_ends` a lost life ends the sum and zeroes the discount too. `pad` fills stack
     positions before the episode's first row: with zeros or with its first frame. `reward_clip`
-    bounds every single reward before it is summed (0: as it is); the stored reward stays raw.
+    bounds every single reward before it is summed (0: not clipped); the stored reward stays raw.
     `Window(stack=4, n_step=3, gamma=0.99)`.
     """
 
@@ -164,7 +164,7 @@ class Stacker:
         self._single = window.stack == 1  # then there is nothing to remember
 
     def init(self, num_envs: int) -> History:
-        """A history in which nothing was seen yet."""
+        """An empty history."""
         shapes = {
             path: np.zeros((num_envs, self.window.stack, *field.shape), field.dtype)
             for path, field in self.spec.columns.items()

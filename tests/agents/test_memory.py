@@ -440,7 +440,7 @@ def test_what_cannot_have_a_memory_is_refused():
         "burn_in must be 0 or more, got -1": lambda: QLambdaSettings(burn_in=-1),
         "DQN: burn_in must be 0 or more": lambda: DQNSettings(burn_in=-2),
         "agent test_memory:Plain learns from single rows": lambda: maze("test_memory:Plain"),
-        "6 envs cannot be dealt out to 4": lambda: maze("pqn", envs=6, learning=learning),
+        "6 envs cannot be divided among 4": lambda: maze("pqn", envs=6, learning=learning),
         "mixture: network.memory must be 0, got 3": lambda: MixSettings(
             "tmaze", MAZE, network=NETWORK
         ),

@@ -13,7 +13,7 @@ from millpond.doctor.plants import PLANTS
 from millpond.doctor.plants_probe import PROBE_PLANTS
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "doctor.md"
+PAGE = HERE.parents[1] / "docs" / "seed-analysis.md"
 EACH = {0: 4, 1: 3, 2: 3, 3: 3, 4: 4, 5: 3, 6: 3, 7: 3, 8: 3, 9: 4, 10: 3, 11: 2, 12: 3}
 CAUSES = [f"{part}.{n + 1}" for part, last in EACH.items() for n in range(last)]
 PLANTED = {plant.fires for plant in (*PLANTS, *PROBE_PLANTS)}
@@ -30,13 +30,12 @@ REFUSALS = ("SpecMismatch", "JAX refuses", "not a fault", "accumulate", "cannot 
 
 def answers() -> dict[str, str]:
     """What the page says of each cause."""
-    table = PAGE.read_text().partition("## Causes suspected elsewhere")[2].partition("\n## ")[0]
+    table = PAGE.read_text().partition("## The 41 causes")[2].partition("\n## ")[0]
     found: dict[str, str] = {}
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 5 and re.match(r"\d", cells[0]):
-            for ids, answer in ((cells[0], cells[1]), (cells[3], cells[4])):
-                found |= dict.fromkeys(filter(None, ids.split(", ")), answer)
+        if re.match(r"\d", cells[0]):
+            found |= dict.fromkeys(cells[0].split(", "), cells[3])
     return found
 
 

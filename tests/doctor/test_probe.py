@@ -142,7 +142,7 @@ def test_a_fault_of_priorities_is_named(prioritised, tmp_path, name, said):
     assert priorities(Probe.of(prioritised)).state == "green"
     with getattr(replay, name)():
         run = prioritised
-        if name != "weights_inverted":  # what is stored is wrong: a run of its own
+        if name != "weights_inverted":  # what is stored is wrong: its own run
             run = Run.create(tmp_path / "run", PRIORITISED)
             with compiled_again():
                 train(run)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from millpond.doctor import examine_replay
 from millpond.doctor.others_say import others
 from millpond.doctor.play import Play
 from millpond.doctor.rows_say import examined
+from millpond.doctor.stored_say import same_world
 from millpond.doctor.timing import mislabelled, timing
 from millpond.doctor.verdict import Verdict
 from millpond.errors import BadConfig
@@ -133,6 +136,20 @@ def test_labels_are_compared_with_rows_of_today():
     verdict = mislabelled(play(swapped), now)
     assert verdict.state == "red"
     assert "0 does what 2 does" in verdict.message
+
+
+def compared(stored: Rows) -> Verdict:
+    """What stored rows look like next to rows that are played now."""
+    saved, game = (SimpleNamespace(play=play(rows), why="") for rows in (stored, walk(5)))
+    probe: Any = SimpleNamespace(saved=saved, game=game, curious=game)
+    return same_world(probe)
+
+
+def test_stored_episodes_of_another_length_are_named():
+    assert compared(walk(6)).state == "green"
+    shorter = compared(walk(6, clock=10))
+    assert "truncated after 10 steps, those played now after 20" in shorter.message
+    assert "lost on the way" in shorter.remedy
 
 
 def stands_still(rows: Rows, after: int = 5) -> Rows:

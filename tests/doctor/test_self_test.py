@@ -100,6 +100,7 @@ def test_plants_are_chosen_by_name_or_check():
 
 
 def test_plants_of_a_probe_are_planted_in_other_modes_too():
+    assert {plant.settings.mode for plant in plants_in("ray")} == {"ray"}
     there = plants_in("processes")
     assert {plant.settings.mode for plant in there} == {"processes"}
     named = {plant.name: plant for plant in there}
@@ -108,7 +109,7 @@ def test_plants_of_a_probe_are_planted_in_other_modes_too():
     }
     bug = named["no bootstrap in the goal"]
     where = "millpond.doctor.plants_modes:millpond.doctor.sabotage_agent:no_bootstrap"
-    assert bug.opener.keywords == {"hook": {"actor": where, "learner": where}}
+    assert bug.opener.keywords == {"hook": dict.fromkeys(("actor", "learner", "shard"), where)}
     assert named["a gamma of 0.1"].opener.keywords == {"hook": {}}
     assert "stack-parity" in named["stacks are never cleared"].may, "it is recorded there"
     in_one_program = next(p for p in PROBE_PLANTS if p.name == bug.name)

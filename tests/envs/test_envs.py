@@ -624,7 +624,7 @@ def test_processes_give_the_same_rows():
         (lambda: GymEnv("no_such_module:Env-v0").num_actions, "gym:no_such_module:Env-v0"),
         (lambda: GymEnv("CartPole-v1", vectorization="fast"), "'sync' or 'async'"),
         (lambda: GymEnv("CartPole-v1", max_episode_steps=-1), "max_episode_steps must be 0"),
-        (lambda: GymEnv("Pendulum-v1").num_actions, "must be a Discrete space, got Box"),
+        (lambda: GymEnv("Pendulum-v1").num_actions, "needs a Discrete action space, got Box"),
         (lambda: GymEnv("MillpondTest/Seen-v0").observation, r"a dict \['a'\].*your own"),
     ],
 )

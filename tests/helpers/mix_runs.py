@@ -18,7 +18,7 @@ PLAIN = Arms(pay=(0.25, 1.0, -0.5), turns=9, uneven=True)  # episodes of 1 to 9 
 def mixture(**changes: Any) -> MixSettings:
     """Two members of two agents each; a cycle is six updates, the Ponds hold two.
 
-    The BigAgent plays itself, so that there is more to save than without.
+    The BigAgent plays itself and begins with its agents' values, so that all of it is run.
     """
     base = dict(
         frames=2_300,
@@ -31,7 +31,7 @@ def mixture(**changes: Any) -> MixSettings:
         network=Network(width=8),
         learning=PQNSettings(rollout=4, minibatches=2, epochs=2, optimizer=at_rate(1e-3)),
         big_learning=QLambdaSettings(length=4, batch=2, optimizer=at_rate(1e-3)),
-        big=BigSettings(28.0, capacity=400, own_fraction=0.3),
+        big=BigSettings(28.0, capacity=400, own_fraction=0.3, distill=0.25),
         lake=LakeSettings(capacity=20_000),
         eval_updates=3,
         eval_episodes=3,

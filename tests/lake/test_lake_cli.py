@@ -161,9 +161,9 @@ def test_verify_and_repair_from_the_command_line(lake, capsys):
     code, out, err = run(capsys, "verify", lake)
     assert (code, err) == (1, "")
     assert f"groups/g/{1:016d}.seg: bytes 4096-8191: record: checksum differs (456 rows)" in out
-    header = f"bytes {end - 48}-{end - 1}: this is no segment header"
+    header = f"bytes {end - 48}-{end - 1}: this is not a segment header"
     assert f"groups/g/{2:016d}.seg: {header} (an unknown number of rows)" in out
-    assert "2 damages" in out
+    assert "2 damaged ranges" in out
     assert "1 segment cannot be read at all. Nothing was changed." in out
 
     code, out, _ = run(capsys, "verify", lake, "--json")
@@ -188,7 +188,7 @@ def test_verify_and_repair_from_the_command_line(lake, capsys):
     assert f"{1:016d}.seg: rewritten, original in {1:016d}.damaged" in out
     assert "streams 0-56, each: rows lost 8-15" in out
     assert "streams 57-511, each: rows kept 8-15" in out
-    assert "how many rows it held is not known" in out
+    assert "it is not known how many rows it held" in out
     assert "3,640 rows kept, 456 lost, and an unknown number in 1 segment" in out
     assert "nothing to repair" in run(capsys, "repair", lake)[1]
     assert json.loads(run(capsys, "repair", lake, "--json")[1])["segments"] == []
@@ -240,7 +240,7 @@ def test_typos_are_answered(lake, capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert all(name in out for name in ("info", "verify", "repair"))
-    assert find_commands()["lake"].startswith("what a Lake on disk holds")
+    assert find_commands()["lake"].startswith("inspect, verify and repair")
 
 
 def test_other_errors_have_no_traceback(lake, capsys):

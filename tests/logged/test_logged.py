@@ -209,7 +209,7 @@ def test_numbers_of_any_library_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"x": "text"}, "'x' must be a number or some numbers, got str; text belongs into config"),
+        ({"x": "text"}, "'x' must be a number or some numbers, got str; text belongs in config"),
         ({"x": {"y": 1}}, "'x' must be a number or some numbers, got dict"),
         ({"x": np.zeros(2000)}, "'x' has 2,000 numbers, at most 1,000"),
         ({"steps": 3}, "cannot be called 'steps'"),
@@ -260,7 +260,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFailed, match="could not make"):
         millpond.run("x", root=tmp_path / "file")
-    with pytest.raises(RunRefused, match="runs hold no runs"):
+    with pytest.raises(RunRefused, match="it cannot hold runs"):
         millpond.run("x/inner", root=tmp_path)
 
 

@@ -36,6 +36,7 @@ from millpond.mixture.programs import Programs
 from millpond.mixture.settings import BigSettings, CloneSettings, LakeSettings
 from millpond.rows import BORDER
 from millpond.schedule import Schedule
+from millpond.sequence import SequenceBatch
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +227,7 @@ def test_the_lines_and_checkpoints_say_what_happened(whole, programs):
         samples = 2 * 4 * line["minibatches"]  # sequences of 4 rows
         rows = fills[line["cycle"]] * settings.big.capacity
         assert line["samples_per_row"] == pytest.approx(samples / rows)
+        assert line["distilled"] == pytest.approx(line["minibatches"] / 4, abs=2)
     *_, last = run.folder.checkpoints()
     agents = jax.eval_shape(programs.init)
     both = {"agents": agents.agents.agent.params, "big": agents.big.agent.params}
@@ -305,6 +307,44 @@ def test_how_the_bigagent_begins(init, programs):
     assert hash_of(begun.optimizer) == hash_of(state.agent.optimizer), "its moments begin at 0"
     assert not np.asarray(begun.bad).any()
     assert np.array_equal(begun.updates, noted.updates), "gradients are counted on"
+
+
+def test_distilled_it_learns_the_mean_of_its_agents_values(programs):
+    """Of every state but the one after a sequence's last row; the target follows at the end."""
+    big, settings = programs.big, programs.settings
+    agent = big.agent
+    states = jax.vmap(agent.init)(jax.random.split(jax.random.key(5), 3))
+    student = jax.tree.map(lambda leaf: leaf[2], states)
+    teachers = jax.tree.map(lambda leaf: leaf[:2], states.params)
+    shape = (2, 4 + 1, settings.stack, *agent.spec.obs.shape)
+    obs = jax.random.randint(jax.random.key(6), shape, 0, 255).astype(agent.spec.obs.dtype)
+    mask = np.array([[True] * 4, [True, False] * 2])
+    nothing = dict.fromkeys(SequenceBatch._fields)
+    batch = SequenceBatch(**nothing | {"obs": obs, "mask": mask})
+
+    @jax.jit
+    def learned(student):
+        def one(_, student):
+            return big._imitate(student, batch, {"rate": jnp.float32(3e-3)}, teachers)[0]
+
+        return jax.lax.fori_loop(0, 1500, one, student)
+
+    @jax.jit
+    def values(params):
+        return agent.values(params, obs[:, :-1].reshape(-1, *obs.shape[2:]))
+
+    each = [values(jax.tree.map(lambda leaf, i=i: leaf[i], teachers)) for i in range(2)]
+    wanted = np.asarray(each, np.float64).mean(0)[mask.reshape(-1)]
+    after = learned(student)
+    near, far = (
+        np.abs(np.asarray(values(one.params))[mask.reshape(-1)] - wanted).mean()
+        for one in (after, student)
+    )
+    assert near < 0.1 * far
+    assert hash_of(after.target) == hash_of(student.target), "until it is over"
+    renewed = jax.jit(big._renewed)(after)
+    assert hash_of(renewed.target) == hash_of(renewed.params) == hash_of(after.params)
+    assert hash_of(renewed.optimizer) == hash_of(student.optimizer), "its moments begin at 0"
 
 
 def test_the_bigagent_begins_as_the_average_where_that_plays_better(programs, monkeypatch):
@@ -589,7 +629,7 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
         "needs an env with one agent": dict(world=WORLD),
         "pqn.gamma is 0.5, qlambda.gamma is 0.99": dict(learning=PQNSettings(4, 2, gamma=0.5)),
         "pond 12 must be a multiple of 4 envs that holds at least one update": dict(pond=12),
-        "big.capacity 401 is no multiple of its 4 streams; use 400": dict(
+        "big.capacity 401 is not a multiple of its 4 streams; use 400": dict(
             big=BigSettings(14.0, 401)
         ),
         "need evaluations within the phase": dict(big=BigSettings(14.0, 400, keep_best=True)),
@@ -600,7 +640,8 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
         "minibatches of 2,300 frames, got nan": dict(big=BigSettings(float("nan"), 400)),
         "lake.envs must lie in": dict(lake=LakeSettings(envs=5)),
         "no break in which": dict(transfer="live", big=BigSettings(14.0, 380, init="best_agent")),
-        "big.anneal lowers the rate": dict(
+        "big.distill must lie in": dict(big=BigSettings(14.0, 400, distill=1.5)),
+        "big.anneal and big.distill differ from phase to phase": dict(
             transfer="live", big=BigSettings(14.0, 380, init="scratch", anneal=True)
         ),
         "prioritized is not offered": dict(sampler="prioritized", sampling=None),

@@ -177,7 +177,7 @@ def test_what_cannot_be_imported_is_named(tmp_path):
         "millpond.agents:DqnAgent": r"millpond.agents has no DqnAgent; did you mean",
         "millpond.window:Window": "it lacks Settings, continuous, reports",
         "millpond.agents:agent_names": "expected a class with Settings",
-        "sarsa": r"there is no agent 'sarsa'; .*one of your own: package.module:Name",
+        "sarsa": r"there is no agent 'sarsa'; .*your own: package.module:Name",
     }
     for name, said in cases.items():
         with pytest.raises(BadConfig, match=said):

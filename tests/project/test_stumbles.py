@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from watch_world import write_train
 
 from millpond.agents import Network
 from millpond.cli._print import elapsed
@@ -20,6 +21,7 @@ from millpond.cli._settings import parse_settings
 from millpond.cli.main import main
 from millpond.envs import GymEnv, make_env
 from millpond.errors import BadConfig, SpecMismatch
+from millpond.extras import import_extra
 from millpond.train.presets import settings_for
 from millpond.view import terminal_curve
 
@@ -69,7 +71,7 @@ def refused(capsys, *args) -> str:
         ),
         (["gym:CartPole-v1", "--buffer_size", "9"], "use --dqn.capacity"),
         (["gym:Pendulum-v1", "--learning-rate", "1"], "use --sac.optimizer.rate.start"),
-        (["gym:CartPole-v1", "--device", "cuda"], "JAX takes a GPU if there is one"),
+        (["gym:CartPole-v1", "--device", "cuda"], "JAX uses a GPU if there is one"),
         (["gym:CartPole-v1", "--wandb-project-name=x"], "WANDB_PROJECT names the project"),
         (
             ["gym:CartPole-v1", "--track"],
@@ -79,11 +81,61 @@ def refused(capsys, *args) -> str:
         (["CartPole"], "did you mean 'gym:CartPole-v1'?"),
         (["breakout"], "did you mean 'minatar/breakout'?"),
         (["brakout"], "did you mean 'minatar/breakout'?"),
+        (["gym/CartPole-v1"], "did you mean 'gym:CartPole-v1'?"),
+        (["gymnax/CartPole-v1"], "did you mean 'gymnax:CartPole-v1'?"),
+        (["minatar:breakout"], "did you mean 'minatar/breakout'?"),
+        (["MinAtar/SpaceInvaders-v1"], "did you mean 'minatar/space_invaders'?"),
+        (["BreakoutNoFrameskip-v4"], "did you mean 'atari/breakout'?"),
+        (["gym:ALE/MsPacman-v5"], "did you mean 'atari/ms_pacman'?"),
+        (["gym:CartPole"], "did you mean 'gym:CartPole-v1'?"),
+        (["--env-id", "gym:CartPole-v1"], "the env comes first: millpond train gym:CartPole-v1"),
+        (["gym:CartPole-v1", "--exploration-fraction", "1"], "use --dqn.epsilon.over"),
+        (["gym:CartPole-v1", "--wandb"], "use --track wandb"),
+        (
+            ["gym:CartPole-v1", "--dqn.capacity", "1e12"],
+            "--dqn.capacity 1e12: 1,000,000,000,000 rows take 25,000.0 GB, and this machine has",
+        ),
+        (["gym:CartPole-v1", "--dqn.batch", "1e12"], "--dqn.batch 1e12: 1,000,000,000,000 rows"),
+        (["treasurehunt-small", "--dqn.capacity", "2e9"], "rows for each of 5 policies take"),
     ],
 )
 def test_a_setting_that_cannot_work_leaves_nothing(args, said, capsys, here):
     assert said in refused(capsys, "train", *args)
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("args", "lacks", "said"),
+    [
+        ("train treasurehunt-small --watch", "uvicorn", "--watch needs uvicorn, which is not"),
+        ("mix minatar/breakout --watch", "plotly", "--watch needs plotly, which is not installed"),
+        ("resume nothing --watch", "starlette", "--watch needs starlette, which is not installed"),
+    ],
+)
+def test_a_page_that_cannot_be_shown_is_refused_before_the_run(
+    args, lacks, said, capsys, here, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, lacks, None)
+    assert f"{said}" in (message := refused(capsys, *args.split()))
+    assert "run: pip install 'millpond[view]'" in message
+    assert not list(here.iterdir())
+
+
+def test_what_a_package_prints_when_imported_is_no_part_of_the_answer(capsys, here, monkeypatch):
+    """As mujoco does, which is imported for `brax:NAME`: `--json` would not be JSON."""
+    (here / "chatty.py").write_text("print('Failed to import something')")
+    monkeypatch.syspath_prepend(here)
+    import_extra("env brax:NAME", "brax", "chatty")
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "Failed to import something\n")
+
+
+@pytest.mark.parametrize("lacks", ["plotly", "matplotlib"])
+def test_a_report_without_its_packages_says_so_at_once(lacks, capsys, here, monkeypatch):
+    write_train(here / "run")
+    monkeypatch.setitem(sys.modules, lacks, None)
+    assert f"report: a report needs {lacks}, which is" in refused(capsys, "report", "run")
+    assert [path.name for path in here.iterdir()] == ["run"]
 
 
 def test_settings_of_the_env_go_by_either_name():
@@ -133,7 +185,7 @@ def test_an_env_of_the_current_folder_is_found(here, monkeypatch):
 def test_discrete_observations_are_one_hot():
     env = GymEnv("FrozenLake-v1", options=("is_slippery=false",))
     assert (env.observation.dtype, env.observation.shape) == (np.dtype(bool), (16,))
-    assert env.note == "observations are one of 16 states: seen one-hot, as bool[16]"
+    assert env.note == "observations are one of 16 states: encoded one-hot, as bool[16]"
     assert GymEnv("CartPole-v1").note == ""
     vector = env.vector(2, 0)
     assert vector.obs.shape == (1, 2, 16)
@@ -179,7 +231,7 @@ def test_help_all_explains_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["train", "treasurehunt-small", "--help-all"])
     out = " ".join(capsys.readouterr().out.split())
-    about = "steps between two restarts; 0: it does not restart by itself (default 0)"
+    about = "steps between two restarts; 0: no restarts (default 0)"
     assert f"--dqn.optimizer.rate.cycle N {about}" in out
     assert "--network.norm, --network.no-norm" in out
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_runs import WORLD, settings
 
 from millpond.agents import DQNSettings, PQNSettings
-from millpond.config import from_plain, nearest, to_plain
+from millpond.config import check_saved, from_plain, nearest, to_plain
 from millpond.engine.settings import CrewSettings, tiny
 from millpond.envs import make_env
 from millpond.envs.gym import GymEnv
 from millpond.errors import BadConfig
 from millpond.samplers import prioritized, recent, stratified, uniform
-from millpond.train import Settings
+from millpond.train import Run, Settings
 from millpond.train.presets import preset_for, preset_names, preset_text, settings_for
 
 ENVS = {
@@ -39,8 +41,9 @@ ENVS = {
     "treasurehunt-small": "treasurehunt-small",
 }
 PRESETS = ["atari", "brax", "gym", "gym-CartPole-v1", "gym-MountainCarContinuous-v0"]
-PRESETS += ["gym-Pendulum-v1", "gymnax", "minatar", "pendulum", "pettingzoo", "playground"]
-PRESETS += ["sorrel", "staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
+PRESETS += ["gym-Pendulum-v1", "gymnax", "gymnax-CartPole-v1", "minatar", "pendulum"]
+PRESETS += ["pettingzoo", "playground", "sorrel", "staghunt", "tmaze", "treasurehunt"]
+PRESETS += ["treasurehunt-small"]
 
 
 # --- presets -----------------------------------------------------------------------------------
@@ -48,7 +51,12 @@ PRESETS += ["sorrel", "staghunt", "tmaze", "treasurehunt", "treasurehunt-small"]
 
 def test_presets_are_listed_and_each_has_an_env_here():
     assert preset_names() == PRESETS
-    with_packages = {"brax", "gymnax", "playground"}  # their presets load in tests_compat
+    with_packages = {
+        "brax",
+        "gymnax",
+        "gymnax-CartPole-v1",
+        "playground",
+    }  # their presets load in tests_compat
     assert {*ENVS.values()} | with_packages == set(PRESETS)
 
 
@@ -163,8 +171,8 @@ def test_the_nearest_name_or_all():
         ({"steps": 2**32}, r"steps must be below 2\^32"),
         ({"seed": -1}, r"seed must lie in \[0, 2\^31\), got -1"),
         ({"seed": 2**31}, r"seed must lie in"),
-        ({"envs": 5}, r"dqn: capacity 32 is no multiple of 5 envs; use 30"),
-        ({"envs": 33}, r"dqn: capacity 32 is no multiple of 33 envs; use 33"),
+        ({"envs": 5}, r"dqn: capacity 32 is not a multiple of 5 envs; use 30"),
+        ({"envs": 33}, r"dqn: capacity 32 is not a multiple of 33 envs; use 33"),
         (
             {"agent": "pqn", "envs": 5, "learning": PQNSettings(rollout=3, minibatches=4)},
             r"3 turns x 5 envs = 15 rows cannot be cut into 4 equal minibatches; change envs, pq",
@@ -223,6 +231,9 @@ class Inner:
     ratio: float = 0.5
     names: tuple[str, ...] = ()
     top: float | None = None
+    many: tuple = ()
+    pair: tuple[int, float] = (1, 0.5)
+    some: int | str = 0
 
 
 @dataclass(frozen=True)
@@ -240,6 +251,9 @@ INNERS = st.builds(
     ratio=st.floats(allow_nan=False),
     names=st.lists(st.text()).map(tuple),
     top=st.none() | st.floats(allow_nan=False),
+    many=st.lists(st.text() | st.integers()).map(tuple),
+    pair=st.tuples(st.integers(), st.floats(allow_nan=False)),
+    some=st.integers() | st.text(),
 )
 OUTERS = st.builds(
     Outer, st.integers(), st.booleans(), st.sampled_from("ab"), st.text(), INNERS, INNERS
@@ -255,6 +269,25 @@ def test_plain_values_give_the_same_settings_back(one, other):
     assert from_plain(Outer, {"inner": plain["inner"]}, other) == dataclasses.replace(
         other, inner=one.inner
     )
+
+
+@dataclass(frozen=True)
+class Strange:
+    """Fields that a file of plain values cannot keep."""
+
+    table: Any = None
+    numbers: set = frozenset()
+
+
+@pytest.mark.parametrize("wrong", [dict(table=np.zeros(2)), dict(numbers={1})])
+def test_what_could_not_be_read_back_is_refused_before_a_run_begins(wrong, tmp_path):
+    settings = SimpleNamespace(world=Strange(**wrong), learning=Inner(), sampling=Inner())
+    settings.env, settings.agent, settings.sampler = "my:Strange", "dqn", "uniform"
+    settings.check_saved = lambda: Settings.check_saved(settings)
+    with pytest.raises(BadConfig, match=r"env my:Strange: the fields of Strange .* read back"):
+        Run.create(tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+    check_saved(Inner(many=("a", 1), pair=(2, 0.25), some="x"), "env my:Inner")
 
 
 JSON = st.recursive(

@@ -182,7 +182,7 @@ def test_eval_refuses_what_it_cannot_play(trained, capsys, here):
     assert "--episodes must be at least 2, got 1" in err
     code, _, err = call(capsys, "eval", here)
     assert code == 1
-    assert "is no run: it has no config.json; millpond runs lists the runs there are" in err
+    assert "is not a run: it has no config.json; millpond runs lists all runs" in err
     copy = Run.create(here / "new", Run.open(trained).settings)
     code, _, err = call(capsys, "eval", copy.path)
     assert code == 1
@@ -338,7 +338,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(trained, capsys, here):
 def test_what_is_no_run_is_not_resumed(capsys, here):
     code, _, err = call(capsys, "resume", here)
     assert code == 1
-    assert f"{here} is no run: it has no config.json" in err
+    assert f"{here} is not a run: it has no config.json" in err
     code, _, err = call(capsys, "resume", here / "gone")
     assert code == 1
     assert f"there is no folder {here / 'gone'}; millpond runs lists" in err
@@ -381,6 +381,16 @@ def test_a_lake_that_cannot_be_learned_from_leaves_no_folder(source, said, capsy
     assert said in err
     assert not list(here.iterdir())
     assert source == "nowhere" or not Lake.open(lake).streams
+
+
+@pytest.mark.parametrize("given", ["run", "run/lake"])
+def test_a_run_in_the_place_of_its_lake_is_explained(given, capsys, tmp_path, here):
+    lake = tmp_path / "run" / "lake" / "policy-0"
+    Lake.create(lake, spec_of(settings_for("treasurehunt-small").world), 10_000)
+    path, only = tmp_path / given, ["--agent", "dqn", "--world.agents", "1"]
+    code, _, err = call(capsys, "train", "treasurehunt-small", *only, "--from-lake", path)
+    assert code == 1
+    assert f"{path}: not a Lake (no lake.json); did you mean {lake}?" in err
 
 
 @pytest.mark.parametrize(

@@ -333,6 +333,7 @@ def test_water_tells_levels_and_what_moves(root, tmp_path):
         "BigAgent",
     ]
     assert flows["places"][2]["level"] == pytest.approx(0.6)
+    assert [flows["places"][i]["text"] for i in (0, 4)] == ["2 x PQN", "QLAMBDA"]
     assert not any(flow["moves"] for flow in flows["flows"])  # it has finished
     run = write_train(tmp_path / "a", 5)
     run.say("running", 80)
@@ -674,7 +675,7 @@ def test_what_the_report_refuses(root, tmp_path, capsys):
     assert main(["report", str(tmp_path / "young")]) == 1
     assert "has no evaluation yet" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "nowhere")]) == 1
-    assert "is no run" in capsys.readouterr().err
+    assert "is not a run" in capsys.readouterr().err
     assert main(["report", str(root / "plain"), "-o", "report.pdf"]) == 2
     assert "names an .html file" in capsys.readouterr().err
 

@@ -286,7 +286,7 @@ def test_the_overview_sorts_groups_and_filters(browser, many):
     wait(browser, "document.querySelectorAll('.runs-table tbody tr').length === 1")
     browser.find_element("css selector", "input[type=search]").send_keys("no such run")
     wait(browser, "!document.querySelector('.nothing').hidden")
-    assert "No run passes these filters; there are 30 runs in all." in text_of(browser, ".nothing")
+    assert "No run matches these filters; there are 30 runs in all." in text_of(browser, ".nothing")
     browser.find_element("css selector", ".nothing button").click()
     wait(browser, "document.querySelectorAll('.runs-table tbody tr').length === 6")
 

@@ -11,7 +11,7 @@ from ..spec import Field
 
 
 class ActionBox:
-    """The bounds of an env's real actions, each as far apart as it likes; infinite ones raise.
+    """The bounds of an env's real actions, one pair for each number; infinite ones raise.
 
     `box = ActionBox(spec.action, "sac"); rows.action = box.outward(jnp.tanh(x))`.
     """

@@ -25,7 +25,7 @@ _SMALL = 2**14  # numbers of a leaf
 
 
 class Params(NamedTuple):
-    """What an actor-critic has learned; of a target only what follows is there.
+    """What an actor-critic has learned; targets hold only what follows slowly.
 
     `agent.init(key).params.actor`.
     """
@@ -48,7 +48,7 @@ class Rules(NamedTuple):
 class ActorCritic(abc.ABC):
     """Pure functions over an `AgentState`; a subclass adds `Settings` and `update`.
 
-    And it says what it does without noise, by `_middle`, and with it, by `_noisy`. Inside, actions
+    It also defines its actions without noise (`_middle`) and with it (`_noisy`). Inside, actions
     are in [-1, 1]; rows hold them as the env takes them. `agent.best(params, obs)`.
     """
 
@@ -122,7 +122,7 @@ class ActorCritic(abc.ABC):
         return jax.random.normal(key, (envs, self.box.size), np.float32)
 
     def act(self, params: Params, obs: Array, chance: Array, now: Now, *noise: Array) -> Any:
-        """What the policy does with noise; until something was learned, anything."""
+        """Actions with noise; uniform ones until something has been learned."""
         if noise:
             chance = correlated(noise[0], chance, self.settings.correlation)
         uniform = jax.lax.erf(chance / math.sqrt(2))  # of a normal number, in [-1, 1]
@@ -221,7 +221,7 @@ def stepped(rule: Optimizer, params: Any, state: Any, gradient: Any, rate: Array
 def norm(*trees: Any) -> Array:
     """Of all of them together.
 
-    Small leaves are put into one vector, because on a CPU each sum is a kernel of its own; large
+    Small leaves are put into one vector, because on a CPU each sum is its own kernel; large
     ones are not worth a copy.
     """
     leaves = jax.tree.leaves(trees)

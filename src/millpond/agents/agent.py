@@ -1,6 +1,6 @@
 """`Agent`: what every loop, evaluation, mixture, doctor and page asks of an agent.
 
-An agent is a class of pure functions over an `AgentState`, made from its own settings. Nobody asks
+An agent is a class of pure functions over an `AgentState`, made from its own settings. No one asks
 which one it is: they ask what it learns from (`settings.learns`), which numbers change over a run
 (`settings.schedules`) and what an update reports (`reports`).
 """
@@ -42,7 +42,7 @@ class AgentState(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What one update found: a float32 for each of the agent's `reports`, and priorities.
+    """The results of one update: a float32 for each of the agent's `reports`, and priorities.
 
     `state, learned = agent.update(state, batch, now)`; `learned.priority` is float32[batch].
     """
@@ -91,8 +91,8 @@ class Replayed:
 class Rollouts:
     """The agent learns from what was just played, by `learn`, and needs no replay.
 
-    A cycle is `turns` turns of all envs, then `updates` gradients from them. Its rows are cut into
-    `parts` equal minibatches; with `whole_envs`, all rows of an env are in the same one.
+    A cycle is `turns` turns of all envs, then `updates` gradient steps on them, in `parts` equal
+    minibatches; with `whole_envs`, all rows of an env are in the same one.
     `Rollouts(Window(gamma=0.99), turns=32, updates=64, parts=32)`.
     """
 
@@ -101,12 +101,11 @@ class Rollouts:
     updates: int
     parts: int
     reward_scale: float = 1.0  # what the loss multiplies rewards with
+    whole_envs: bool = False
 
     def rows(self, envs: int) -> int:
         """Rows of one minibatch."""
         return envs * self.turns // self.parts
-
-    whole_envs: bool = False
 
 
 class Rollout(NamedTuple):
@@ -142,13 +141,13 @@ class AgentSettings(Protocol):
         ...
 
     def tiny(self) -> AgentSettings:
-        """The same as small as can be, for `--debug`."""
+        """The same settings, as small as possible, for `--debug`."""
         ...
 
 
 @runtime_checkable
 class Agent(Protocol):
-    """Pure functions for one policy; whoever has several vmaps them.
+    """Pure functions for one policy; vmap them for several.
 
     `agent = MyAgent(MyAgent.Settings(), network, spec, stack)`. An agent that learns by `Replayed`
     has `update(state, batch, now)`, one that learns by `Rollouts` has
@@ -167,7 +166,7 @@ class Agent(Protocol):
         ...
 
     def chance(self, key: jax.Array, envs: int) -> Any:
-        """What one turn leaves to chance, [envs]; it needs no values, so it is drawn ahead."""
+        """The random numbers of one turn, [envs]; they need no values, so they are drawn ahead."""
         ...
 
     def act(self, params: Any, obs: Array, chance: Any, now: Now) -> Act:

@@ -25,15 +25,13 @@ from .target_agent import Loss, TargetAgent
 class DQNSettings(QSettings):
     """How a DQN learns: from transitions or, with `network.memory`, from sequences (R2D2).
 
-    The target network follows by `tau` after every update, or, if `target_every` is given, is
-    copied whole after that many updates: this class alone changes it. Rewards are multiplied by
-    `reward_scale`; `reward_clip` bounds each single one before n-step sums (0: as they are).
-    With a memory, a batch is that many sequences of `length` rows, and `burn_in` rows before each
-    bring the memory from what it was when they were played to what it would be now.
+    What is not listed here is as in `QSettings`. With a memory, a batch is that many sequences of
+    `length` rows, and `burn_in` rows before each bring the memory from what it was when they were
+    played to what it would be now.
     `DQNSettings(n_step=3, tau=0.005)`.
     """
 
-    loss: Literal["huber", "squared"] = "huber"  # of the difference between value and target
+    loss: Literal["huber", "squared"] = "huber"  # on the difference between value and target
     length: int = 32  # rows of a sequence, with network.memory only
     burn_in: int = 8  # rows before a sequence, with network.memory only
 
@@ -41,8 +39,8 @@ class DQNSettings(QSettings):
         if self.loss not in ("huber", "squared"):
             raise BadConfig(f"DQN: loss must be huber or squared, got {self.loss!r}")
         super().__post_init__()
-        self.check_least("length", 1)
-        self.check_least("burn_in", 0)
+        self.check_least(1, "length")
+        self.check_least(0, "burn_in")
 
     def learns(self, stack: int, memory: int = 0) -> Replayed:
         """From n-step transitions or, with memory, from sequences."""

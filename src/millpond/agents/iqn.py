@@ -1,4 +1,4 @@
-"""`IQN`: how returns are spread, as quantiles that a network is asked for one by one."""
+"""`IQN`: the distribution of returns, as quantiles that a network computes one by one."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ class IQNSettings(QSettings):
     `IQNSettings(n_step=3, quantiles=16)`.
     """
 
-    quantiles: int = 8  # shares of the return that are learned per transition
+    quantiles: int = 8  # quantiles of the return learned per transition
     goals: int = 8  # samples of each transition's target
     acting: int = 32  # quantiles whose mean is an action's value
-    cosines: int = 64  # features of a share
+    cosines: int = 64  # cosine features of a quantile's fraction
     kappa: float = 1.0  # errors up to this size are squared, larger ones are linear
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("quantiles", "goals", "acting", "cosines"):
-            self.check_least(name, 1)
+        self.check_least(1, "quantiles", "goals", "acting", "cosines")
         if not 0 < self.kappa < np.inf:
             raise BadConfig(f"IQN: kappa must be above 0 and finite, got {self.kappa}")
 

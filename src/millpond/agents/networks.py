@@ -56,7 +56,7 @@ class QNetwork(nn.Module):
     With memory it goes through time: obs[batch, time, stack, *shape], the memory before the first
     of them float32[batch, units], first and held bool[batch, time] -> float32[batch, time, actions]
     and the memory after the last. Where `first`, an episode begins, with nothing in memory; where
-    `held`, there is nothing to see, and the memory stays as it is.
+    `held`, there is nothing to see, and the memory is kept.
     `network.build(actions).apply({"params": params}, obs)`.
     """
 

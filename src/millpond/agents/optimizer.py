@@ -21,7 +21,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Which rule, how fast, and how many gradients are averaged before one step is taken.
+    """The update rule, its learning rate, and how many gradients are averaged for one step.
 
     The learning rate is a `Schedule` by env steps, so it is an argument of `change`, not a count
     kept here. With `accumulate` = k, k updates with batches of B change the parameters exactly as
@@ -29,11 +29,11 @@ class Optimizer:
     `Optimizer("adam", linear(1e-3, 1e-5))` with `linear` of `millpond.schedule`.
     """
 
-    kind: Literal["adam", "radam", "sgd"] = "adam"  # the rule
+    kind: Literal["adam", "radam", "sgd"] = "adam"  # the update rule
     rate: Schedule = field(default_factory=lambda: constant(2.5e-4))
     clip: float = 10.0  # largest norm of a gradient; 0: not clipped
     eps: float = 1e-8  # added to the denominator, for numerical stability
-    accumulate: int = 1  # gradients that are averaged before one step is taken
+    accumulate: int = 1  # gradients that are averaged for one step
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:

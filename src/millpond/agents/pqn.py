@@ -71,7 +71,7 @@ class PQNSettings:
 
 
 class Minibatch(NamedTuple):
-    """Part of a rollout with its targets; rows that are no steps have mask 0.
+    """Part of a rollout with its targets; rows that are not steps have mask 0.
 
     [batch, ...] each; with memory, which goes through time, [batch, time, ...].
     `state, learned = agent.update(state, minibatch, rate)`.
@@ -114,7 +114,7 @@ class PQN(QAgent):
         )
 
     def _dealt(self, rollout: Rollout) -> Minibatch:
-        """What is dealt out to minibatches: single rows or, with memory, all rows of an env."""
+        """What is divided among minibatches: single rows or, with memory, all rows of an env."""
         steps = (rollout.flags & BORDER) == 0
         rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
         if not self.memory:
@@ -131,7 +131,7 @@ class PQN(QAgent):
     ) -> tuple[AgentState, Learned, Minibatch]:
         """All passes over one rollout; the minibatch is the one that went wrong, if `state.bad`.
 
-        Of a rollout that goes wrong the updates before that minibatch are kept, and no other.
+        If a rollout goes wrong, only the updates before that minibatch are kept.
         """
         rate, flat = now["rate"], self._dealt(rollout)
         number, parts = len(flat.action), self.settings.minibatches
@@ -172,7 +172,7 @@ class PQN(QAgent):
     def update(
         self, state: AgentState, batch: Minibatch, rate: Array
     ) -> tuple[AgentState, Learned]:
-        """One gradient towards the goals of one minibatch; a bad one is taken, and said so."""
+        """One gradient towards the goals of one minibatch; a bad one is applied, and flagged."""
         new, (loss, q, gradient) = self._update(state, batch, self._shares(batch.mask), rate)
         numbers = {"loss": loss, "q": q, "gradient": gradient, "change": jnp.zeros(())}
         return new, Learned(numbers, jnp.zeros(()))

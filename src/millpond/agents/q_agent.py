@@ -12,7 +12,8 @@ import optax
 from ..rows import Array
 from ..sequence import SequenceBatch
 from ..spec import Spec
-from .agent import Act, AgentState, Now
+from .agent import Act, AgentState, Learned, Now
+from .losses import masked_mean, squared
 from .networks import Network, init_params
 from .optimizer import Optimizer
 
@@ -74,14 +75,14 @@ class QAgent:
     ) -> tuple[Array, Array]:
         """With memory: obs[batch, time, stack, ...] -> float32[batch, time, actions], memory after.
 
-        `memory` [batch, units] is that before the first of them. It is emptied where `first` and
-        left as it is where `held`, bool[batch, time] both.
+        `memory` [batch, units] is the one before the first of them. It is reset where `first` and
+        kept where `held` is true, bool[batch, time] both.
         """
         held = jnp.zeros(first.shape, bool) if held is None else held
         return self._module.apply({"params": params}, obs, memory, first, held)
 
     def values_of(self, params: Any, batch: SequenceBatch, burn_in: int) -> Array:
-        """Of every observation behind the burn-in: float32[batch, time, actions].
+        """Values of every observation after the burn-in: float32[batch, time, actions].
 
         With memory, the network goes from the stored one through the burn-in, without gradients.
         """
@@ -96,9 +97,28 @@ class QAgent:
             memory = jax.lax.stop_gradient(self.unroll(params, obs[:, :burn_in], *past)[1])
         first = batch.first[:, burn_in:]
         # If an episode begins with the observation after the last row, then behind a border: that
-        # row is masked, and nobody asks for it.
+        # row is masked, and no one asks for it.
         first = jnp.pad(first, ((0, 0), (0, behind.shape[1] - first.shape[1])))
         return self.unroll(params, behind, memory, first)[0]
+
+    def imitate(
+        self, state: AgentState, obs: Array, values: Array, mask: Array, now: Now
+    ) -> tuple[AgentState, Learned]:
+        """Without memory: one gradient towards values[batch, actions] that others give to obs.
+
+        The target network does not change. `mask` says which states count.
+        """
+
+        def loss_of(params: Any) -> tuple[Array, Array]:
+            own = self.values(params, obs)
+            return masked_mean(squared(own - values).mean(-1), mask), own.max(-1)
+
+        (loss, q), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        done = apply_gradient(self._optimizer, state, loss, gradient, now["rate"])
+        new = state._replace(
+            params=done.params, optimizer=done.optimizer, updates=done.updates, bad=~done.good
+        )
+        return new, Learned(report_of(state, done, loss, q, mask), jnp.zeros(()))
 
     def chance(self, key: jax.Array, envs: int) -> Chance:
         """A coin and an action for each env."""
@@ -173,7 +193,7 @@ def apply_gradient(
     """Take one step along a gradient, unless it or what came before was not finite.
 
     The norm of a tree is finite only if every number in it is. It is judged before anything is
-    changed, so that choosing between old and new costs no pass of its own over the parameters.
+    changed, so choosing between old and new needs no extra pass over the parameters.
     `done = apply_gradient(settings.optimizer, state, loss, gradient, now["rate"])`.
     """
     change, optimizer = rule.change(gradient, state.optimizer, state.params, rate)
@@ -186,6 +206,18 @@ def apply_gradient(
     params = jax.tree.map(lambda p, c: keep(p + c, p), state.params, change)
     optimizer = jax.tree.map(keep, optimizer, state.optimizer)
     return Applied(params, optimizer, state.updates + good, good, steepness)
+
+
+def report_of(
+    before: AgentState, done: Applied, loss: Array, q: Array, mask: Array
+) -> dict[str, Array]:
+    """What a `QAgent` reports of one update: its `reports`."""
+    return {
+        "loss": loss,
+        "q": masked_mean(q, mask),
+        "gradient": done.gradient,
+        "change": relative_change(before.params, done.params),
+    }
 
 
 def relative_change(before: Any, after: Any) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +15,21 @@ from ..rows import Array
 from ..schedule import Schedule, linear
 from ..sequence import Sequence, SequenceBatch, sequence_priority
 from ..spec import Spec
-from .agent import AgentState, Learned, Now, Replayed
-from .losses import chosen, huber, masked_mean, squared
+from .agent import AgentState, Now, Replayed
+from .losses import chosen, huber, squared
 from .networks import Network
 from .optimizer import Optimizer
-from .q_agent import QAgent, apply_gradient, relative_change, without_burn_in
+from .q_agent import without_burn_in
+from .replay_settings import ReplaySettings
+from .target_agent import Loss, TargetAgent
 
 
 @dataclass(frozen=True)
-class QLambdaSettings:
+class QLambdaSettings(ReplaySettings):
     """How Q(lambda) learns from replay: batches of sequences of `length` rows.
 
-    `trace`: "peng" goes on whatever was done, "watkins" stops at actions that are not greedy; for a
-    greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
+    `trace`: "peng" continues whatever was done, "watkins" stops at actions that are not greedy; for
+    a greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
     after `target_every` updates; 0: there is none, returns bootstrap from the network itself.
     Rewards are clipped (0: not), then scaled. With a memory, `burn_in` rows before each sequence
     bring it from what it was when they were played to what it would be now.
@@ -38,28 +40,21 @@ class QLambdaSettings:
     burn_in: int = 8  # rows before a sequence, with network.memory only
     lam: float = 0.65  # lambda of the returns: 0 is one step, 1 all of them
     trace: Literal["peng", "watkins"] = "peng"  # watkins stops at actions that are not greedy
-    loss: Literal["huber", "squared"] = "squared"  # of the difference between value and target
-    target_every: int = 100  # updates between copies to the target network; 0: there is none
-    reward_scale: float = 1.0  # rewards are multiplied by it
+    loss: Literal["huber", "squared"] = "squared"  # on the difference between value and target
+    target_every: int = 100  # updates between copies to the target network; 0: no target network
     reward_clip: float = 0.0  # largest size of a single reward; 0: not clipped
     batch: int = 16  # sequences in a minibatch
-    gamma: float = 0.99  # discount per step
-    update_every: int = 1  # turns of all envs between two rounds of updates
-    updates: int = 1  # gradient updates per such round
     min_fill: int = 8_192  # rows stored before the first update, per policy
     capacity: int = 256_000  # rows that the replay keeps, per policy
-    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.1))
     optimizer: Optimizer = field(
         default_factory=lambda: Optimizer("radam", linear(1e-3, 0.0), clip=10.0)
     )
 
     def __post_init__(self) -> None:
-        for name in ("length", "batch", "update_every", "updates", "min_fill", "capacity"):
-            if getattr(self, name) < 1:
-                raise BadConfig(f"QLambda: {name} must be at least 1, got {getattr(self, name)}")
-        if self.burn_in < 0:
-            raise BadConfig(f"QLambda: burn_in must be 0 or more, got {self.burn_in}")
+        super().__post_init__()
+        self.check_least(1, "length")
+        self.check_least(0, "burn_in")
         if self.trace not in ("peng", "watkins") or self.loss not in ("huber", "squared"):
             raise BadConfig(
                 "QLambda: trace must be peng or watkins and loss huber or squared, got "
@@ -70,22 +65,13 @@ class QLambdaSettings:
                 "QLambda: gamma and lam must lie in [0, 1] and target_every be 0 or more, got "
                 f"{self.gamma}, {self.lam} and {self.target_every}"
             )
-        if self.min_fill > self.capacity:
-            raise BadConfig(
-                f"QLambda: min_fill {self.min_fill} is more than the capacity {self.capacity}, so "
-                "learning would never start; lower it or raise the capacity"
-            )
         self.epsilon.check_levels("QLambda: epsilon", 0.0, 1.0)
-        self.beta.check_levels("QLambda: beta", 0.0)
 
     def learns(self, stack: int, memory: int = 0) -> Replayed:
         """From sequences."""
-        burn_in = self.burn_in if memory else 0
-        rows = Sequence(
-            self.length, stack, self.gamma, burn_in=burn_in, reward_clip=self.reward_clip
-        )
-        sizes = (self.batch, self.capacity, self.min_fill, self.update_every, self.updates)
-        return Replayed(rows, *sizes, self.reward_scale)
+        clip, burn_in = self.reward_clip, self.burn_in if memory else 0
+        rows = Sequence(self.length, stack, self.gamma, burn_in=burn_in, reward_clip=clip)
+        return self.replayed(rows)
 
     @property
     def schedules(self) -> dict[str, Schedule]:
@@ -96,16 +82,13 @@ class QLambdaSettings:
         """How often the target network has changed after that many updates."""
         return updates // self.target_every if self.target_every else 0
 
-    def tiny(self) -> QLambdaSettings:
+    def tiny(self) -> Self:
         """Learns after a few rows."""
-        rule = dataclasses.replace(self.optimizer, accumulate=1)
-        sizes = dict(
-            length=4, burn_in=2, batch=2, min_fill=32, capacity=128, updates=1, update_every=2
-        )
-        return dataclasses.replace(self, **sizes, optimizer=rule)
+        sizes = dict(length=4, burn_in=2, batch=2, min_fill=32, capacity=128)
+        return dataclasses.replace(super().tiny(), **sizes)
 
 
-class QLambda(QAgent):
+class QLambda(TargetAgent):
     """Pure functions over an `AgentState`; vmap them for several agents.
 
     `agent = QLambda(QLambdaSettings(), Network(), spec, stack=1); state = agent.init(key)`.
@@ -116,17 +99,14 @@ class QLambda(QAgent):
     remembers: ClassVar[bool] = True
 
     def __init__(self, settings: QLambdaSettings, network: Network, spec: Spec, stack: int) -> None:
-        super().__init__(network, settings.optimizer, spec, stack)
-        self.settings = settings
+        super().__init__(settings, network, spec, stack)
         self._loss = huber if settings.loss == "huber" else squared
         self._burn_in = settings.burn_in if network.memory else 0
 
     def init(self, key: jax.Array) -> AgentState:
-        """A fresh agent, its target network, if it has one, equal to the online one."""
+        """A fresh agent; without `target_every` it has no target network."""
         state = super().init(key)
-        if not self.settings.target_every:
-            return state
-        return state._replace(target=jax.tree.map(jnp.copy, state.params))
+        return state if self.settings.target_every else state._replace(target=None)
 
     def goals(self, params: Any, batch: SequenceBatch) -> Array:
         """The lambda-return of every row by these parameters: float32[batch, length]."""
@@ -141,34 +121,21 @@ class QLambda(QAgent):
             trace=settings.trace,
         )
 
-    def update(
-        self, state: AgentState, batch: SequenceBatch, now: Now
-    ) -> tuple[AgentState, Learned]:
-        """One gradient; the target network is copied when that is due."""
-        settings, rows = self.settings, without_burn_in(batch, self._burn_in)
-        mask = rows.mask
+    def loss(self, state: AgentState, batch: Any, now: Now) -> tuple[Loss, Array]:
+        """Of a `SequenceBatch`; and which rows count."""
+        rows = without_burn_in(batch, self._burn_in)
         goal = self.goals(state.params if state.target is None else state.target, batch)
-        weight = batch.weight[:, None] ** now["beta"] * mask
-        steps = jnp.maximum(mask.sum(), 1)
+        weight = batch.weight[:, None] ** now["beta"] * rows.mask
+        steps = jnp.maximum(rows.mask.sum(), 1)
 
         def loss_of(params: Any) -> tuple[Array, tuple[Array, Array]]:
             acted = batch._replace(obs=batch.obs[:, :-1])
             q = chosen(self.values_of(params, acted, self._burn_in), rows.action)
-            error = jnp.where(mask, q - goal, 0)
+            error = jnp.where(rows.mask, q - goal, 0)
             return (self._loss(error) * weight).sum() / steps, (q, error)
 
-        (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
-        done = apply_gradient(settings.optimizer, state, loss, gradient, now["rate"])
-        target, synced = state.target, state.synced
-        if settings.target_every:
-            due = done.good & (done.updates % settings.target_every == 0)
-            target = jax.tree.map(lambda p, t: jnp.where(due, p, t), done.params, state.target)
-            synced = synced + due
-        new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
-        numbers = {
-            "loss": loss,
-            "q": masked_mean(q, mask),
-            "gradient": done.gradient,
-            "change": relative_change(state.params, new.params),
-        }
-        return new, Learned(numbers, sequence_priority(error, mask))
+        return loss_of, rows.mask
+
+    def priority(self, error: Array, mask: Array) -> Array:
+        """A mixture of a sequence's largest error and its mean."""
+        return sequence_priority(error, mask)

@@ -26,7 +26,7 @@ _NEEDED = ("Settings", "continuous", "reports", "init", "chance", "act", "best",
 
 
 def find_agent(name: str) -> Any:
-    """The class of that name; one that is no agent raises BadConfig.
+    """The class of that name; one that is not an agent raises BadConfig.
 
     `find_agent("dqn").Settings(batch=32)`.
     """

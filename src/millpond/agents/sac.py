@@ -27,17 +27,17 @@ _NARROWEST, _WIDEST = -10.0, 2.0  # logarithms of standard deviations, before sq
 
 @dataclass(frozen=True)
 class SACSettings(ActorCriticSettings):
-    """How a SAC learns, from n-step transitions. `optimizer` is that of the critics.
+    """How a SAC learns, from n-step transitions. `optimizer` is for the critics.
 
     Actions are drawn uniformly until `min_fill` rows are stored. The temperature, which weighs
     entropy against reward, begins at `temperature` and is learned so that the policy's entropy is
     `entropy` for each number of an action, counted where actions lie in [-1, 1]; with
-    `learn_temperature` off it stays. `SACSettings(n_step=3, batch=512)`.
+    `learn_temperature` off it is constant. `SACSettings(n_step=3, batch=512)`.
     """
 
     temperature: float = 1.0  # weight of entropy against reward, at the beginning
-    learn_temperature: bool = True  # off: the temperature stays as it is
-    entropy: float = -1.0  # what the temperature is learned for, per number of an action
+    learn_temperature: bool = True  # off: the temperature is constant
+    entropy: float = -1.0  # target entropy per action dimension
     temperature_optimizer: Optimizer = field(default_factory=lambda: adam(3e-4))
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class SAC(ActorCritic):
         params = Params(actor, critics, warmth)
         target = self._followed(state.target, params)
         rules = rules._replace(actor=of_actor, critics=of_critics, temperature=of_warmth)
-        # Before anything is written: nobody may ask for the old parameters after that, which would
+        # Before anything is written: no one may ask for the old parameters after that, which would
         # have to be copied for it.
         gradient, size = norm(steep, slope), norm(old.actor, old.critics)
         total = loss + cost + gradient + hotter + size

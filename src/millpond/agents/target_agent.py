@@ -1,4 +1,4 @@
-"""`TargetAgent`: what DQN and IQN share: gradient steps towards a target network that follows."""
+"""`TargetAgent`: what DQN, IQN and Q(lambda) share: gradient steps, and a target that follows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..rows import Array, Batch
 from ..sequence import SequenceBatch
 from ..spec import Spec
 from .agent import AgentState, Learned, Now
-from .losses import masked_mean
+from .control import polyak
 from .networks import Network
-from .q_agent import Applied, QAgent, apply_gradient, relative_change
-from .q_settings import QSettings
+from .q_agent import Applied, QAgent, apply_gradient, report_of
+from .replay_settings import ReplaySettings
 
 Loss = Callable[[Any], tuple[Array, tuple[Array, Array]]]  # of parameters; values and errors too
 
@@ -27,7 +27,7 @@ class TargetAgent(QAgent, abc.ABC):
     `state, learned = agent.update(state, batch, {"rate": 1e-3, "beta": 1.0})`.
     """
 
-    def __init__(self, settings: QSettings, network: Network, spec: Spec, stack: int) -> None:
+    def __init__(self, settings: ReplaySettings, network: Network, spec: Spec, stack: int) -> None:
         super().__init__(network, settings.optimizer, spec, stack)
         self.settings: Any = settings
 
@@ -53,20 +53,16 @@ class TargetAgent(QAgent, abc.ABC):
         done = apply_gradient(self.settings.optimizer, state, loss, gradient, now["rate"])
         target, synced = self._follow(state, done)
         new = AgentState(done.params, target, done.optimizer, done.updates, synced, ~done.good)
-        numbers = {
-            "loss": loss,
-            "q": masked_mean(q, mask),
-            "gradient": done.gradient,
-            "change": relative_change(state.params, new.params),
-        }
-        return new, Learned(numbers, self.priority(error, mask))
+        return new, Learned(report_of(state, done, loss, q, mask), self.priority(error, mask))
 
     def _follow(self, state: AgentState, done: Applied) -> tuple[Any, Array]:
         """The one place where the target network changes."""
-        every, tau = self.settings.target_every, self.settings.tau
-        due = done.good & (done.updates % every == 0) if every else done.good
-
-        def follow(param: Array, target: Array) -> Array:
-            return jnp.where(due, param if every else target + tau * (param - target), target)
-
-        return jax.tree.map(follow, done.params, state.target), state.synced + due
+        if state.target is None:
+            return None, state.synced
+        every = self.settings.target_every
+        if not every:
+            tau = jnp.where(done.good, self.settings.tau, 0.0)
+            return polyak(state.target, done.params, tau), state.synced + done.good
+        due = done.good & (done.updates % every == 0)
+        target = jax.tree.map(lambda p, t: jnp.where(due, p, t), done.params, state.target)
+        return target, state.synced + due

@@ -24,7 +24,7 @@ from .optimizer import Optimizer
 
 @dataclass(frozen=True)
 class TD3Settings(ActorCriticSettings):
-    """How a TD3 learns, from n-step transitions. `optimizer` is that of the critics.
+    """How a TD3 learns, from n-step transitions. `optimizer` is for the critics.
 
     Actions are drawn uniformly until `min_fill` rows are stored; after that `noise` is added, in
     shares of half the width of the bounds, as `target_noise` is, up to `noise_clip`, to what the
@@ -33,7 +33,7 @@ class TD3Settings(ActorCriticSettings):
     """
 
     noise: Schedule = field(default_factory=lambda: constant(0.1))
-    target_noise: float = 0.2  # noise on the target's actions, in shares of half the bounds' width
+    target_noise: float = 0.2  # noise on the target's actions; 1 is half the width of the bounds
     noise_clip: float = 0.5  # largest size of that noise
     delay: int = 2  # critic updates per update of the actor and the targets
     optimizer: Optimizer = field(default_factory=lambda: adam(1e-3))

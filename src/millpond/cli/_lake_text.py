@@ -105,17 +105,17 @@ def show_verified(found: Verified) -> None:
         f"{many(found.groups, 'group')}, {sized(found.bytes_read)}"
     )
     if found.clean:
-        print(f"{found.path}: all is what was written. {looked}")
+        print(f"{found.path}: everything is as it was written. {looked}")
         return
-    print(f"\n{found.path}: {many(len(found.damages), 'damage')}. {looked}")
+    print(f"\n{found.path}: {many(len(found.damages), 'damaged range')}. {looked}")
     text = f"{many(found.damaged_rows, 'row')} damaged"
     behind = found.lost_rows - found.damaged_rows
     if behind > 0:
-        text += f", {behind:,} more come after one of these in their segment"
+        text += f", {behind:,} more come after one of them in a segment"
     if found.unreadable:
         text += f"; {many(found.unreadable, 'segment')} cannot be read at all"
     print(f"{text}. Nothing was changed.")
-    print(f"millpond lake repair {found.path} --dry-run says what can be kept")
+    print(f"millpond lake repair {found.path} --dry-run shows what can be kept")
 
 
 def verified_json(found: Verified) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def show_repaired(found: Repaired) -> None:
         action = one.action if one.aside is None else f"{one.action}, original in {one.aside.name}"
         print(f"{path}: {'would be ' * found.dry_run}{action}")
         lines = list(_streams(one))
-        more = [f"... and {len(lines) - _LINES} lines more; --json lists every stream"]
+        more = [f"... and {len(lines) - _LINES} more lines; --json lists every stream"]
         for line in lines if len(lines) <= _LINES + 1 else lines[:_LINES] + more:
             print(f"  {line}")
     unknown = sum(not one.known for one in found.segments)
@@ -153,7 +153,7 @@ def show_repaired(found: Repaired) -> None:
 def _streams(one: Mended) -> Iterator[str]:
     """Streams with the same numbers together: 'streams 0-3: rows 8-11 kept, 12-15 lost'."""
     if not one.kept.any() and not one.lost.any():
-        yield "how many rows it held is not known" if not one.known else "no rows were lost"
+        yield "it is not known how many rows it held" if not one.known else "no rows were lost"
         return
     if not one.lost.any():
         yield f"all {int(one.kept.sum()):,} rows kept" + ("" if one.known else ", as far as known")

@@ -46,7 +46,7 @@ def mix_and_show(run: MixRun) -> int:
 
 
 def frames_saved(run: MixRun) -> int:
-    """Frames at which the mixture would go on."""
+    """Frames at which the mixture would continue."""
     path = run.folder.resume_state
     return int(about_file(path)["frames"]) if path.exists() else 0
 
@@ -76,7 +76,7 @@ class Teller:
         if kind == "reset":
             cloned = sum(line["cloned"])
             if cloned == len(line["cloned"]) == 1:
-                return f"reset {line['cycle']}: the agents are copies of the BigAgent now"
+                return f"reset {line['cycle']}: the agents are now copies of the BigAgent"
             text = f"reset {line['cycle']}: cloned in {cloned} of {len(line['cloned'])} members"
             if cloned == len(line["cloned"]):
                 return text

@@ -39,14 +39,14 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Plain(argparse.RawDescriptionHelpFormatter):
-    """Text as it is written, in lines that can be read."""
+    """Text as written, in lines of readable length."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=width())
 
 
 def width() -> int:
-    """Columns of text: those of the terminal, but no more than can be read."""
+    """Columns of text: those of the terminal, but no wider than is readable."""
     return min(_WIDEST, shutil.get_terminal_size().columns)
 
 
@@ -77,7 +77,7 @@ def given(option: str, args: Sequence[str]) -> str | None:
 
 
 def free_folder(env: str, kind: str, seed: int) -> Path:
-    """runs/ENV-KIND-SEED, with a number behind it if that is taken."""
+    """runs/ENV-KIND-SEED, with a number after it if that is taken."""
     name = f"{env.replace('/', '-').replace(':', '-')}-{kind}-{seed}"
     path, number = Path("runs") / name, 2
     while path.exists():

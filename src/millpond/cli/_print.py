@@ -13,7 +13,7 @@ _CODES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 
 class Coloured(NamedTuple):
-    """A cell of a table with a colour of its own: `Coloured("red", "red")`."""
+    """A cell of a table with its own colour: `Coloured("red", "red")`."""
 
     text: str
     colour: str

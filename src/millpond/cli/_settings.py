@@ -13,6 +13,7 @@ import textwrap
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..config import from_plain
@@ -28,7 +29,7 @@ _NEGATIVE = re.compile(r"-\.?\d.*")
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: where it is, what it is now, what it may be, and what the source says of it."""
+    """One setting: its place, its value, its type, and what the source says about it."""
 
     path: tuple[str, ...]  # as in the dataclass: ("learning", "gamma")
     shown: tuple[str, ...]  # as users write it: ("dqn", "gamma")
@@ -59,10 +60,11 @@ class Option:
 
     def read(self, texts: Sequence[str]) -> Any:
         """The value that these words stand for, or BadConfig."""
-        if get_origin(self.kind) is tuple:
-            kind = get_args(self.kind)[0]
+        if _is_list(self.kind):
+            kinds = [kind for kind in get_args(self.kind) if kind is not Ellipsis] or [str]
             parts = [part for text in texts for part in text.split(",") if part]
-            return tuple(_value(kind, part, self.name) for part in parts)
+            found = zip_longest(kinds[: len(parts)], parts, fillvalue=kinds[-1])
+            return tuple(_value(kind, part, self.name) for kind, part in found)
         if not texts:
             raise BadConfig(f"{self.name}: expected {_words(self.kind)}, got nothing")
         return _value(self.kind, texts[0], self.name)
@@ -147,7 +149,7 @@ def _read(
         option = known[name]
         if option.kind is bool:
             yield option.path, _flag(option, name, texts)
-        elif get_origin(option.kind) is tuple:
+        elif _is_list(option.kind):
             yield option.path, option.read(texts)
         elif texts or get_origin(option.kind) is not Literal:
             yield option.path, option.read([_only(texts, name)])
@@ -196,15 +198,31 @@ _ELSEWHERE = {
     "--num-steps": ".rollout",
     "--num-minibatches": ".minibatches",
     "--update-epochs": ".epochs",
+    "--n-steps": ".rollout",
+    "--n-epochs": ".epochs",
+    "--algo": "--agent",
+    "--start-e": ".epsilon.start",
+    "--end-e": ".epsilon.end",
+    "--exploration-initial-eps": ".epsilon.start",
+    "--exploration-final-eps": ".epsilon.end",
+    "--exploration-fraction": ".epsilon.over",
 }
-_GPU = "JAX takes a GPU if there is one; JAX_PLATFORMS=cpu in the environment keeps to the CPU"
+_GPU = "JAX uses a GPU if there is one; JAX_PLATFORMS=cpu in the environment makes it use the CPU"
 _INSTEAD = {
     "--exp-name": "--run names the folder",
     "--save-path": "--run names the folder",
     "--capture-video": "millpond eval RUN --video film.gif films an episode",
     "--wandb-project-name": "--track wandb sends metrics; WANDB_PROJECT names the project",
     "--cuda": _GPU,
+    "--no-cuda": _GPU,
+    "--gpu": _GPU,
     "--device": _GPU,
+    "--env-id": "the env comes first: millpond train ENV",
+    "--save-model": "checkpoints are always kept, in RUN/checkpoints",
+    "--wandb": "use --track wandb",
+    "--tensorboard-log": "use --track tensorboard",
+    "--policy": "--network.* are the settings of the network",
+    "--verbose": "progress is always shown",
 }
 
 
@@ -251,7 +269,7 @@ def _options(
 
 @functools.cache
 def _comments(kind: type) -> dict[str, str]:
-    """What the source says behind each field, of its own or of a class that it inherits from."""
+    """The comment in the source after each field, its own or of a class that it inherits from."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         with contextlib.suppress(OSError, TypeError):  # builtin, or made by a program
@@ -273,8 +291,11 @@ def _value(kind: Any, text: str, name: str) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         if text in ("None", "none"):
             return None
-        (inner,) = (choice for choice in choices if choice is not type(None))
-        return _value(inner, text, name)
+        *others, last = (choice for choice in choices if choice is not type(None))
+        for other in others:
+            with contextlib.suppress(BadConfig):
+                return _value(other, text, name)
+        return _value(last, text, name)
     if kind is int:
         digits = in_digits(text)
         if not re.fullmatch(r"-?\d+(_\d+)*", digits):
@@ -293,6 +314,11 @@ def _value(kind: Any, text: str, name: str) -> Any:
     return text
 
 
+def _is_list(kind: Any) -> bool:
+    """Whether it takes several words: `tuple`, `tuple[int, ...]`, `list[int]`."""
+    return (get_origin(kind) or kind) in (tuple, list)
+
+
 def _words(kind: Any) -> str:
     """A type as help and errors name it."""
     origin, inside = get_origin(kind), get_args(kind)
@@ -300,8 +326,8 @@ def _words(kind: Any) -> str:
         return "{" + ",".join(map(str, inside)) + "}"
     if origin in (Union, types.UnionType):
         return "|".join(_words(one) if one is not type(None) else "none" for one in inside)
-    if origin is tuple:
-        return f"{_words(inside[0])} ..."
+    if _is_list(kind):
+        return f"{_words(inside[0] if inside else str)} ..."
     return {int: "N", float: "X", str: "TEXT"}.get(kind, getattr(kind, "__name__", "VALUE").upper())
 
 
@@ -322,8 +348,8 @@ def help_text(base: Any, options: Sequence[Option], prog: str, everything: bool)
     for option in options:
         groups.setdefault(option.shown[:-1], []).append(option)
     if hasattr(base.world, "options"):
-        lines += ["--env.KEY VALUE sets what the env's own constructor takes.", ""]
-    lines += ["settings and their values unless given:", *_rows(groups.pop((), []), everything)]
+        lines += ["--env.KEY VALUE is passed to the env's own constructor.", ""]
+    lines += ["settings and their defaults:", *_rows(groups.pop((), []), everything)]
     if everything:
         for where, some in groups.items():
             lines += ["", f"{'.'.join(where)}:", *_contract(base, some[0].path[:-1])]

@@ -138,7 +138,7 @@ class ProgressLine:
 def speed_text(line: dict[str, Any]) -> str:
     """The one definition of speed: env steps of all policies in a second of acting and learning.
 
-    Compiling, evaluating and saving take time of their own, which is in the time beside it.
+    Compiling, evaluating and saving take time of their own, which is in the time next to it.
     """
     return f"{short(line['steps_per_second'])} env steps/s"
 
@@ -176,7 +176,7 @@ def draw_curve(
 ) -> None:
     """As wide as the terminal, and as a picture if the extra for it is there.
 
-    One point is no curve: the line that follows says what it is.
+    One point is not a curve: the line that follows says what it is.
     """
     if len(x) < 2:
         return

@@ -11,9 +11,16 @@ from collections.abc import Generator
 from pathlib import Path
 
 from ..errors import MillpondError
+from ..extras import require
 from ..view.address import address, listen
 
 _STOP_S = 3.0
+
+
+def check_watch(wanted: bool) -> None:
+    """Raise NotInstalled, before there is a run, if the page is wanted and lacks a package."""
+    if wanted:
+        require("--watch", "view", "starlette", "uvicorn", "plotly")
 
 
 @contextlib.contextmanager
@@ -27,8 +34,12 @@ def watching(run: Path, wanted: bool) -> Generator[None]:
         yield
     finally:
         if child is not None:
+            alive = child.poll() is None
             _stop(child)
-            print(f"the page has ended with the run; millpond watch {run.parent} shows it again")
+            if alive:
+                print(
+                    f"the page has ended with the run; millpond watch {run.parent} shows it again"
+                )
 
 
 def _start(root: Path) -> subprocess.Popen[bytes] | None:

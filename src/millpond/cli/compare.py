@@ -7,10 +7,10 @@
     millpond compare --env treasurehunt-small --seeds 5 \\
         --grid dqn.batch=32,64 --grid dqn.gamma=0.9,0.99
 
-An arm is one side of it: NAME=KIND KEY=VALUE ... with KIND single, mixture, apart, alone, an agent
-(dqn, pqn) or a mode of training. --grid makes an arm of every combination of its values, for each
-arm named or for the env's usual agent. Runs that have finished are not repeated: give the same
-command to continue. Writes results.json, report.html and report.png into the folder.
+An arm is one side of the comparison, NAME=KIND KEY=VALUE ..., where KIND is single, mixture, apart,
+alone, an agent (dqn, pqn) or a training mode. --grid makes an arm of every combination of its
+values, for each named arm or for the env's default agent. Finished runs are not repeated: run the
+same command to continue. Writes results.json, report.html and report.png into the folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(args: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--env", required=True, help="the env, the same for all arms")
-    parser.add_argument("--preset", choices=sorted(PRESETS), help="a set of arms made beforehand")
+    parser.add_argument("--preset", choices=sorted(PRESETS), help="a predefined set of arms")
     parser.add_argument("--only", help="names of the preset's arms to run, such as A,B")
     parser.add_argument("--arms", help="kinds, separated by commas: dqn,pqn")
     parser.add_argument(
@@ -71,7 +71,7 @@ def main(args: Sequence[str]) -> int:
         "--together",
         type=int,
         default=0,
-        help="seeds that share a program; 0: all, where that is possible (default 0)",
+        help="seeds that share a program; 0: all, where possible (default 0)",
     )
     parser.add_argument("--out", type=Path, help="a folder; default: runs/compare-ENV-FRAMES")
     parser.add_argument("--json", action="store_true", help="print results.json instead of tables")
@@ -113,8 +113,8 @@ def chosen(options: Any) -> list[str]:
         return [settings_for(options.env).agent]
     if sum(ways) != 1:
         raise BadConfig(
-            "name the arms by one of --preset, --arms or --arm (repeated), such as --arms dqn,pqn, "
-            "or settings to sweep by --grid"
+            "name the arms with --preset, --arms or --arm (repeatable), such as --arms dqn,pqn, or "
+            "settings to sweep with --grid"
         )
     if options.only and not options.preset:
         raise BadConfig("--only chooses among the arms of a --preset; add one, or omit --only")

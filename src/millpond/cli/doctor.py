@@ -53,7 +53,7 @@ from ._print import Coloured, empty_table, print_table
 
 # A probe is some hundred small programs that each run once: code that is made fast comes first.
 _COMPILING = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-_MODES = ("fused", "sequential", "lockstep", "processes")
+_MODES = ("fused", "sequential", "lockstep", "processes", "ray")
 COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
 
 

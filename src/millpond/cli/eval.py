@@ -31,7 +31,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--checkpoint",
         type=int,
-        help="by its env steps, or frames of a mixture; default: the newest",
+        help="the one at that many env steps (of a mixture: frames); default: the newest",
     )
     parser.add_argument("--video", type=Path, help="film one episode: a .gif or an .mp4")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")

@@ -1,4 +1,4 @@
-"""`millpond lake`: what a Lake on disk holds, whether it is intact, repair; data in and out
+"""`millpond lake`: inspect, verify and repair a Lake on disk; move data in and out
 
 millpond lake info runs/lake
 millpond lake verify runs/lake
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadConfig, MillpondError
+from ..lake.manifest import no_lake
 from ..lake.repair import repair_lake
 from ..lake.survey import survey_lake
 from ..lake.verify import Verified, verify_lake
@@ -36,22 +37,22 @@ from ._options import Parser, in_digits
 
 _NOT_VERIFIED = 3
 _COMMANDS = {
-    "info": """`millpond lake info`: the rows, steps and episodes in a Lake, and their bytes
+    "info": """`millpond lake info`: show the rows, steps and episodes in a Lake, and their bytes
 
     millpond lake info runs/lake""",
     "verify": """`millpond lake verify`: check every byte that a committed row depends on
 
     millpond lake verify runs/lake
 
-Changes nothing, and works while the Lake is being written. The exit code is 0 if all is as it was
-written, 1 if there is damage, 3 if it could not be verified.""",
+Changes nothing, and works while the Lake is being written. The exit code is 0 if everything
+is as it was written, 1 if there is damage, 3 if it could not be verified.""",
     "repair": """`millpond lake repair`: keep what comes before the first damaged row of each stream
 
     millpond lake repair runs/lake --dry-run
 
 Damaged files are moved aside as NUMBER.damaged, never deleted. No group may be open in a writer.
 Running it twice changes nothing.""",
-    "import": """`millpond lake import`: make a Lake of data in another format
+    "import": """`millpond lake import`: make a Lake from data in another format
 
     millpond lake import ~/.minari/datasets/mine runs/lake --format minari --env gym:CartPole-v1
 
@@ -61,8 +62,8 @@ interruption the same command continues.""",
 
     millpond lake export runs/lake table --format parquet
 
-Every row is compared at the end. The Lake may be written meanwhile. The target appears when it is
-complete.""",
+Every row is compared at the end. The Lake may be written to meanwhile. The target appears
+only when it is complete.""",
 }
 
 
@@ -85,7 +86,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("path", metavar="PATH", type=Path, help="the Lake's folder")
     if name == "repair":
         parser.add_argument(
-            "--dry-run", action="store_true", help="say what would be kept and lost; change nothing"
+            "--dry-run", action="store_true", help="only say what would be kept and lost"
         )
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     asked = parser.parse_args(args[1:])
@@ -170,9 +171,7 @@ def _check_folder(path: Path) -> None:
         what = "this is a file" if path.exists() else "there is no such folder"
         raise BadConfig(f"{path}: {what}; give the folder that Lake.create made")
     if not (path / "lake.json").exists():
-        inner = sorted(child.parent for child in path.glob("*/lake.json"))
-        remedy = f"did you mean {inner[0]}?" if inner else "give the folder that Lake.create made"
-        raise BadConfig(f"{path}: not a Lake (no lake.json); {remedy}")
+        raise BadConfig(no_lake(path))
 
 
 def _threads() -> int:

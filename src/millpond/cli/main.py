@@ -2,7 +2,7 @@
 
 A command is one file next to this one: its name is the command's, the first line of its docstring
 what `millpond --help` says, and its `main(args) -> int` runs it and returns the exit code. Files
-that begin with an underscore are no commands.
+that begin with an underscore are not commands.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ..mixture import MixRun, MixSettings, mix_for, tiny_mix, with_frames
 from ._mix_text import mix_and_show
 from ._options import Parser, free_folder, given, whole
 from ._settings import parse_settings
-from ._watching import watching
+from ._watching import check_watch, watching
 
 
 def main(args: Sequence[str]) -> int:
@@ -42,7 +42,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--frames", type=whole, help="frames of each member, over all its agents, such as 2e6"
     )
-    parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
+    parser.add_argument("--watch", action="store_true", help="show a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     if known.env is None or known.env.startswith("-"):
         print(parser.format_help())
@@ -68,6 +68,7 @@ def begin(settings: MixSettings, folder: Path, watch: bool) -> int:
         import_ray()
     if settings.track:
         import_tracker(settings.track)
+    check_watch(watch)
     run = MixRun.create(folder, settings)
     with watching(folder, watch):
         return mix_and_show(run)

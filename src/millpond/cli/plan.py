@@ -1,4 +1,4 @@
-"""`millpond plan`: bytes per transition in every layout and placement, and what fits here
+"""`millpond plan`: show bytes per transition in every layout and placement, and what fits here
 
 millpond plan --obs 3x84x84:uint8 --stack 4 --envs 2048 --capacity 1e6
 """
@@ -120,7 +120,7 @@ def parse_field(text: str, flag: str) -> Field:
     if dtype not in _DTYPES:
         near = difflib.get_close_matches(dtype.lower(), _DTYPES, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(_DTYPES)}"
-        raise BadConfig(f"{flag}: '{dtype}' in '{text}' is no dtype that can be stored; {remedy}")
+        raise BadConfig(f"{flag}: '{dtype}' in '{text}' cannot be stored; {remedy}")
     return Field(dtype, shape)
 
 

@@ -1,4 +1,4 @@
-"""`millpond report`: one or several runs as a single HTML file that works offline, and PNGs
+"""`millpond report`: write one or several runs to an HTML file that works offline, plus PNGs
 
 millpond report runs/treasure
 millpond report runs/breakout-0 runs/breakout-1 -o breakout.html --no-film

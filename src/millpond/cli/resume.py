@@ -16,15 +16,16 @@ from ..train import Run
 from ._mix_text import mix_and_show
 from ._options import Parser
 from ._train_text import train_and_show
-from ._watching import watching
+from ._watching import check_watch, watching
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond resume", __doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
-    parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
+    parser.add_argument("--watch", action="store_true", help="show a live page until the run ends")
     options = parser.parse_args(args)
+    check_watch(options.watch)
     path = options.run
     if is_mixture(path):
         run = MixRun.open(path)

@@ -18,6 +18,7 @@ from ..cluster.ray import import_ray
 from ..engine.host_replay import open_source
 from ..engine.lake_share import LakeShare
 from ..engine.make_agent import check_agent
+from ..engine.room import check_room
 from ..engine.settings import tiny
 from ..envs import env_names, spec_of
 from ..errors import BadConfig
@@ -29,7 +30,7 @@ from ..train.presets import settings_for
 from ._options import Parser, free_folder, given, whole
 from ._settings import parse_settings, parse_world
 from ._train_text import train_and_show
-from ._watching import watching
+from ._watching import check_watch, watching
 from .mix import begin
 
 
@@ -61,12 +62,17 @@ def main(args: Sequence[str]) -> int:
         action="store_true",
         help="keep all rows in a Lake and learn from them again in phases (settings of mix)",
     )
-    parser.add_argument("--watch", action="store_true", help="a live page until the run ends")
+    parser.add_argument("--watch", action="store_true", help="show a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     first = args[0].partition("=")[0] if args else ""
     own = ("--run", "--preset", "--check", "--lake-phases", "--watch", "-h", "--help")
     if first.startswith("-") and first not in own:
         # Only the env knows which of its options take a value, so it has to be known first.
+        if first in ("--env", "--env-id", "--env_id"):
+            env = given(first, args) or "ENV"
+            raise BadConfig(
+                f"there is no option {first}; the env comes first: millpond train {env}"
+            )
         raise BadConfig(f"name the env before its options: millpond train ENV {first} ...")
     if known.env is None:
         wanted = {"-h", "--help"} & set(args)
@@ -91,6 +97,7 @@ def main(args: Sequence[str]) -> int:
     # folder.
     spec_of(settings.world)
     check_agent(settings)
+    check_room(settings)
     if settings.mode == "ray":
         import_ray()
     if settings.from_lake:
@@ -99,6 +106,7 @@ def main(args: Sequence[str]) -> int:
         LakeShare(settings)
     if settings.track:
         import_tracker(settings.track)
+    check_watch(known.watch)
     folder = known.run or free_folder(settings.env, settings.section, settings.seed)
     run = Run.create(folder, settings)
     with watching(run.path, known.watch):

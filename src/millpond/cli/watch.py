@@ -1,4 +1,4 @@
-"""`millpond watch`: a live page of all runs in a folder, in your browser
+"""`millpond watch`: show a live page of all runs in a folder, in your browser
 
     millpond watch
     millpond watch elsewhere --port 9000

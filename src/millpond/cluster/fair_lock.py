@@ -19,7 +19,7 @@ class FairLock:
 
     @contextlib.contextmanager
     def step(self) -> Generator[None]:
-        """Nobody else is in meanwhile."""
+        """No one else is in meanwhile."""
         with self._changed:
             while self._guests:
                 self._changed.wait(1.0)

@@ -1,4 +1,4 @@
-"""What runs in Ray's processes beside actors and learners: a run's shards and weights."""
+"""What runs in Ray's processes other than actors and learners: a run's shards and weights."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ShardHost(Shard):
         self._reached = [cycle] * len(self._reached)
 
     def go_on(self, policies: range, cycle: int, arrays: list[Mapping[str, np.ndarray]]) -> None:
-        """All go on from `cycle`, a learner's policies from what was exported."""
+        """All continue from `cycle`, a learner's policies from what was exported."""
         self.began(cycle)
         if arrays:
             self.restore(policies, arrays)

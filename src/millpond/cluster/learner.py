@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class RemoteShards:
-    """`Replay` in shards elsewhere: rows are there already, batches have come with a pack."""
+    """`Replay` in shards elsewhere: rows are already stored, batches have come with a pack."""
 
     def __init__(self, source: RaySource, settings: Settings) -> None:
         self.source, self.settings, self.cycle = source, settings, 0

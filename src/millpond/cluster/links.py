@@ -79,7 +79,7 @@ class RaySource:
             self._loose.append((place, shard.rank.remote(self._policies, draw, errors)))
 
     def _settle(self) -> None:
-        """See what became of calls that nobody waited for: at most one round is on its way."""
+        """Check calls that no one waited for: at most one round is in flight."""
         before, self._loose = self._loose, []
         for place, one in before:
             self._result(place, one)
@@ -94,7 +94,7 @@ class RaySource:
         return self._results([shard.export.remote(self._policies) for shard in self._shards])
 
     def restore(self, cycle: int, parts: Sequence[Sequence[Mapping[str, np.ndarray]]]) -> None:
-        """Every shard goes on from what it exported, at `cycle`."""
+        """Every shard continues from what it exported, at `cycle`."""
         pairs = zip(self._shards, parts, strict=True)
         self._results([s.go_on.remote(self._policies, cycle, list(part)) for s, part in pairs])
 

@@ -12,7 +12,7 @@ from .fair_lock import FairLock
 
 
 class RayMember(Calls):
-    """`member.beat()` says how it gets on. Subclasses have `run`."""
+    """`member.beat()` reports its progress. Subclasses have `run`."""
 
     def __init__(self) -> None:
         self.watch, self._door = Stopwatch(), FairLock()
@@ -21,7 +21,7 @@ class RayMember(Calls):
         return self._door.between()
 
     def beat(self) -> dict[str, Any]:
-        """How it gets on."""
+        """Its progress."""
         watch = self.watch
         return {
             "beats": watch.beats,

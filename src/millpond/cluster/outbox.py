@@ -49,7 +49,7 @@ class Outbox:
         self._held.append((chunk, self._sink.append(chunk)))
 
     def tend(self, timeout: float) -> None:
-        """Let go of what was taken, waiting for the oldest at most `timeout` seconds."""
+        """Release what was taken, waiting for the oldest at most `timeout` seconds."""
         while self._held:
             chunk, ticket = self._held[0]
             try:

@@ -36,7 +36,7 @@ class Pack(NamedTuple):
 class Packs:
     """`packs.take()` is the next pack. With `ahead` a thread fetches that many beforehand.
 
-    Without it nothing is drawn before it is asked for, which is what lockstep needs. A shard that
+    Without it nothing is drawn before it is requested, as lockstep needs. A shard that
     stays away for `patience` seconds raises ChannelClosed.
     """
 

@@ -37,7 +37,7 @@ def import_ray() -> Any:
 
 
 def result_of(ray: Any, reference: Any, timeout: float) -> Any:
-    """The result, or `Lost` if whoever should give it is gone; other errors as they are."""
+    """The result, or `Lost` if the process that owes it is gone; other errors unchanged."""
     errors = ray.exceptions
     try:
         return ray.get(reference, timeout=timeout)
@@ -110,7 +110,7 @@ def _signals_are_ours() -> Generator[None]:
     """Ray starts within, and neither it nor its processes end by a signal that asks us to stop.
 
     Its processes are in our process group, where such a signal reaches them: they are born with it
-    blocked. In this process Ray would put a handler of its own, which exits, in place of ours.
+    blocked. In this process Ray would put its own handler, which exits, in place of ours.
     """
     before = {number: signal.getsignal(number) for number in SIGNALS}
     with held_back():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +25,25 @@ from .ray import beside_us, connected, import_ray, passed_on, why_of
 
 
 class RayTeam:
-    """Starts and ends Ray actors, calls them, and says how they ended: a `Team`."""
+    """Starts and ends Ray actors, calls them, and says how they ended: a `Team`.
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    `hook` names functions that actors, learners and shards call before they work:
+    {"shard": "module:name"}.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, hook: Mapping[str, str] = {}) -> None:
         self._ray = import_ray()
-        self.settings, self.folder = settings, folder.absolute()
+        self.settings, self.folder, self.hook = settings, folder.absolute(), hook
         self._plain = settings.to_json()
         self._session = secrets.token_hex(8)
         self._everybody: list[Any] = []  # that was started, members and servers
-        # Learners and shards beside the driver, where there is room; actors everywhere.
+        # Learners and shards next to the driver, where there is room; actors everywhere.
         self._near = beside_us(self._ray)
         again = {"max_restarts": -1}  # by Ray
         self.weights = self._make(WeightsHost, len(settings.groups), num_cpus=0.0, **again)
+        shard, where = self._hooked(ShardHost, "shard"), (str(self.folder), self._session)
         self.shards = [
-            self._make(ShardHost, self._plain, i, str(self.folder), self._session, **again)
-            for i in range(settings.shards)
+            self._make(shard, self._plain, i, *where, **again) for i in range(settings.shards)
         ]
         self.servers = [Server("shard", index, shard) for index, shard in enumerate(self.shards)]
         self.servers.append(Server("weights", 0, self.weights))
@@ -60,17 +65,30 @@ class RayTeam:
         self._everybody.append(made)
         return made
 
+    def _hooked(self, kind: Any, role: str) -> Any:
+        """The same class, whose process looks up and calls the role's function."""
+        if not (hook := self.hook.get(role)):
+            return kind
+        module, _, name = hook.partition(":")
+
+        def begin(self: Any, *args: Any) -> None:
+            call = getattr(importlib.import_module(module), name)  # before its part is made
+            kind.__init__(self, *args)
+            call(self)
+
+        return type(f"Hooked{kind.__name__}", (kind,), {"__init__": begin})  # Ray goes by names
+
     def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
         shard = self.shards[index % len(self.shards)]
         begin = (index, incarnation, min(begun.cycles), begun.steps, shard, self.weights)
         how = {"scheduling_strategy": "SPREAD", "max_concurrency": 4}
-        return self._make(RayActor, self._plain, *begin, **how)
+        return self._make(self._hooked(RayActor, "actor"), self._plain, *begin, **how)
 
     def start_learner(self, index: int) -> Any:
         begin = (index, str(self.folder), self.shards, self.weights)
         gpus = self.settings.crew.gpus
         how = {"max_concurrency": 8, **({"num_gpus": gpus} if gpus else {})}
-        return self._make(RayLearner, self._plain, *begin, **how)
+        return self._make(self._hooked(RayLearner, "learner"), self._plain, *begin, **how)
 
     def about(self, member: Any) -> dict[str, Any]:
         """Its process may be on another machine."""
@@ -155,14 +173,16 @@ def members(settings: Settings) -> int:
 
 
 @contextlib.contextmanager
-def open_loop(settings: Settings, folder: Path) -> Generator[CrewLoop]:
+def open_loop(
+    settings: Settings, folder: Path, hook: Mapping[str, str] = {}
+) -> Generator[CrewLoop]:
     """Start everything on Ray; it is gone at the end."""
     learners = len(settings.groups)
     who = f"{settings.actors} actors, {settings.shards} shards and {learners} learners"
     cpus, gpus = members(settings), settings.crew.gpus * learners
     with (
         connected(settings.address, cpus, who, settings.crew.store_mb, gpus),
-        contextlib.closing(RayTeam(settings, folder)) as team,
+        contextlib.closing(RayTeam(settings, folder, hook)) as team,
         SupervisedCrew(settings, folder, team) as crew,
     ):
         yield CrewLoop(settings, crew)

@@ -2,7 +2,7 @@
 
 single    one PQN agent with all frames
 mixture   the mixture, its agents with equal shares of them
-apart     as many PQN agents with equal shares of frames and envs, which learn nothing of each other
+apart     as many PQN agents, with equal shares of frames and envs, that share nothing else
 alone     one PQN agent with resets from its own Lake, after as many frames as the mixture's
 seed-003  the first mixture: a DQN that learns from all of the Lake, epsilon back at its first level
 dqn, pqn, and every value of the setting `mode`: the env's preset with that one
@@ -28,11 +28,11 @@ from .grid import Grid
 _KINDS = {
     "single": "one PQN agent with all frames",
     "mixture": "the mixture",
-    "apart": "PQN agents with equal shares of frames and envs, which learn nothing of each other",
+    "apart": "PQN agents with equal shares of frames and envs, which learn nothing from each other",
     "alone": "one PQN agent with resets from its own Lake",
     "seed-003": "the first mixture, its BigAgent a DQN,",
 }
-# Named in advance, so that nobody chooses the arms by their scores.
+# Named in advance, so that no one chooses the arms by their scores.
 PRESETS = {
     "mixture-vs-single": ("A=single", "B=mixture", "C=apart", "D=alone"),
 }
@@ -40,7 +40,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm: all its runs have these settings but for seed and members.
+    """One arm: all its runs have these settings, except for seed and members.
 
     `per_seed` policies together are one seed; their mean return is its score.
     `make_arms(["dqn", "pqn"], env, frames, {})[0]`.
@@ -116,7 +116,7 @@ def make_arms(
     arms = [make_arm(text, env, frames, common, agents, point) for text, point in pairs]
     names = [arm.name for arm in arms]
     if len(arms) < 2 or len(set(names)) < len(names):
-        raise BadConfig(f"compare: needs two arms or more of different names, got {names}")
+        raise BadConfig(f"compare: needs two or more arms with different names, got {names}")
     for key in common:
         if not any(_has(arm.settings, key) for arm in arms):
             raise BadConfig(f"compare: no arm has a setting '{key}'")

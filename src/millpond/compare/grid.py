@@ -30,7 +30,7 @@ class Grid:
 
     @staticmethod
     def of(texts: Sequence[str]) -> Grid:
-        """From `KEY=VALUE,VALUE` each; commas within brackets or quotes do not part values."""
+        """From `KEY=VALUE,VALUE` each; commas within brackets or quotes do not separate values."""
         found: dict[str, tuple[str, ...]] = {}
         for text in texts:
             key, equals, rest = text.partition("=")
@@ -49,7 +49,7 @@ class Grid:
             if len(set(values)) < len(values):
                 raise BadConfig(f"compare: --grid {key} has a value twice: {rest}; name each once")
             if strange := [value for value in values if re.search(r"\s", value)]:
-                raise BadConfig(f"compare: --grid {key}: a value holds a blank: {strange[0]!r}")
+                raise BadConfig(f"compare: --grid {key}: a value contains a space: {strange[0]!r}")
             found[key] = tuple(values)
         number = math.prod(len(values) for values in found.values())
         if number > MOST:
@@ -86,7 +86,7 @@ class Grid:
 
 
 def _parted(text: str) -> list[str]:
-    """At the commas that lie outside of brackets and quotes."""
+    """At the commas that lie outside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:

@@ -2,7 +2,7 @@
 
 compare.json           the arms and their settings: an arm asked for again must be the same
 arms/NAME/seeds-A-B    one run of seeds A to B
-results.json           what came of it
+results.json           the results
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Study:
             same = all(old[name] == new[name] for name in old.keys() & new.keys())
             if not same or before != {key: about[key] for key in about if key != "arms"}:
                 raise RunRefused(
-                    f"{path} holds a comparison of other seeds, frames or settings; give the same "
-                    "command as before to continue it, or choose another folder with --out"
+                    f"{path} holds a comparison with other seeds, frames or settings; give the "
+                    "same command as before to continue it, or choose another folder with --out"
                 )
             about["arms"] = list((old | new).values())
         elif path.exists() and any(path.iterdir()):
@@ -67,7 +67,7 @@ class Study:
     def go(self, begun: Begun = lambda *_: lambda line: None) -> dict[str, Any]:
         """Run what is missing; the results, which are also written after every arm.
 
-        Interrupted, it goes on where it was when called again.
+        If it is interrupted, call it again to continue.
         """
         found: dict[str, Any] = {}
         for arm in self.arms:
@@ -78,7 +78,7 @@ class Study:
         return found
 
     def results(self) -> dict[str, Any]:
-        """What the arms that are finished came to."""
+        """The results of the finished arms."""
         arms: list[dict[str, Any]] = []
         norm = self._norm()
         for arm in self.arms:

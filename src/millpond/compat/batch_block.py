@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .tensors import torch
+from .tensors import each, torch
 
 _ALIGN = 64  # bytes
 
 
 class BatchBlock:
-    """Makes batches like one that was given, each in a block of its own.
+    """Makes batches like one that was given, each in its own block.
 
     A block that is shared goes to another process by one file, where every tensor by itself would
     take one. `overlap`: `obs` and `next_obs` are views of the same frames[batch, stack + 1].
@@ -22,10 +22,10 @@ class BatchBlock:
     def __init__(self, like: Any, overlap: bool) -> None:
         self._overlap, self._size = overlap, 0
         if not overlap:
-            self._places = _each(like, self._place)
+            self._places = each(like, self._place)
             return
-        frames = _each(like.obs, lambda obs: self._place(obs, 1))
-        rest = _each(like._replace(obs=None, next_obs=None), self._place)
+        frames = each(like.obs, lambda obs: self._place(obs, 1))
+        rest = each(like._replace(obs=None, next_obs=None), self._place)
         self._places = rest._replace(obs=frames)
 
     def make(self, shared: bool) -> Any:
@@ -40,13 +40,13 @@ class BatchBlock:
             part = block[place.start : place.start + place.nbytes]
             return part.view(place.dtype).view(place.shape)
 
-        made = _each(self._places, tensor)
+        made = each(self._places, tensor)
         if not self._overlap:
             return made
         frames = made.obs
         return made._replace(
-            obs=_each(frames, lambda part: part[:, :-1]),
-            next_obs=_each(frames, lambda part: part[:, 1:]),
+            obs=each(frames, lambda part: part[:, :-1]),
+            next_obs=each(frames, lambda part: part[:, 1:]),
         )
 
     def _place(self, array: np.ndarray, more: int = 0) -> _Place:
@@ -58,17 +58,6 @@ class BatchBlock:
         place = _Place(self._size, tuple(shape), dtype, array.dtype.itemsize)
         self._size += -(-place.nbytes // _ALIGN) * _ALIGN
         return place
-
-
-def _each(tree: Any, change: Any) -> Any:
-    """The same tree with every leaf changed; None stays."""
-    if tree is None:
-        return None
-    if isinstance(tree, dict):
-        return {key: _each(value, change) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return type(tree)(*(_each(part, change) for part in tree))
-    return change(tree)
 
 
 class _Place:

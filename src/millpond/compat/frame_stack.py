@@ -1,4 +1,4 @@
-"""`FrameStack`: observations that others have stacked, taken apart into single frames and back."""
+"""`FrameStack`: observations that others have stacked, split into single frames and back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FrameStack:
         return moved.reshape(len(frames), *self.shape)
 
     def check(self, obs: np.ndarray, next_obs: np.ndarray, first: list[int]) -> None:
-        """Raise SpecMismatch unless what is not stored can be had from the frames that are."""
+        """Raise SpecMismatch unless what is not stored can be rebuilt from the frames that are."""
         if self.number == 1:
             return
         older, moved = self._part(next_obs, None, -self._wide), self._part(obs, self._wide, None)

@@ -17,7 +17,7 @@ _BLOCK = 4096  # rows read at a time
 class KeptRows:
     """Copies what is new in a pond to a Lake, at every `commit`.
 
-    A Lake that is there is read first: the pond gets its newest rows, and a cut behind them. What
+    A Lake that is there is read first: the pond gets its newest rows, and a cut after them. What
     was committed survives SIGKILL. `kept = KeptRows("runs/replay", pond); pond.add(...);
     kept.commit()`.
     """
@@ -58,6 +58,6 @@ class KeptRows:
         self.writer.commit()
 
     def close(self) -> None:
-        """Commit, and give the Lake free for another process."""
+        """Commit, and release the Lake to other processes."""
         self.commit()
         self.writer.close()

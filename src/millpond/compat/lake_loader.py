@@ -1,4 +1,4 @@
-"""A Lake as PyTorch's datasets, and a loader whose order goes on exactly where it stopped."""
+"""A Lake as PyTorch's datasets, and a loader whose order continues exactly where it stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..sequence import AnyWindow, SequenceBatch, blank_batch
 from ..window import Window
 from .batch_block import BatchBlock
 from .need import need
-from .tensors import torch
+from .tensors import each, torch
 
 data = need("torch.utils.data", "torch")
 _AHEAD = 16  # batches whose starts are shuffled at once
@@ -76,13 +76,13 @@ class LakeWindows(data.Dataset):
             raise IndexError(f"LakeWindows: start {got} of {len(self)}; numbers begin at 0")
         number = number.astype(np.int64) % len(self)
         batch = self._take(np.atleast_1d(number))
-        return batch if number.ndim else _first(batch)
+        return batch if number.ndim else each(batch, lambda part: part[0])
 
     def _take(self, number: np.ndarray) -> Any:
         """A batch of tensors; a worker's lie in memory that it shares."""
         made = self._block(len(number)).make(shared=data.get_worker_info() is not None)
         stream, row = self._stream.numpy()[number], self._row.numpy()[number]
-        out = _arrays(made)
+        out = each(made, lambda part: part.numpy())
         out = out._replace(draw=out.draw._replace(probability=None))
         batch: Any = self.lake.take(stream, row, self.window, out)
         # Of a sequence some rows may be masked; of one that is no longer there all are.
@@ -120,7 +120,7 @@ class LakeWindows(data.Dataset):
 
 
 class LakeBatches(data.IterableDataset):
-    """Batches of every start once, in an order of its own per seed and epoch: an iterable dataset.
+    """Batches of every start once, in a new order per seed and epoch: an iterable dataset.
 
         loader = DataLoader(LakeBatches(windows, 256, seed=1), batch_size=None, num_workers=2)
 
@@ -176,7 +176,7 @@ class LakeLoader:
             learn(batch)
             torch.save(loader.state_dict(), "loader.pt")
 
-    `load_state_dict` of a loader over the same starts goes on behind the last batch that was given
+    `load_state_dict` of a loader over the same starts continues after the last batch that was given
     out, whatever workers had read ahead. `start`: how workers start; "fork" is faster and not safe
     beside JAX's threads. `pin` gives batches in pinned memory where there is CUDA. `overlap`: as in
     `LakeWindows`.
@@ -236,7 +236,7 @@ class LakeLoader:
         return {**self._same(), "epoch": self.epoch, "begin": self.begin}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was called; BadState, and no change, for another order."""
+        """Continue where `state_dict` was called; BadState, and no change, for another order."""
         for name, mine in self._same().items():
             if name not in state or state[name] != mine:
                 raise BadState(
@@ -256,24 +256,6 @@ class LakeLoader:
             "starts": len(self.windows),
             "identity": self.windows.identity,
         }
-
-
-def _first(tree: Any) -> Any:
-    """The first entry of every tensor of a batch."""
-    if isinstance(tree, dict):
-        return {key: _first(value) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return type(tree)(*(_first(part) for part in tree))
-    return tree[0]
-
-
-def _arrays(tree: Any) -> Any:
-    """Arrays in the memory of a batch's tensors."""
-    if isinstance(tree, dict):
-        return {key: _arrays(value) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return type(tree)(*(_arrays(part) for part in tree))
-    return tree.numpy()
 
 
 def _at_least(what: str, number: Any, least: int) -> None:

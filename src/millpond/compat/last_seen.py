@@ -1,4 +1,4 @@
-"""`LastSeen`: where every env was left, and which of them do not go on from there."""
+"""`LastSeen`: where every env was left, and which of them do not continue from there."""
 
 from __future__ import annotations
 

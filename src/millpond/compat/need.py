@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from ..errors import BadConfig
+from ..extras import import_extra
 
 
 def need(module: str, extra: str) -> Any:
-    """That module; BadConfig, with what to install, where it is missing.
+    """That module; NotInstalled, with what to install, where it is missing.
 
     `torch = need("torch", "torch")`.
     """
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise BadConfig(
-            f"millpond.compat needs {module}, which is not installed ({error}); "
-            f"run: pip install 'millpond[{extra}]'"
-        ) from error
+    return import_extra("millpond.compat", extra, module)

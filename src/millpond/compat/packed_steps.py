@@ -26,7 +26,7 @@ class PackedSteps:
         self._pond, self._seen, self._timeouts, self._envs = pond, seen, timeouts, envs
         self._obs, self._shape, self._width = obs.dtype, (envs, *obs.shape), obs.nbytes
         self._action = action.dtype
-        # One number of each env may come without an axis of its own.
+        # One number of each env may come without an axis.
         self._actions = {(envs, *action.shape)} | ({(envs,)} if action.size == 1 else set())
         self._lead, self._none = (envs,), bytes(envs)
 

@@ -40,7 +40,7 @@ class ReadySamples:
         self._number, self._waiting = 0, list[ReadySample]()
 
     def take(self, number: int) -> ReadySample:
-        """Memory for a batch of `number` that nobody else has."""
+        """Memory for a batch of `number` that no one else has."""
         if number != self._number or not self._waiting:
             self._number, self._waiting = number, self._make(number)
         return self._waiting.pop()
@@ -82,7 +82,7 @@ class ReadySamples:
 
 
 class _Cut:
-    """Arrays [number * many, ...] as `many` arrays [number, ...] of memory of their own."""
+    """Arrays [number * many, ...] as `many` arrays [number, ...] of their own memory."""
 
     def __init__(self, number: int, many: int) -> None:
         self._number, self._many = number, many

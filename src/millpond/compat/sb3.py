@@ -1,4 +1,4 @@
-"""Stable-Baselines3: replay buffers over a HostPond, in the place of its own.
+"""Stable-Baselines3: replay buffers over a HostPond, in place of its own.
 
 `pip install 'millpond[sb3]'`.
 """
@@ -326,7 +326,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._steps = 0
 
     def close(self) -> None:
-        """Commit, and give the Lake free for another process; without a Lake nothing is done."""
+        """Commit, and release the Lake to other processes; without a Lake nothing is done."""
         if self._kept:
             self._kept.close()
             self._kept = None
@@ -340,7 +340,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def _get_samples(self, batch_inds: np.ndarray, env: Any = None) -> Any:
         raise BadConfig(
-            "ReplayBuffer: rows have no position that one could ask for; call sample(), or "
+            "ReplayBuffer: rows cannot be asked for by position; call sample(), or "
             "tensors(pond.take(stream, row))"
         )
 

@@ -1,6 +1,6 @@
 """`SorrelBuffer`: the memory of a Sorrel agent, over a HostPond.
 
-Sorrel's agents act one after the other within a turn; each fills a memory of its own in its own
+Sorrel's agents act one after the other within a turn; each fills its own memory in its own
 time, and says that a new epoch begins by `add_empty`. It never says what it saw last.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -16,13 +16,13 @@ _Tree = TypeVar("_Tree")
 
 
 def as_torch(batch: _Tree, device: Any = None, non_blocking: bool = False) -> _Tree:
-    """The same batch, rows or observation with tensors in the place of arrays.
+    """The same batch, rows or observation with tensors in place of arrays.
 
     On the CPU a tensor shares the memory of its array: what changes one changes the other, and the
     next `sample(out=batch)` overwrites both. JAX's arrays must not be written to. An array that is
     read-only is copied. Unsigned integers stay what they are: `torch.uint32` knows few operations.
-    With a `device` tensors are copied there; `non_blocking` from pinned memory goes on at once, and
-    the arrays must stay as they are until it has ended.
+    With a `device` tensors are copied there; `non_blocking` returns at once if the arrays are in
+    pinned memory, and they must not change until the copy has ended.
 
         batch = as_torch(pond.sample(256))
         batch = as_torch(pond.sample(256, out=pinned), "cuda")
@@ -63,6 +63,11 @@ def _tensor(array: Any, path: str) -> Any:
             f"as_torch: {path} is {array.dtype} {array.shape}, which PyTorch cannot share "
             f"({error}); declare the field with a dtype that it has, or convert the array first"
         ) from error
+
+
+def each(tree: _Tree, change: Callable[[Any], Any]) -> _Tree:
+    """The same tree with every leaf changed; None stays: `each(batch, lambda part: part[0])`."""
+    return _map(lambda leaf, _: change(leaf), tree, "")
 
 
 def _map(change: Any, tree: Any, path: str) -> Any:

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ..errors import SpecMismatch
 from ..rows import Batch
 from ..sequence import SequenceBatch
 from .need import need
-from .tensors import as_torch
+from .tensors import as_torch, each
 
 tensordict = need("tensordict", "torchrl")
 
@@ -23,8 +22,8 @@ def as_tensordict(batch: Batch | SequenceBatch, device: Any = None) -> Any:
     """A TensorDict [batch], or [batch, time] of sequences, in the memory of the batch.
 
     Keys are TorchRL's: `observation`, `action`, `next` with `observation`, `reward`, `done`,
-    `terminated` and `truncated`, `steps_to_next_obs`; beside them ours: `mask`, `_weight`, `row`,
-    `stream` and the extras. A stack of one frame comes without its axis. On the CPU only `done` is
+    `terminated` and `truncated`, `steps_to_next_obs`; and ours: `mask`, `_weight`, `row`, `stream`
+    and the extras. A stack of one frame comes without its axis. On the CPU only `done` is
     made; the rest shares the batch's arrays, as in `as_torch`.
 
         loss = DQNLoss(q_net, action_space="categorical")(as_tensordict(pond.sample(256)))
@@ -41,12 +40,12 @@ def as_tensordict(batch: Batch | SequenceBatch, device: Any = None) -> Any:
         more = {"steps_to_next_obs": given.steps[:, None]}
     else:
         axis = 2
-        obs = _each(lambda leaf: leaf[:, :-1], given.obs)
-        after = _each(lambda leaf: leaf[:, 1:], given.obs)
+        obs = each(given.obs, lambda leaf: leaf[:, :-1])
+        after = each(given.obs, lambda leaf: leaf[:, 1:])
         more = {"is_init": given.first[..., None]}
 
     def frames(tree: Any) -> Any:
-        return _each(lambda leaf: leaf.squeeze(axis) if leaf.shape[axis] == 1 else leaf, tree)
+        return each(tree, lambda leaf: leaf.squeeze(axis) if leaf.shape[axis] == 1 else leaf)
 
     def column(value: Any) -> Any:
         return value[..., None]
@@ -74,9 +73,3 @@ def as_tensordict(batch: Batch | SequenceBatch, device: Any = None) -> Any:
         },
         batch_size=lead,
     )
-
-
-def _each(change: Any, tree: Any) -> Any:
-    if isinstance(tree, Mapping):
-        return {key: _each(change, value) for key, value in tree.items()}
-    return change(tree)

@@ -190,11 +190,11 @@ def acted_with(probe: Probe) -> Verdict:
         return unknown(name, f"{probe.updates} updates: old and new parameters act alike")
     candidates = [("the newest parameters", probe.saved.params)]
     older = probe.saved.checkpoints[:-1]
-    candidates += [(f"those of {steps:,} steps", params) for steps, params in older]
-    candidates += [("those it began with", probe.saved.initial)]
+    candidates += [(f"the parameters of {steps:,} steps", params) for steps, params in older]
+    candidates += [("the first parameters", probe.saved.initial)]
     for other in range(1, min(probe.settings.policies, 4)):
         turned = jax.tree.map(lambda leaf, o=other: np.roll(leaf, o, 0), probe.saved.params)
-        candidates.append((f"policy {other} places before", turned))
+        candidates.append((f"the policy {other} places before", turned))
     agreed = np.array(
         [_agreement(probe, play, params) for _, params in candidates]
     )  # [c, policies]
@@ -214,21 +214,20 @@ def acted_with(probe: Probe) -> Verdict:
     if gap[worst] > _SURE * error and share[0, worst] < wanted[worst] - 0.1:
         return red(
             name,
-            f"the newest {int(number):,} stored actions are those of {other} in "
-            f"{share[1:, worst].max():.0%}, of the newest parameters in {share[0, worst]:.0%}",
+            f"{share[1:, worst].max():.0%} of the newest {int(number):,} stored actions are what "
+            f"{other} would do, {share[0, worst]:.0%} what the newest parameters would",
             "actors play with stale parameters: publish after every cycle, and pull before acting",
             **numbers,
         )
     low = int(np.argmin(share[0] - wanted))
     chance = 1 / probe.agent.actions
     if share[0, low] < chance + 0.3 * (wanted[low] - chance) and wanted[low] > 0.6:
-        return red(
+        return yellow(
             name,
-            "the newest stored actions are the newest parameters' greedy ones in "
-            f"{share[0, low]:.0%}; "
-            f"with an epsilon of {epsilon[low]:.2g} it should be {wanted[low]:.0%}",
-            "actors use other parameters, explore more than epsilon says, or rows "
-            "hold other actions",
+            f"{share[0, low]:.0%} of the newest stored actions are greedy by the newest "
+            f"parameters; with an epsilon of {epsilon[low]:.2g} it should be {wanted[low]:.0%}",
+            "actors use other parameters, explore more than epsilon says, rows hold other "
+            "actions, or values are so close that every update changes the policy",
             **numbers,
         )
     high = int(np.argmax(share[0] - wanted))
@@ -236,8 +235,8 @@ def acted_with(probe: Probe) -> Verdict:
     if share[0, high] > wanted[high] + _SURE * spread + 0.03:
         return red(
             name,
-            f"the newest stored actions are greedy in {share[0, high]:.0%}; epsilon "
-            f"{epsilon[high]:.2g} would make it {wanted[high]:.0%}",
+            f"{share[0, high]:.0%} of the newest stored actions are greedy; with an epsilon of "
+            f"{epsilon[high]:.2g} it should be {wanted[high]:.0%}",
             "actors explore less than epsilon says",
             **numbers,
         )

@@ -62,6 +62,15 @@ def _effect(seen: np.ndarray, paid: np.ndarray) -> Verdict:
         return red(name, message, "look at step: does it use the action it is given?", **numbers)
     alike = [(i, j) for i in range(len(both)) for j in range(i) if apart[i, j] == 0]
     numbers |= dict(alike=alike)
+    if len(both) > 2 and len({action for pair in alike for action in pair}) == len(both):
+        kinds = len(both) - len({max(pair) for pair in alike})
+        return yellow(
+            name,
+            f"every action does in all {both.shape[1]} states what another does: {len(both)} "
+            f"actions are {kinds} (such as {alike[0][0]} and {alike[0][1]})",
+            "look at what step does with the action's number: a modulo, a bound, a table",
+            **numbers,
+        )
     dead = f"; {len(alike)} pairs of actions do the same" if alike else ""
     return green(
         name,

@@ -138,4 +138,44 @@ def _climbs(probe: Probe, state: AgentState, batch: Any, now: Any, name: str) ->
                 loss=before, after_a_small_step=after,
             )  # fmt: skip
         told.append(f"{who} {before:.4g} to {after:.4g}")
+    if (found := _downhill(probe, begin, batch, now, update, name)) is not None:
+        return found
     return green(name, f"goals as recomputed; small steps lower losses: {', '.join(told)}")
+
+
+def _downhill(
+    probe: Probe, begin: AgentState, batch: Any, now: Any, update: Any, name: str
+) -> Verdict | None:
+    """Where entropy is worth nothing, a small step of the actor must raise its actions' value."""
+    agent, mask = probe.agent, np.asarray(batch.mask)
+    if begin.params.log_temperature is not None:
+        cold = jnp.full_like(begin.params.log_temperature, -20.0)
+        begin = begin._replace(params=begin.params._replace(log_temperature=cold))
+    given = {**now, **{key: value[0] for key, value in probe.now.items()}}
+
+    def worth(actor: Any, key: Any) -> Any:
+        params = begin.params._replace(actor=actor, begun=jnp.ones((), bool))
+        chance = agent.chance(key, len(mask))
+        noise = (jnp.zeros_like(chance),) if agent.memory else ()
+        act = agent.act(params, batch.obs, chance, given, *noise)
+        action = agent.box.inward((act[0] if noise else act).action)
+        return agent.values(params.critics, batch.obs, action).min(0)
+
+    keys = jax.random.split(jax.random.key(8), _TRIES)
+    of_all = jax.jit(jax.vmap(worth, (None, 0)))
+    before = np.asarray(of_all(begin.params.actor, keys), np.float64)[:, mask]
+    rates = {"rate": jnp.float32(0), "temperature_rate": jnp.float32(0)}
+    moved = update(begin, batch, {**now, **rates, "actor_rate": jnp.float32(1)})[0]
+    gained = np.asarray(of_all(moved.params.actor, keys), np.float64)[:, mask] - before
+    each = gained.mean(0)
+    sure = each.mean() / max(float(each.std()) / np.sqrt(len(each)), 1e-12)
+    if sure > -_SURE or (each < 0).mean() < 0.7:
+        return None
+    return red(
+        name,
+        "a small step of the actor lowers what the critics think of its own actions, in "
+        f"{(each < 0).mean():.0%} of the states ({before.mean():.4g} to "
+        f"{before.mean() + each.mean():.4g}): it goes downhill",
+        "the actor's loss is temperature * log_prob - value: look at the sign of the value",
+        before=float(before.mean()), change=float(each.mean()),
+    )  # fmt: skip

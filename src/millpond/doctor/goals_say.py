@@ -31,8 +31,19 @@ def wrong_errors(
     double, single = target[rows, online.argmax(1)], target.max(1)
     right = scaled + discount * (double if settings.double else single)
     gamma = probe.settings.window.gamma ** np.asarray(batch.steps)
-    rules = {
+    actions = here.shape[1]
+    others = {
+        f"the value of the action {shift} before the one taken is learned": (
+            here[rows, (action - shift) % actions], right)
+        for shift in range(1, min(actions, 9))
+    }  # fmt: skip
+    rules = others | {
         "nothing is bootstrapped": (q, scaled),
+        "the future is not discounted": (q, scaled + (discount > 0) * double),
+        "the value of the action taken before is bootstrapped from, not of the best one next": (
+            q, scaled + discount * target[rows, action]),
+        "the mean value of all actions is bootstrapped from": (
+            q, scaled + discount * target.mean(1)),
         "the online network is bootstrapped from, not the target": (
             q, scaled + discount * online.max(1)),
         "the rule of double learning is the other one": (
@@ -53,13 +64,32 @@ def wrong_errors(
     }  # fmt: skip
     wrong = _off(np.abs(q - right), found, mask)
     numbers: dict[str, Any] = dict(transitions=int(mask.sum()), wrong=round(wrong, 4))
+    flows = _flows(probe, state, batch)
     if wrong < 0.02:
-        return None
+        if not flows:
+            return None
+        remedy = "hold the goal fixed: jax.lax.stop_gradient(goal)"
+        return red(name, "the gradient flows through the goal", remedy, **numbers)
     fits = {what: _off(np.abs(a - b), found, mask) for what, (a, b) in rules.items()}
     best = min(fits, key=lambda what: fits[what])
     cause = best if fits[best] < 0.02 else _in_parts(probe, state, batch, scaled, discount * double)
+    cause += "; the gradient flows through the goal, too" if flows else ""
     message = f"{wrong:.0%} of the update's errors are not reward + discount * value - q: {cause}"
     return red(name, message, "look at the goal in the agent's update (td_target)", **numbers)
+
+
+def _flows(probe: Probe, state: AgentState, batch: Any) -> bool:
+    """Whether the goals that errors are taken to change with the parameters that are trained."""
+    now = {name: value[0] for name, value in probe.now.items()}
+    loss = probe.agent.loss(state, batch, now)[0]
+
+    def goals(params: Any) -> Any:
+        q, error = loss(params)[1]
+        return ((q - error) * jax.random.normal(jax.random.key(4), q.shape)).sum()
+
+    slope = jax.jit(jax.grad(goals))(state.params)
+    steep = max(float(np.abs(np.asarray(leaf)).max()) for leaf in jax.tree.leaves(slope))
+    return steep > 1e-4
 
 
 def _in_parts(
@@ -73,6 +103,8 @@ def _in_parts(
     mask = np.asarray(batch.mask)
     goal = (np.asarray(q, np.float64) - np.asarray(error))[mask]
     right = (reward + future)[mask]
+    if _off(right, goal, np.ones(len(goal), bool)) < 0.02:
+        return "the goals are right, but the values compared with them are not those of the actions"
     low, high = float(goal.min()), float(goal.max())
     if high - low < 1e-3 * np.ptp(right):
         return f"every transition of the batch has the same goal, {low:.3g}"

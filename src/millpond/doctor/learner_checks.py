@@ -126,7 +126,8 @@ def learning(evidence: Evidence) -> Verdict:
     name, settings = "learning", evidence.settings
     if not evidence.eval:
         return unknown(name, "no evaluation yet")
-    chance, last = evidence.chance, evidence.eval[-3:]
+    chance, half = evidence.chance, evidence.eval[-1]["steps"] / 2
+    last = [line for line in evidence.eval[-3:] if line["steps"] > half]
     greedy = statistics.fmean(line["return"] for line in last)
     numbers: dict[str, Any] = dict(greedy=round(greedy, 3), evaluations=len(evidence.eval))
     if evidence.train and (q := evidence.train[-1].get("q")) is not None:

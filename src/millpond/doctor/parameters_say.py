@@ -64,6 +64,8 @@ def moved(probe: Probe) -> Verdict:
         message = f"{', '.join(still)} did not move in {probe.updates:,} updates; the others did"
         remedy = "a layer is frozen, cut off from the loss, or its inputs are all dead"
         return red(name, message, remedy, **numbers)
+    if (found := _alike(probe, name)) is not None:
+        return found
     if (share := _of_asked(probe)) is not None and share < 0.02:
         message = (
             f"{probe.updates:,} updates moved the parameters by {share:.2%} of what steps of the "
@@ -80,6 +82,21 @@ def moved(probe: Probe) -> Verdict:
             **numbers,
         )
     return green(name, f"all {len(shares)} moved, by {whole:.0%} of their size in all", **numbers)
+
+
+def _alike(probe: Probe, name: str) -> Verdict | None:
+    """Policies begin apart and stay apart."""
+    number = min(probe.settings.policies, 8)
+    for tree, what, remedy in (
+        (probe.saved.params, "are exactly the same", "give every policy its own update"),
+        (probe.saved.initial, "begin as the same", "split the key: one for every policy"),
+    ):
+        each = [probe.policy(tree, policy) for policy in range(number)]
+        same = [(i, j) for i in range(number) for j in range(i) if not _distance(each[i], each[j])]
+        if same:
+            message = f"the parameters of policies {same[0][1]} and {same[0][0]} {what}"
+            return red(name, message, remedy, pairs=len(same))
+    return None
 
 
 def _of_asked(probe: Probe) -> float | None:

@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..agents import Replayed
+from ..cluster import team as ray_team
 from ..engine import device_actor, pond_updates
-from ..process import team
+from ..process import team as process_team
 from .plants import PLANTS, Plant
 from .plants_probe import PROBE_PLANTS
 from .probe_checks import ANSWERED
@@ -38,8 +39,11 @@ def in_mode(plant: Plant, mode: str) -> Plant:
         return plant
     named = {plant.fires, *plant.may}
     recorded = [check for check, others in ANSWERED.items() if named & set(others)]
+    if "stored-rows" in named:  # rows as they came are compared with what is drawn there
+        recorded += ["nstep-oracle", "stack-parity", "episode-borders"]
     opener = plant.opener
     if mode not in _TOGETHER:
+        team = ray_team if mode == "ray" else process_team
         opener = functools.partial(team.open_loop, hook=_hooks(plant))
     other: Any = mode
     settings = dataclasses.replace(plant.settings, mode=other)
@@ -53,7 +57,7 @@ def _hooks(plant: Plant) -> dict[str, str]:
     if patch is nullcontext:
         return {}
     where = f"{__name__}:{patch.__module__}:{patch.__name__}"
-    return {"actor": where, "learner": where}
+    return dict.fromkeys(("actor", "learner", "shard"), where)
 
 
 def __getattr__(name: str) -> Callable[[Any], None]:

@@ -75,6 +75,25 @@ def _constant(play: Play, name: str, what: str, zero: bool, numbers: dict[str, f
         return green(
             name, f"{what}; episodes end at different lengths, which is the task", **numbers
         )
+    truncated = len(lengths) >= 8 and bool((how & TRUNCATED).all())
+    if truncated and not zero and len(set(lengths.tolist())) > 4:
+        return yellow(
+            name,
+            f"{told}; episodes end at many lengths and are all truncated: either these ends are "
+            "terminations, and to last longer is the task, or the reward is wrong",
+            "say terminated where the world ends and truncated where the clock runs out (env-ends)",
+            **numbers,
+        )
+    if truncated and zero and len(set(lengths.tolist())) == 1:
+        turns = int(lengths[0])
+        return yellow(
+            name,
+            f"{told}, and the clock cuts all {len(lengths)} episodes off after {turns} steps: too "
+            "few to reach a reward, or nobody finds one",
+            f"give episodes more than {turns} steps; if that changes nothing, explore more",
+            **numbers,
+            turns=turns,
+        )
     if zero:
         remedy = (
             "if it is sparse, explore more or shape it; else look where the env computes it: "

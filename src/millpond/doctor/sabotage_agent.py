@@ -236,6 +236,12 @@ def first_policy_acts_for_all() -> Any:
     return patched(Stage, "turn", other)
 
 
+def one_beginning_for_all() -> Any:
+    """Every policy begins with the same parameters."""
+    init = DQN.init
+    return patched(DQN, "init", lambda agent, key: init(agent, jax.random.key(77)))
+
+
 def one_env_explores() -> Any:
     """Only the first env explores."""
     chance = QAgent.chance

@@ -1,14 +1,23 @@
-"""Bugs to plant in replay: what is stored, which rows are drawn, and what is made of them."""
+"""Bugs to plant in replay: what is stored, which rows are drawn, and what is made of them.
+
+In a Pond and, as shards keep their rows there, in a HostPond.
+"""
+
+# To break a part from inside is the purpose of this file.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..replay import Pond
+from ..host_random import HostRandom
+from ..replay import HostPond, Pond
 from ..replay.device_batches import DeviceBatches
 from ..rows import TRUNCATED, Array, Batch, Rows
 from ..samplers import Candidates, Eligible, Prioritized, Uniform
@@ -16,14 +25,26 @@ from ..window import Judgement, Window
 from .sabotage import patched
 
 
+@contextlib.contextmanager
+def _both(owner: Any, name: str, value: Any, host: Any) -> Generator[None]:
+    """A method of a Pond's part and the HostPond's method of the same effect are other ones."""
+    method = "sample" if name == "fill" else name
+    with patched(owner, name, value), patched(HostPond, method, host):
+        yield
+
+
 def _changed_batch(**change: Any) -> Any:
-    fill = DeviceBatches.fill
+    fill, sample = DeviceBatches.fill, HostPond.sample
 
     def other(batches: DeviceBatches, *given: Any) -> tuple[Batch, Array]:
         batch, zero = fill(batches, *given)
         return batch._replace(**{name: make(batch) for name, make in change.items()}), zero
 
-    return patched(DeviceBatches, "fill", other)
+    def host(pond: HostPond, *given: Any) -> Any:
+        batch: Any = sample(pond, *given)
+        return batch._replace(**{name: np.array(make(batch)) for name, make in change.items()})
+
+    return _both(DeviceBatches, "fill", other, host)
 
 
 def same_next_obs() -> Any:
@@ -71,12 +92,16 @@ def truncations_stop() -> Any:
 
 def same_draw() -> Any:
     """Every draw is the same."""
-    sample = Pond.sample
+    sample, draw = Pond.sample, HostPond.sample
 
     def other(pond: Pond, state: Any, key: Array, batch_size: int) -> Any:
         return sample(pond, state, jax.random.key(0), batch_size)
 
-    return patched(Pond, "sample", other)
+    def host(pond: HostPond, *given: Any) -> Any:
+        pond._random = HostRandom(0)
+        return draw(pond, *given)
+
+    return _both(Pond, "sample", other, host)
 
 
 def _drawn(change: Any) -> Any:
@@ -99,12 +124,18 @@ def one_env_only() -> Any:
 
 
 def _stored(change: Any) -> Any:
-    add = Pond.add
+    add, append = Pond.add, HostPond.add
 
     def other(pond: Pond, state: Any, rows: Rows, *given: Any) -> Any:
         return add(pond, state, change(rows), *given)
 
-    return patched(Pond, "add", other)
+    def host(pond: HostPond, rows: Rows, *given: Any) -> None:
+        # One turn after the other, as in a Pond: a change may mix envs.
+        for time in range(len(rows.reward)):
+            turn = change(jax.tree.map(lambda leaf, t=time: leaf[t], rows))
+            append(pond, jax.tree.map(np.array, turn), *given)
+
+    return _both(Pond, "add", other, host)
 
 
 def negated_when_stored() -> Any:
@@ -159,16 +190,22 @@ def rewards_rounded_when_stored() -> Any:
 
 def priorities_lost() -> Any:
     """What is given back as priorities goes nowhere."""
-    return patched(Pond, "update_priorities", lambda pond, state, draw, priorities: state)
+    return _both(
+        Pond,
+        "update_priorities",
+        lambda pond, state, draw, priorities: state,
+        lambda pond, draw, priorities: None,
+    )
 
 
 def priorities_inverted() -> Any:
     """The larger the error, the lower the priority."""
-    right = Pond.update_priorities
-    return patched(
+    right, host = Pond.update_priorities, HostPond.update_priorities
+    return _both(
         Pond,
         "update_priorities",
         lambda pond, state, draw, priority: right(pond, state, draw, 1 / (priority + 1e-3)),
+        lambda pond, draw, priority: host(pond, draw, 1 / (priority + 1e-3)),
     )
 
 

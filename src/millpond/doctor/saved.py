@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from ..agents import AgentState, Replayed
-from ..engine.checkpoint import hash_of, load_tree, named_leaves
+from ..engine.checkpoint import hash_of, load_tree, named_leaves, within
 from ..engine.device_loop import DeviceLoop
 from ..engine.keys import Role, key_of
 from ..engine.make_agent import make_agent
@@ -88,11 +88,13 @@ class Saved:
     def pond(self) -> Pond | None:
         """The ring that the run's rows lie in, as a Pond."""
         settings, learns = self.settings, self.settings.learns
-        if not isinstance(learns, Replayed) or settings.from_lake or settings.shards:
+        if not isinstance(learns, Replayed) or settings.from_lake:
             return None
         spec = stored_spec(settings) if settings.way == "fused" else traced_spec(settings)
-        sizes: Any = (learns.capacity, settings.envs, learns.window, settings.sampling)
-        return Pond(spec, *sizes)
+        # Shards keep a ring for each actor: that of the first one is looked at.
+        envs = settings.envs // (settings.actors if settings.shards else 1)
+        capacity = learns.capacity // settings.envs * envs
+        return Pond(spec, capacity, envs, learns.window, settings.sampling)
 
     def _load(self, run: Run) -> None:
         if self.settings.way == "fused":
@@ -123,9 +125,8 @@ class Saved:
                 leaves = [mine[f"agent/{name}"] for name, _ in like]
                 agents.append(jax.tree.unflatten(jax.tree.structure(self.shape), leaves))
                 if self.pond and self.settings.replay != "lake":
-                    ring = {
-                        n.removeprefix("replay/"): a for n, a in mine.items() if n[:7] == "replay/"
-                    }
+                    ring = within(mine, "replay/0/0/" if self.settings.shards else "replay/")
+                    ring.pop("base", None)
                     self.rings.append(self.pond.restore(ring))
         self.state = jax.tree.map(lambda *leaves: np.stack(leaves), *agents)
 
@@ -134,7 +135,7 @@ class Saved:
         """The newest rows of every policy's replay, [time, policies, envs], as they were added."""
         if not self.rings or self.pond is None:
             return None
-        pond, envs = self.pond, self.settings.envs
+        pond, envs = self.pond, self.pond.streams
         size = int(np.min(np.asarray(self.rings[0].size)))
         each = sum(f.size * f.dtype.itemsize for f in pond.spec.columns.values())
         # Streams that are whole say more than many that are short.

@@ -10,7 +10,7 @@ from typing import Any
 from ..agents import Replayed
 from ..window import Window
 from .evidence import Evidence
-from .verdict import Verdict, green, unknown, yellow
+from .verdict import Verdict, green, red, unknown, yellow
 
 _LINES = 5  # newest lines of training that are averaged
 
@@ -99,6 +99,14 @@ def settings_fit(evidence: Evidence) -> Verdict:
                 f"begin higher and fall slower: --{section}.epsilon.start 1, "
                 f"--{section}.epsilon.over 0.1",
             ))  # fmt: skip
+    if epsilon is not None and epsilon[0] == epsilon[1] == evidence.settings.now(0)["epsilon"] == 0:
+        return red(
+            name,
+            "epsilon is 0 from the first step to the last: nothing but the greedy action is ever "
+            "tried",
+            f"let it fall from 1: --{section}.epsilon.start 1, --{section}.epsilon.end 0.05",
+            **numbers,
+        )
     if found:
         message = "; ".join(text for text, _ in found)
         return yellow(name, message, "; ".join(remedy for _, remedy in found), **numbers)

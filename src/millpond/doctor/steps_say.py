@@ -21,6 +21,27 @@ _RULES: Any = {
 _ROUNDED = 1e-7  # of a parameter, by adding to it in float32
 
 
+def mixed_rows(agent: Any, state: AgentState, batch: Any, now: Any, name: str) -> Verdict | None:
+    """The loss of a batch must be the mean, or the sum, of its rows' own."""
+
+    def loss(rows: Any) -> Any:
+        return agent.loss(state, rows, now)[0](state.params)[0]
+
+    alone = jax.tree.map(lambda leaf: leaf[:, None], batch)
+    each = np.asarray(jax.jit(jax.vmap(loss))(alone), np.float64)
+    whole, mask = float(jax.jit(loss)(batch)), np.asarray(batch.mask)
+    sums = each.sum() / np.array([len(each), max(1, mask.sum()), 1])
+    if (np.abs(sums - whole) < 0.02 * np.abs(sums) + 1e-6).any():
+        return None
+    return red(
+        name,
+        f"the loss of a batch is {whole:.4g}, the mean of its rows' own losses {sums[0]:.4g}: rows "
+        "are mixed, as where [batch, 1] meets [batch] and becomes [batch, batch]",
+        "look at the shapes of values and goals in the loss: both must be [batch]",
+        loss=whole, of_rows=float(sums[0]), explained=True,
+    )  # fmt: skip
+
+
 def unheard_rows(
     agent: Any, state: AgentState, batch: Any, now: Any, learned: Learned, name: str
 ) -> Verdict | None:

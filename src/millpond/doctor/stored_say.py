@@ -25,7 +25,7 @@ def same_world(probe: Probe) -> Verdict:
     played = probe.curious.play
     if (found := _ends_lost(stored, probe.game.play, name)) is not None:
         return found
-    for check in (_rates, _ends, _seen, _rewards):
+    for check in (_rates, _ends, _lengths, _seen, _rewards):
         if (found := check(stored, played, name)) is not None:
             return found
     return green(name, "rewards, ends and what is seen are those that the env gives now")
@@ -102,6 +102,27 @@ def _ends(stored: Play, played: Play, name: str) -> Verdict | None:
         )
         return red(name, message, "look at reset: the world went on ended", **numbers)
     return None
+
+
+def _lengths(stored: Play, played: Play, name: str) -> Verdict | None:
+    """Where a clock ends episodes after the same number of steps, it always did."""
+    found: list[int] = []
+    for play in (stored, played):
+        lengths, how = play.ends
+        kinds, counts = np.unique(lengths[(how & TRUNCATED) != 0], return_counts=True)
+        if counts.sum() < 8 or counts.max() < 0.9 * counts.sum():
+            return None
+        found.append(int(kinds[counts.argmax()]))
+    then, now = found
+    if then == now:
+        return None
+    cause = "rows are lost on the way" if then < now else "rows are stored more than once"
+    return red(
+        name,
+        f"stored episodes are truncated after {then} steps, those played now after {now}",
+        f"{cause}, or the env's clock was changed: then begin a new run",
+        stored_lengths=then, lengths_now=now,
+    )  # fmt: skip
 
 
 def _ends_lost(stored: Play, played: Play, name: str) -> Verdict | None:

@@ -206,7 +206,7 @@ def effect(play: Play, found: Pairs | None) -> Verdict:
             "store each action beside what was seen when it was chosen",
             **numbers,
         )
-    return green(name, f"the action tells {max(gain, 0):.1%} more of what comes next", **numbers)
+    return green(name, f"the action explains {max(gain, 0):.1%} more of what comes next", **numbers)
 
 
 def mislabelled(stored: Play, played: Play) -> Verdict:
@@ -224,29 +224,31 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
 
     def design(play: Play) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         time, stream = np.nonzero(play.follows)
-        some = np.random.default_rng(2).permutation(len(time))[: _MOST // 2]
+        some = np.random.default_rng(2).permutation(len(time))[:_MOST]
         time, stream = time[some], stream[some]
         scaled = (play.seen[..., wanted] - middle[wanted]) / np.maximum(spread[wanted], 1e-8)
         here = np.concatenate([scaled[time, stream], np.ones((len(time), 1))], -1)
         return here, np.concatenate([scaled[time + 1, stream]], -1), play.action[time, stream]
 
     here, after, acted = design(played)
+    half = len(here) // 2
 
     def fitted(mine: np.ndarray) -> np.ndarray:
-        x = here[mine].astype(np.float64)
+        x = here[:half][mine].astype(np.float64)
         gram = x.T @ x + 1e-4 * len(x) * np.eye(x.shape[1])
-        return np.linalg.solve(gram, x.T @ after[mine])
+        return np.linalg.solve(gram, x.T @ after[:half][mine])
 
+    counts = np.bincount(acted[:half], minlength=actions)
     models = {
-        action: fitted(acted == action)
-        for action in range(actions)
-        if (acted == action).sum() >= 100
+        action: fitted(acted[:half] == action) for action in range(actions) if counts[action] >= 100
     }
-    plain = fitted(np.ones(len(here), bool))
+    plain = fitted(np.ones(half, bool))
+    here, after, acted = here[half:], after[half:], acted[half:]  # that no model was fitted to
     today = _worth(models, plain, here, after, acted)
     usual = {
-        action: float(((after - here @ weights)[acted == action] ** 2).sum(1).mean())
-        for action, weights in models.items()
+        (action, other): float(((after - here @ weights)[acted == action] ** 2).sum(1).mean())
+        for action in models
+        for other, weights in models.items()
     }
     here, after, acted = design(stored)
     then = _worth(models, plain, here, after, acted)
@@ -264,9 +266,12 @@ def mislabelled(stored: Play, played: Play) -> Verdict:
         best = min(each, key=lambda other: float(each[other].mean()))
         margin = each[action] - each[best]
         sure = margin.mean() / max(margin.std() / np.sqrt(len(margin)), 1e-12)
-        # A policy of then may go where no action's model holds: then none says anything.
-        holds = each[best].mean() < 1.5 * usual[best]
-        if best != action and holds and sure > 8 and margin.mean() > 0.1 * each[action].mean():
+        # A policy of then may go where no action's model holds: then none says anything. Nor do
+        # models of two actions that do the same.
+        holds = each[best].mean() < 1.5 * usual[best, best]
+        apart = usual[action, best] > 1.1 * usual[action, action]
+        clear = sure > 8 and margin.mean() > 0.1 * each[action].mean()
+        if best != action and holds and apart and clear:
             found_alike.append(f"{action} does what {best} does")
     if not judged:
         return unknown(name, "no action was taken often enough, then and now")

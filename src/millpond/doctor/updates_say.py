@@ -21,7 +21,7 @@ from .critics_say import critics
 from .goals_say import wrong_errors, wrong_goals
 from .parameters_say import followed
 from .probe import Probe
-from .steps_say import gradient_of, lowered, unheard_rows, wrong_step
+from .steps_say import gradient_of, lowered, mixed_rows, unheard_rows, wrong_step
 from .verdict import Verdict, green, red, unknown
 
 _BATCH = 256
@@ -94,6 +94,8 @@ def _step(
         return None
     if not agent.memory:
         now = _now(probe, beta=1.0)
+        if isinstance(agent, DQN) and (found := mixed_rows(agent, before, batch, now, name)):
+            return found
         if (found := unheard_rows(agent, before, batch, now, learned, name)) is not None:
             return found
     rule, now = probe.settings.learning, _now(probe)

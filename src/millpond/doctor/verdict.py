@@ -41,7 +41,8 @@ def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
     def place(verdict: Verdict) -> tuple[int, int]:
         name = verdict.name
         late = _EFFECTS.index(name) + 2 if name in _EFFECTS else 1
-        return ORDER.index(verdict.state), 0 if name.startswith(_ORIGINS) else late
+        origin = name.startswith(_ORIGINS) or (name == "settings-fit" and verdict.state == "red")
+        return ORDER.index(verdict.state), 0 if origin else late
 
     return sorted(verdicts, key=place)
 

@@ -36,7 +36,7 @@ class Acting:
         self.player = Player(make_agent(settings), stacker, self.population)
 
     def now(self, steps: Array, xp: Any = np) -> dict[str, Array]:
-        """The schedules [policies] at the steps of all actors, of which ours are an equal share."""
+        """The schedules [policies] at the steps of all actors; ours are an equal share of them."""
         agents = np.arange(self.population.policies)
         return self.settings.now(steps * self.settings.actors, agents, xp)
 

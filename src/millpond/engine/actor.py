@@ -20,7 +20,7 @@ def make_actor(
     cycle: int = 0,
     steps: np.ndarray | None = None,
 ) -> Actor:
-    """Actor `index`; after a crash the next incarnation, which goes on at `cycle` and `steps`.
+    """Actor `index`; after a crash the next incarnation, which continues at `cycle` and `steps`.
 
     Incarnations are numbered from 0 each time a run is started or resumed, turns are not: they are
     counted from the run's first one. So whatever follows from both is never drawn twice in a run.

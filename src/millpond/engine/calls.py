@@ -1,6 +1,6 @@
 """What a crew may call of an actor or a learner, wherever it works: report, export, restore.
 
-Only who works at the same time as it answers, as on Ray, has to say when that is possible.
+Only a member that works while it answers, as on Ray, has to say when that is possible.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ActorCalls(Calls):
             return self.actor.export()
 
     def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Go on from an exported state; False if the envs had to begin again."""
+        """Continue from an exported state; False if the envs had to begin again."""
         with self.between():
             self.cycle = cycle
             return self.actor.restore(arrays)
@@ -78,6 +78,6 @@ class LearnerCalls(Calls):
             return self.learner.export()
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from an exported state."""
+        """Continue from an exported state."""
         with self.between():
             self.learner.restore(arrays)

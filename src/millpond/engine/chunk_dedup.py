@@ -30,7 +30,7 @@ class ChunkDedup:
     def judge(self, chunk: ChunkId, oldest: int) -> Judgement:
         """`new`: take it. `known`: it was taken. `gap`: an older one must come first.
 
-        `replaced`: a later incarnation of its actor has begun, so nothing of it is taken any more.
+        `replaced`: a later incarnation of its actor has begun, so nothing more of it is taken.
         """
         incarnation, number = self._next.get(chunk.actor, (-1, 0))
         if chunk.incarnation < incarnation:

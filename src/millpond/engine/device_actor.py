@@ -86,13 +86,13 @@ class DeviceActor:
         return {name: np.asarray(_plain(leaf)) for name, leaf in named_leaves(self.state)}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Go on from an exported state; False if the envs had to begin new episodes."""
+        """Continue from an exported state; False if the envs had to begin new episodes."""
         leaves = [_like(leaf, arrays[name]) for name, leaf in named_leaves(self.state)]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
         return True
 
     def close(self) -> None:
-        """Let go of the envs."""
+        """Release the envs."""
 
 
 class _Program(Acting):

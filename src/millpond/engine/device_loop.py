@@ -116,7 +116,7 @@ class DeviceLoop:
         return jax.eval_shape(self._begin)
 
     def unpack(self, tree: Any) -> LoopState:
-        """Go on from what `pack` returned."""
+        """Continue from what `pack` returned."""
         return jax.tree.map(jnp.asarray, tree)
 
     def round(self, state: LoopState, cycles: int) -> tuple[LoopState, Sums]:

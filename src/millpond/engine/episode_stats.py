@@ -53,7 +53,7 @@ def count(
     """Take rows [time, policies, envs]. Border rows count as nothing.
 
     Up to the last end among these rows every reward belongs to an episode that has ended, behind it
-    to one that goes on: that many turns are counted at once, without walking through them.
+    to one that continues: that many turns are counted at once, without walking through them.
     """
     step, ended = steps_of(rows.flags), rows.terminated | rows.truncated
     over = xp.cumsum(ended[::-1], 0)[::-1] > 0
@@ -63,7 +63,7 @@ def count(
         return values.sum((0, -1), dtype=dtype)
 
     def closed(running: Array, values: Array) -> tuple[Array, Array]:
-        """What belongs to episodes that ended, per policy, and to those that go on, per env."""
+        """What belongs to episodes that ended, per policy, and to those that continue, per env."""
         done = xp.where(over, values, 0).sum(0, dtype=running.dtype) + running * some
         rest = xp.where(over, 0, values).sum(0, dtype=running.dtype) + running * ~some
         return done.sum(-1, dtype=running.dtype), rest

@@ -43,7 +43,7 @@ class HostReplay(Protocol):
         return {}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from an exported state."""
+        """Continue from an exported state."""
 
 
 def open_replay(
@@ -74,7 +74,7 @@ class HostPondReplay(HostReplay):
 class LakeReplay(HostReplay):
     """A Lake on disk. What was committed stays there when the run is killed.
 
-    A Lake is not wound back: a resumed run goes on behind what it finds, after a cut.
+    A Lake is not wound back: a resumed run appends to what it finds, after a cut.
     """
 
     def __init__(self, settings: Settings, lake: Lake, writer: Any) -> None:

@@ -28,7 +28,7 @@ class Replay(Protocol):
 
     @property
     def stores(self) -> Stores:
-        """Where one cycle's rows of all actors go, unless they are there already."""
+        """Where one cycle's rows of all actors go, unless they already are there."""
         ...
 
     def draw(self, turn: int) -> Sample | None:
@@ -48,7 +48,7 @@ class Replay(Protocol):
         ...
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from exported replays."""
+        """Continue from exported replays."""
         ...
 
 

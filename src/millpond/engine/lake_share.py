@@ -1,7 +1,7 @@
 """`LakeShare`: a fixed part of every minibatch is drawn from a Lake of others, the rest is played.
 
 Exactly `Settings.lake_rows` of a batch are the Lake's, drawn uniformly. A draw depends on seed,
-policy and number of the update alone, so a resumed run goes on exactly while the Lake stays as is.
+policy and number of the update alone, so a resumed run continues exactly if the Lake is unchanged.
 """
 
 from __future__ import annotations

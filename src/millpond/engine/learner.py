@@ -150,7 +150,7 @@ class Learner:
 
     @property
     def bad(self) -> bool:
-        """Whether an update of a policy was not finite; nothing is learned here any more."""
+        """Whether an update of a policy was not finite; nothing is learned here any longer."""
         return self.batch is not None
 
     def cut(self, actor: int) -> None:
@@ -188,7 +188,7 @@ class Learner:
         return found
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from an exported state of each policy."""
+        """Continue from an exported state of each policy."""
         self.cycles = int(arrays[0]["cycles"])
         leaves = [
             jnp.array([one[f"agent/{name}"] for one in arrays])

@@ -1,7 +1,7 @@
 """`MemberWatch`: kills an actor or a learner that hangs; whoever waits for its answer sees that.
 
-Everybody is asked for a beat now and then. Who works and whose beats stand still hangs, unless it
-waits for a server that owes an answer, or nobody could have heard it.
+Every member is asked for a beat now and then. One that works but whose beats have stopped hangs,
+unless it waits for a server that owes an answer, or no one could have heard it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MemberWatch:
         """Hear who answers, and kill who hangs; the run is at a cycle."""
         crew, now = self.crew, time.monotonic()
         every = min(2.0, crew.hang_s / 4)
-        if (away := now - self._looked) > 3 * every:  # evaluating, say: nobody could be heard
+        if (away := now - self._looked) > 3 * every:  # evaluating, say: no one could be heard
             for member in self.members.values():
                 if member.seen is not None:
                     member.seen += away

@@ -25,7 +25,7 @@ class Past(NamedTuple):
 class Move(NamedTuple):
     """One turn of all policies, before the envs answer: [policies, envs, ...]."""
 
-    history: Past  # to go on with
+    history: Past  # to continue with
     stacks: Array
     worth: Array  # [policies, envs]
     action: Array

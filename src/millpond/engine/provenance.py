@@ -1,4 +1,4 @@
-"""What a row says of how it came about: the policy's version, epsilon, and the stack acted on.
+"""Where a row came from: the policy's version, epsilon, and the stack acted on.
 
 Rows that travel between an actor and a learner carry these as extras, so that the learner can
 prove that it trains on what was acted on, and how old it is.

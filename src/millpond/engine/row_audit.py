@@ -171,7 +171,7 @@ class RowAudit:
         return checked, wrong
 
     def export(self) -> list[dict[str, np.ndarray]]:
-        """Of each policy all that must be known to go on, right after a report."""
+        """All that must be known of each policy to continue, right after a report."""
         return [
             {
                 "turns": np.array([self.turn, self.known], np.int64),
@@ -184,7 +184,7 @@ class RowAudit:
         ]
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from an exported state of each policy."""
+        """Continue from an exported state of each policy."""
         self.turn, self.known = (int(number) for number in arrays[0]["turns"])
         self.steps = np.stack([one["steps"] for one in arrays])
         self._reward, self._byte, self._drawn = (

@@ -39,13 +39,13 @@ class ServerWatch:
             self._judge(server, now, cycle)
 
     def skip(self, seconds: float) -> None:
-        """Nobody could be heard for so long."""
+        """No one could be heard for so long."""
         for server in self.servers:
             if server.heard is not None:
                 server.heard += seconds
 
     def silent(self, now: float) -> bool:
-        """Whether one of them owes an answer: who waits for it cannot be judged."""
+        """Whether one of them owes an answer: those that wait for it cannot be judged."""
         return any(s.heard is not None and now - s.heard > 2 * self.every for s in self.servers)
 
     def _hear(self, server: Server, now: float, cycle: int) -> None:
@@ -91,5 +91,5 @@ class ServerWatch:
             raise RunFailed(
                 f"{server.name} was lost {server.failures} times at cycle {cycle} ({why}), so "
                 "another try would not help. Look at what ended it (out of memory? see "
-                "events.jsonl and the logs of Ray); millpond resume goes on from the last state"
+                "events.jsonl and the logs of Ray); millpond resume continues from the last state"
             )

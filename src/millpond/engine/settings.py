@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..agents import Network, Replayed, Rollouts, agent_names, find_agent
-from ..config import from_plain, to_plain
+from ..config import check_saved, from_plain, to_plain
 from ..envs import Env, action_of, is_real, make_env
 from ..envs.registry import FAMILIES
 from ..errors import BadConfig, NotInstalled
@@ -31,15 +31,15 @@ class CrewSettings:
     learners: int = 1  # processes that share the policies; 0: one for each policy
     credits: int = 4  # cycles (mode ray: chunks) that an actor may be ahead of a learner
     trace: bool = False  # keep a hash of every cycle, to compare two runs
-    hang_s: float = 60.0  # seconds without progress until a process that works is killed
+    hang_s: float = 60.0  # seconds without progress after which a working process is killed
     start_s: float = 300.0  # seconds that a process may take to start and compile
-    failures: int = 3  # failures of an actor in a row that stop the run
-    restarts: int = 1000  # restarts of actors and learners in all, until the run stops
+    failures: int = 3  # consecutive failures of an actor that stop the run
+    restarts: int = 1000  # restarts of actors and learners in total before the run stops
     threads: int = 1  # threads per process
     pin: bool = False  # pin each process to its own cores: for a machine with one run only
     lockstep: bool = False  # mode ray: one turn after the other, bit for bit like `sequential`
-    chunk: int = 16  # mode ray: cycles that an actor ships at once, at most
-    ship_s: float = 0.2  # mode ray: seconds after which an actor ships what it has
+    chunk: int = 16  # mode ray: most cycles that an actor sends at once
+    ship_s: float = 0.2  # mode ray: seconds after which an actor sends what it has
     prefetch: int = 1  # mode ray: packs of rows and batches that a learner fetches ahead
     publish_every: int = 1  # mode ray: updates between two publications of the parameters
     gpus: float = 0.0  # mode ray: GPUs per learner
@@ -87,11 +87,11 @@ class Settings:
     sampling: Any = None  # the sampler itself, which is its settings; None: its defaults
     mode: Mode = "auto"  # auto: fused where env and replay run in JAX, else sequential
     actors: int = 1  # actor processes; each has an equal share of the envs (not in mode fused)
-    replay_shards: int = 0  # parts of the replay, each of some actors; modes ray and sequential
+    replay_shards: int = 0  # parts of the replay, each for some actors; modes ray and sequential
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
     from_lake: str = ""  # learn from this Lake alone; `steps` then counts updates
-    lake: str = ""  # learn from this Lake too
-    lake_share: float = 0.5  # share of every minibatch that comes from it; to the nearest row
+    lake: str = ""  # learn from this Lake as well as from play
+    lake_share: float = 0.5  # share of every minibatch from that Lake, rounded to whole rows
     network: Network = field(default_factory=Network)
     crew: CrewSettings = field(default_factory=CrewSettings)
     log_every: int = 10_000  # steps between two lines in metrics.jsonl
@@ -152,7 +152,7 @@ class Settings:
             )
 
     def check_actions(self) -> None:
-        """Raise BadConfig unless the agent acts with what the env takes."""
+        """Raise BadConfig unless the agent's actions fit the env."""
         kind, real = find_agent(self.agent), takes_real(self.world)
         if real != kind.continuous:
             fit = [name for name in agent_names() if find_agent(name).continuous == real]
@@ -181,7 +181,7 @@ class Settings:
         if isinstance(learns, Rollouts) and learns.whole_envs and self.envs % learns.parts:
             raise BadConfig(
                 f"{name}: with network.memory all rows of an env are in one minibatch, and "
-                f"{self.envs} envs cannot be dealt out to {learns.parts}; change envs or "
+                f"{self.envs} envs cannot be divided among {learns.parts}; change envs or "
                 f"{name}.minibatches"
             )
         if isinstance(learns, Rollouts):
@@ -196,7 +196,7 @@ class Settings:
                 raise BadConfig(f"from_lake: {name} learns from its own play only; use --agent dqn")
         elif learns.capacity % self.envs:
             raise BadConfig(
-                f"{name}: capacity {learns.capacity} is no multiple of {self.envs} envs; "
+                f"{name}: capacity {learns.capacity} is not a multiple of {self.envs} envs; "
                 f"use {learns.capacity // self.envs * self.envs or self.envs}"
             )
 
@@ -222,12 +222,13 @@ class Settings:
         batch = self.learns.batch
         if not 0 < self.lake_share < 1 or not 0 < self.lake_rows < batch:
             raise BadConfig(
-                f"lake_share: {self.lake_share:g} of a batch of {batch} leaves one of both without "
-                "a row; change lake_share, use --from-lake for the Lake alone, or omit --lake"
+                f"lake_share: {self.lake_share:g} of a batch of {batch} leaves one of the two "
+                "without a row; change lake_share, use --from-lake for the Lake alone, or omit "
+                "--lake"
             )
 
     def _check_crew(self) -> None:
-        """Refuse what actors and learners apart from each other cannot do."""
+        """Refuse what separate actors and learners cannot do."""
         if self.replay_shards and self.way not in ("ray", "sequential"):
             raise BadConfig(
                 f"replay_shards: mode {self.mode} keeps its replay in one piece, got "
@@ -279,7 +280,7 @@ class Settings:
 
     @property
     def way(self) -> Mode:
-        """The mode that `auto` stands for; any other stands for itself."""
+        """The mode that `auto` means; any other means itself."""
         if self.mode != "auto":
             return self.mode
         return "fused" if self._fusable else "sequential"
@@ -309,18 +310,18 @@ class Settings:
 
     @property
     def shards(self) -> int:
-        """Parts of the replay that stand apart from the learners; 0: each learner has its own."""
+        """Parts of the replay separate from the learners; 0: each learner has its own."""
         return max(1, self.replay_shards) if self.mode == "ray" else self.replay_shards
 
     @property
     def chunk(self) -> int:
-        """Cycles that an actor ships at once, at most. A longer one would overwrite itself."""
+        """Most cycles that an actor sends at once. A longer one would overwrite itself."""
         cycles = self.replayed.capacity // self.envs // self.replayed.turns
         return 1 if self.crew.lockstep else max(1, min(self.crew.chunk, cycles // 2))
 
     @property
     def ahead(self) -> int:
-        """Cycles by which parameters that act may be behind the learner's newest published ones."""
+        """Cycles that acting parameters may lag behind the learner's newest published ones."""
         crew = self.crew
         if self.mode == "processes":
             return crew.credits + 1
@@ -336,7 +337,7 @@ class Settings:
 
     @property
     def section(self) -> str:
-        """How the agent's own settings are called, as in `--dqn.gamma`."""
+        """The name of the agent's own settings, as in `--dqn.gamma`."""
         return short_name(self.agent)
 
     @property
@@ -395,6 +396,12 @@ class Settings:
         agent = find_agent(self.agent)
         return dict(env=origin(self.world), agent=origin(agent), sampler=origin(self.sampling))
 
+    def check_saved(self) -> None:
+        """Raise BadConfig if env, agent or sampler have settings that a run could not read back."""
+        check_saved(self.world, f"env {self.env}")
+        check_saved(self.learning, f"agent {self.agent}")
+        check_saved(self.sampling, f"sampler {self.sampler}")
+
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which `from_json` gives these settings back."""
         plain = to_plain(self)
@@ -441,7 +448,7 @@ def settings_from(plain: Mapping[str, Any], env: str, world: Any = None) -> Sett
 
 
 def usual_agent(world: Any) -> str:
-    """Who learns in an env if nobody was named: `usual_agent(make_env("pendulum")) == "sac"`."""
+    """Who learns in an env if no one was named: `usual_agent(make_env("pendulum")) == "sac"`."""
     return "sac" if takes_real(world) else "dqn"
 
 

@@ -1,4 +1,4 @@
-"""`Shard`: a part of the replay that stands apart from the learners, for some of the actors.
+"""`Shard`: a part of the replay separate from the learners, for some of the actors.
 
 Actors append chunks; a learner collects what is narrow of the rows (rewards, flags, provenance),
 cycle by cycle, and draws batches. Observations go from actor to shard and from shard to learner
@@ -44,7 +44,7 @@ class Stood(NamedTuple):
 class Shard:
     """`shard.append(chunk)` by actors, in any order and any number of times; then `collect`.
 
-    What processes of one `session` store in a Lake goes on without a cut; another begins after one.
+    What processes of one `session` store in a Lake continues without a cut; another's after one.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Shard:
             self.store.rank(policy - self.policies.start, one, error)
 
     def cut(self, actor: int, cycle: int | None = None) -> None:
-        """An actor goes on with new episodes after `cycle`; what it sent since says so itself."""
+        """An actor continues with new episodes after `cycle`; what it sent since says so itself."""
         stood = self._stood.get(actor)
         if cycle is None or stood is None or stood.cycle <= cycle:
             self.store.cut(actor)
@@ -168,7 +168,7 @@ class Shard:
         return self._stood.get(actor)
 
     def began(self, cycle: int) -> None:
-        """All go on from `cycle`; what was on its way before is forgotten."""
+        """All continue from `cycle`; what was in flight before is forgotten."""
         self._taken, self.ledger, self._stood = cycle, ChunkDedup(), {}
         self._pending = {actor: [] for actor in self.actors}
 
@@ -182,12 +182,12 @@ class Shard:
         return [self.store.export(policy - self.policies.start) for policy in policies]
 
     def restore(self, policies: range, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from exported stores."""
+        """Continue from exported stores."""
         for policy, one in zip(policies, arrays, strict=True):
             self.store.restore(policy - self.policies.start, one)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release files."""
         self.store.close()
 
     def _local(self, policies: range) -> slice:

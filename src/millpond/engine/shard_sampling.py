@@ -14,7 +14,7 @@ from .trees import joined, part
 def deal(masses: np.ndarray, batch: int, updates: int, key: Sequence[int]) -> np.ndarray | None:
     """int64[updates, places, policies]: rows that each place gives, in proportion to its mass.
 
-    `masses` float64[places, policies]. Every row is dealt by itself, so over many batches every
+    `masses` float64[places, policies]. Every row is assigned by itself, so over many batches every
     place has its share exactly. `key` decides the chance. None if a policy has nothing anywhere.
     """
     total = masses.sum(0)

@@ -96,7 +96,7 @@ class PondStore:
         """`number` samples; `draw.probability`, if drawn by priority, is the mass of each."""
         actors = list(self.rings)
         if not number:
-            return self._blank(0)  # all of the batch was dealt to other shards
+            return self._blank(0)  # all of the batch was assigned to other shards
         if len(actors) == 1:
             return self._from(actors[0], policy, number)
         masses = np.array([self.rings[actor][policy].mass for actor in actors])
@@ -147,7 +147,7 @@ class PondStore:
         return found
 
     def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from an exported state."""
+        """Continue from an exported state."""
         for actor, rings in self.rings.items():
             mine = within(arrays, f"{actor}/")
             self.base[actor] = int(mine.pop("base"))
@@ -159,13 +159,13 @@ class PondStore:
         return sum(ring.size for ring in rings), sum(ring.nbytes for ring in rings)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release files."""
 
 
 class LakeStore:
     """The same in a Lake for each policy, with a writer group for each actor: it outlives us.
 
-    Before a chunk is written, a note beside the Lake says which one it is and where its rows will
+    Before a chunk is written, a note next to the Lake says which one it is and where its rows will
     end. So whoever opens the Lake next knows whether it is in there, whole or in part.
     """
 

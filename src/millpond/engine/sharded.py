@@ -1,4 +1,4 @@
-"""Replay that stands in shards: `LocalShards` are in this process."""
+"""Replay in shards: `LocalShards` are in this process."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class LocalShards:
             shard.restore(self.policies, one)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release files."""
         for shard in self.shards:
             shard.close()
 
@@ -115,7 +115,7 @@ def shard_folder(folder: Path, index: int) -> Path:
 
 
 def together(shards: list[list[dict[str, np.ndarray]]], cycle: int) -> list[dict[str, np.ndarray]]:
-    """Of each policy what all shards exported, under names of their own."""
+    """Of each policy what all shards exported, under their own names."""
     found: list[dict[str, np.ndarray]] = []
     for parts in zip(*shards, strict=True):
         named = {f"{i}/{name}": a for i, part in enumerate(parts) for name, a in part.items()}

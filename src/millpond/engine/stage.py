@@ -42,7 +42,7 @@ class Stage:
     def turn(
         self, params: Any, envs: EnvState, history: Past, fate: Fate, now: Now
     ) -> tuple[EnvState, Move, Rows]:
-        """One turn of all policies; the history to go on with is the move's."""
+        """One turn of all policies; the history to continue with is the move's."""
         chance, key = fate
         population = self.player.population
         move = self.player.move(params, history, *population.seen(envs, jnp), chance, now)

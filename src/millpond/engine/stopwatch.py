@@ -1,4 +1,4 @@
-"""`Stopwatch`: what an actor or a learner spends its time on, and whether it gets on."""
+"""`Stopwatch`: where an actor's or learner's time goes, and whether it makes progress."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`SupervisedCrew`: a run's actors and learners, wherever their team has them, for `CrewLoop`.
 
-Running free, each is as fast as it can: actors are ahead of the learners by what is on its way, and
+Running free, each is as fast as it can: actors are ahead of the learners by what is in flight, and
 a learner takes the updates that its rows call for and no others. So samples per row are exactly
 those of the sequential run, and only the age of the acting parameters differs. In lockstep all go
 from cycle to cycle together, bit for bit as mode `sequential` does.
@@ -154,7 +154,7 @@ class SupervisedCrew:
                 raise RunFailed(
                     f"nothing has happened for {self._patience:g} s at cycle {self.cycle}; every "
                     "process waits for another. Look at events.jsonl, and on a cluster at its "
-                    "nodes (ray status); if they are well, please report it with events.jsonl"
+                    "nodes (ray status); if they are healthy, please report it with events.jsonl"
                 )
 
     def _look_at_learners(self, wait_s: float) -> None:
@@ -279,7 +279,7 @@ class SupervisedCrew:
 
     @contextlib.contextmanager
     def _moving(self) -> Generator[None]:
-        """While servers write out or take in all they hold, they answer nobody."""
+        """While servers write out or take in all they hold, they answer no one."""
         self.watch.servers.moving = True
         try:
             yield
@@ -287,18 +287,18 @@ class SupervisedCrew:
             self.watch.servers.moving = False
 
     def meet(self) -> None:
-        """Actors stop where they are; all go on to where the foremost one stands."""
+        """Actors stop where they are; all continue to where the foremost one stands."""
         if self.lockstep or not self._running:
             return
         self.goal = 0
-        # None is waited for before all can go on: to end its cycle, one may need another's rows.
+        # None is waited for before all can continue: to end its cycle, one may need another's rows.
         self._paused = {one for one in self._running.values() if one.role == "actor"}
         self._run_all(max(self.ask("actor", "pause", _PAUSE_S)))
         self._until_stopped()
         self.goal = 0
 
     def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
-        """Go on from an exported state."""
+        """Continue from an exported state."""
         self.cycle = int(learners[0]["cycles"])
         given = [([learners[policy] for policy in group],) for group in self.settings.groups]
         with self._moving():
@@ -315,7 +315,7 @@ class SupervisedCrew:
     # --- faults ----------------------------------------------------------------------------------
 
     def _lost(self, member: Member, error: Gone | Failed) -> None:
-        """A member is gone: bring an actor back, or say that the run cannot go on."""
+        """A member is gone: bring an actor back, or say that the run cannot continue."""
         failed = isinstance(error, Failed)
         why, traceback = (str(error), error.traceback) if failed else (member.hung or error, "")
         self._note("lost", member, why=str(why), traceback=traceback)

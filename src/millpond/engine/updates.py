@@ -65,7 +65,7 @@ class Updates(Protocol):
         ...
 
     def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Go on from exported replays."""
+        """Continue from exported replays."""
         ...
 
 

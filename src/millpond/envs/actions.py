@@ -44,8 +44,8 @@ def is_real(field: Field) -> bool:
 def any_action(action: Field, key: jax.Array, lead: tuple[int, ...]) -> Array:
     """Actions at random, all equally likely: [*lead, *shape]. Inside jit or out of it.
 
-    Where only one side is bounded it is that bound and an exponential number, where none is, a
-    normal one. `any_action(action_of(env), key, (128,))`.
+    With only one bound it is that bound and an exponential number, with none a normal one.
+    `any_action(action_of(env), key, (128,))`.
     """
     shape = (*lead, *action.shape)
     if not is_real(action):

@@ -71,9 +71,9 @@ class _Game:
         return self.env.render(self.state)
 
     def check_playing(self) -> None:
-        """Refuse to go on before a reset or after the end."""
+        """Refuse to continue before a reset or after the end."""
         if self.state is None or self.over:
-            raise ResetNeeded(f"{self.who}: no episode is under way; call reset before step")
+            raise ResetNeeded(f"{self.who}: no episode is in progress; call reset before step")
 
     def spaces(self) -> tuple[Box, Discrete | Box]:
         """What one agent sees and does."""
@@ -110,7 +110,7 @@ class GridGymnasium(gymnasium.Env[np.ndarray, Any]):
         return self._obs[0].copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One turn of everybody; agent 0's share of what came of it."""
+        """One turn of all agents; agent 0's results."""
         self._game.check_playing()
         actions = [action]
         if self._game.env.num_agents > 1:
@@ -141,7 +141,7 @@ class GridPettingZoo:
         self.render_mode = render_mode
         self.possible_agents = [f"agent_{i}" for i in range(env.num_agents)]
         self.agents: list[str] = []
-        # A pair for each agent: every space has a generator of its own to sample from.
+        # A pair for each agent: every space has its own generator to sample from.
         spaces = {agent: self._game.spaces() for agent in self.possible_agents}
         self.observation_spaces = {agent: sees for agent, (sees, _) in spaces.items()}
         self.action_spaces = {agent: does for agent, (_, does) in spaces.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,18 @@ from .env import HostVector, PlainFacts
 _ZOOM = 4
 
 
+def atari_name(gym_id: str) -> str:
+    """`atari/ms_pacman` for `ALE/MsPacman-v5` or `MsPacmanNoFrameskip-v4`; "" for other ids."""
+    found = re.fullmatch(r"ALE/(\w+)-v\d+|(\w+?)(?:NoFrameskip|Deterministic)-v\d+", gym_id)
+    game = found and (found[1] or found[2])
+    return f"atari/{snake(game)}" if game else ""
+
+
+def snake(game: str) -> str:
+    """`MsPacman-v5` -> `ms_pacman`"""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", re.sub(r"-v\d+$", "", game)).lower()
+
+
 @dataclass(frozen=True)
 class Atari(PlainFacts):
     """One Atari game: single frames uint8[84, 84], raw rewards; only a game over terminates.
@@ -31,13 +44,13 @@ class Atari(PlainFacts):
     """
 
     game: str  # the game's name
-    sticky: float = 0.25  # probability that a frame repeats the action before
+    sticky: float = 0.25  # probability that a frame repeats the last action
     frame_skip: int = 4  # frames per step
     max_frames: int = 108_000  # frames until an episode is truncated
-    noops: int = 30  # most frames that a reset waits at random
+    noops: int = 30  # most frames that a reset waits, drawn at random
     fire_reset: bool = True  # press FIRE after a reset, where the game has it
     full_actions: bool = False  # all 18 actions instead of the game's own
-    threads: int = 0  # of the emulators; 0: one for every core
+    threads: int = 0  # threads of the emulators; 0: one per core
 
     def __post_init__(self) -> None:
         game, known = self.game.lower().replace("-", "_"), _games()
@@ -76,7 +89,7 @@ class Atari(PlainFacts):
 
     @property
     def extras(self) -> Mapping[str, Field]:
-        """`life_lost`: this step lost a life. Unless it was the last one the game goes on."""
+        """`life_lost`: this step lost a life. Unless it was the last one the game continues."""
         return {"life_lost": Field("bool")}
 
     @property
@@ -117,7 +130,7 @@ class _AtariVector:
         return Rows(
             obs=obs,
             action=action,
-            # A border is no step; whatever ale-py shows there is not its reward.
+            # A border is not a step; whatever ale-py shows there is not its reward.
             reward=np.where(step, reward, 0).astype(np.float32)[None],
             terminated=terminated[None],
             truncated=truncated[None],
@@ -165,7 +178,7 @@ def _make(env: Atari, num_envs: int) -> Any:
         use_fire_reset=env.fire_reset,
         reward_clipping=False,
         episodic_life=False,
-        # True would set `terminated` at a life lost, though the game goes on with no reset, and
+        # True would set `terminated` at a life lost, though the game continues with no reset, and
         # leave no sure way to tell that from a game over. Lives are reported either way.
         life_loss_info=False,
     )

@@ -67,7 +67,7 @@ class Brax(Physics):
 def _game(name: str, backend: str) -> Any:
     # It loads arrays when it is built, which inside jit would be tracers.
     with jax.ensure_compile_time_eval(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that Brax is not developed any more
+        warnings.simplefilter("ignore")  # that Brax is not developed any longer
         try:
             return _brax().get_environment(name, **({"backend": backend} if backend else {}))
         except Exception as error:  # such as a backend that the env does not know

@@ -1,4 +1,4 @@
-"""`checked_vector`: host envs whose every row is held against what they declare."""
+"""`checked_vector`: host envs, every row of which is checked against what they declare."""
 
 from __future__ import annotations
 

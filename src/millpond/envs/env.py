@@ -22,7 +22,7 @@ Policy = Callable[[Array, jax.Array], Array]
 
 
 class Outcome(NamedTuple):
-    """What one turn brought: float32[agents] and two flags for the whole env.
+    """The results of one turn: float32[agents] and two flags for the whole env.
 
     `Outcome(reward, terminated, truncated)` is what `Env.step` returns along with the new state.
     """
@@ -33,11 +33,11 @@ class Outcome(NamedTuple):
 
 
 class Facts(Protocol):
-    """What every env can say of itself before it is built.
+    """What every env declares before it is built.
 
-    And what it takes, in one of two ways: `num_actions`, if actions are the whole numbers from 0 to
-    that less one, or `action`, if they are real vectors: `Field("float32", (n,), low, high)`, with
-    one number or n of them for a bound. `spec_of(env)` is made from it.
+    It declares its actions in one of two ways: `num_actions`, if actions are the whole numbers from
+    0 to that less one, or `action`, if they are real vectors: `Field("float32", (n,), low, high)`,
+    with one number or n of them for a bound. `spec_of(env)` is made from it.
     """
 
     @property
@@ -116,7 +116,7 @@ class Env(Facts, Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """An optional method of an `Env`: events of a turn that a return does not distinguish.
+    """An optional method of an `Env`: events of a turn that the return does not reveal.
 
     `def counts(self, before, after): return {"stags": after.taken - before.taken}`.
     """
@@ -145,11 +145,11 @@ class HostVector(Protocol):
         ...
 
     def export(self) -> dict[str, np.ndarray] | None:
-        """The whole state, from which `restore` goes on exactly; None if it cannot be saved."""
+        """The whole state, from which `restore` continues exactly; None if it cannot be saved."""
         ...
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `export` returned."""
+        """Continue from what `export` returned."""
         ...
 
     def close(self) -> None:

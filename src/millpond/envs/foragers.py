@@ -36,7 +36,7 @@ def hunter(alone: int, together: int | None = None) -> Policy:
     """Attacks when its prey is next to it, else walks to the nearest in view, else wanders.
 
     Its prey is the kind `alone`. While another agent and the kind `together` are in view, its prey
-    is that: waiting beside a stag for nobody would be the end of both, each at its own stag.
+    is that: waiting next to a stag for no one would be the end of both, each at its own stag.
     policy(obs[..., side, side, kinds], key).
     """
 

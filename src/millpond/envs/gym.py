@@ -20,6 +20,7 @@ from ..plugins import failure, find_part, look_here
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
 from .actions import is_real
+from .atari import atari_name
 from .env import HostVector, PlainFacts
 from .gym_checks import GymChecks
 
@@ -31,8 +32,8 @@ class GymEnv(PlainFacts):
     """A registered Gymnasium env by its id. 64-bit observations are narrowed to 32 bits.
 
     Its actions are a Discrete space, or a Box of floats, which is flattened.
-    `async` gives each copy a process of its own. `max_episode_steps` 0 keeps the env's own limit.
-    `film` builds it so that it can be rendered. `options` go to its constructor, `wrappers` around
+    `async` gives each copy its own process. `max_episode_steps` 0 keeps the env's own limit.
+    `film` builds it so that it can be rendered. `options` go to its constructor, `wrappers` wrap
     it: names of `gymnasium.wrappers` or `module:Name`, the innermost first. Observations of a
     Discrete space become one-hot.
     `GymEnv("FrozenLake-v1", options=("is_slippery=false", "map_name=8x8"))`.
@@ -63,10 +64,11 @@ class GymEnv(PlainFacts):
         # `module:Name-v0` is registered when the module is imported, which is left to Gymnasium.
         if ":" not in self.id and self.id not in gymnasium.registry:
             near = difflib.get_close_matches(self.id, gymnasium.registry, 1, 0.0)
+            meant = atari_name(self.id) or (f"gym:{near[0]}" if near else "")
             raise BadConfig(
                 f"{self.name}: Gymnasium has no env of this id registered; "
-                + (f"did you mean {near[0]!r}? " if near else "")
-                + "If a package brings it, name it: 'package:Env-v0'"
+                + (f"did you mean '{meant}'? " if meant else "")
+                + "If a package brings it, name it: 'gym:package:Env-v0'"
             )
 
     @property
@@ -89,8 +91,8 @@ class GymEnv(PlainFacts):
         """Of the env's Discrete action space; another raises BadConfig."""
         if is_real(self.action):
             raise BadConfig(
-                f"{self.name}: to be counted, actions must be a Discrete space, got "
-                f"{_facts(self).space}; ask for its `action`"
+                f"{self.name}: num_actions needs a Discrete action space, got "
+                f"{_facts(self).space}; use its `action`"
             )
         return int(self.action.high) + 1
 
@@ -101,12 +103,12 @@ class GymEnv(PlainFacts):
 
     @property
     def note(self) -> str:
-        """What users should know of how it is seen; "" if nothing."""
+        """What users should know about its observations; "" if nothing."""
         facts = _facts(self)
         if facts.states is None:
             return ""
         size = facts.observation.shape[0]
-        return f"observations are one of {size} states: seen one-hot, as bool[{size}]"
+        return f"observations are one of {size} states: encoded one-hot, as bool[{size}]"
 
     def vector(self, num_envs: int, seed: int) -> HostVector:
         """`num_envs` freshly reset envs."""
@@ -191,7 +193,7 @@ class _GymVector:
         return np.clip(own, self._space.low, self._space.high)  # float32 rounds other than float64
 
     def _own(self, seen: np.ndarray) -> np.ndarray:
-        """[env, *shape] -> [1, env, *shape], of the field's dtype; a copy nobody else holds."""
+        """[env, *shape] -> [1, env, *shape], of the field's dtype; a copy no one else holds."""
         if self._states is not None:
             return self._one_hot(np.asarray(seen))[None]
         return np.array(seen, self._dtype)[None]
@@ -217,7 +219,7 @@ class _Facts:
     observation: Field
     action: Field
     space: Discrete | Box  # of actions as Gymnasium has them
-    states: Discrete | None  # of observations that are seen one-hot
+    states: Discrete | None  # of observations that are encoded one-hot
 
 
 @lru_cache(maxsize=64)
@@ -233,7 +235,7 @@ def _facts(env: GymEnv) -> _Facts:
         if not isinstance(observation, Field):
             raise BadConfig(
                 f"{env.name}: it observes a dict {sorted(observation)}, one array was expected; "
-                "flatten it by a wrapper, or feed rows from your own loop, where a Spec "
+                "flatten it with a wrapper, or feed rows from your own loop, where a Spec "
                 "may hold a dict"
             )
         return _Facts(observation, action, acts, None)
@@ -291,8 +293,8 @@ def _one_hot(env: GymEnv, space: Any) -> Field:
     """A Discrete observation as a field: one bit for every state."""
     if space.n > _STATES:
         raise BadConfig(
-            f"{env.name}: it observes one of {space.n:,} states, too many to be seen one-hot (at "
-            f"most {_STATES:,}); describe a state by an array, with a wrapper"
+            f"{env.name}: it observes one of {space.n:,} states, too many to encode one-hot (at "
+            f"most {_STATES:,}); wrap the env so that it observes an array"
         )
     return Field("bool", (int(space.n),))
 
@@ -327,7 +329,7 @@ def _wrapper(env: GymEnv, name: str) -> Any:
     if name not in gymnasium.wrappers.__all__:
         raise BadConfig(
             f"{env.name}: there is no wrapper '{name}'; "
-            f"{nearest(name, gymnasium.wrappers.__all__)} (one of your own: module:Name)"
+            f"{nearest(name, gymnasium.wrappers.__all__)} (your own: module:Name)"
         )
     try:
         return getattr(gymnasium.wrappers, name)

@@ -13,14 +13,14 @@ from ..rows import FIRST, Rows, Tree, next_flags
 
 
 class GymRows:
-    """Steps a vector env and gives rows, with final observations where it resets in the same step.
+    """Steps a vector env; returns rows, with final observations where it resets in the same step.
 
         loop = GymRows(envs)
         obs = loop.reset(seed=0)
         rows, final_obs = loop.step(action)
         pond.add(rows, final_obs=final_obs)     # act on loop.obs next
 
-    The vector's metadata says how it resets itself; where it does not, say it: `same_step=True`.
+    The vector's metadata says how it resets itself; where it does not, pass `same_step`.
     EnvPool's do not, and reset on the step after an end: `GymRows(envs, same_step=False)`.
     """
 
@@ -56,7 +56,7 @@ class GymRows:
         return self.obs
 
     def step(self, action: np.ndarray) -> tuple[Rows, Tree | None]:
-        """One step of all envs: their rows [env], and the final observations if they come apart."""
+        """One step of all envs: rows [env], and the final observations if they are separate."""
         if self.obs is None:
             raise BadConfig("GymRows: step before reset; call reset(seed=...) first")
         obs = jax.tree.map(np.copy, self.obs)  # some vector envs write into the same array again

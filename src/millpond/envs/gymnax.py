@@ -31,8 +31,8 @@ class GymnaxState(NamedTuple):
 class Gymnax(PlainFacts):
     """An env of gymnax by its id, one agent; `max_episode_steps` 0 keeps the env's own limit.
 
-    gymnax's step that does not reset is what is called, so an episode's true final observation is
-    seen; where only the limit ends one, it is truncated. A Box of actions is flattened.
+    It calls gymnax's step that does not reset, so an episode's true final observation is seen; an
+    episode that only the limit ends is truncated. A Box of actions is flattened.
     `VectorEnv(Gymnax("CartPole-v1"), 128)`.
     """
 
@@ -66,7 +66,7 @@ class Gymnax(PlainFacts):
 
     @property
     def observation(self) -> Field:
-        """What gymnax's env gives, of any values: it states bounds that it does not keep."""
+        """What gymnax's env gives, without its bounds, which it does not keep."""
         return _facts(self)[0]
 
     def reset(self, key: jax.Array) -> GymnaxState:
@@ -125,8 +125,8 @@ def _facts(env: Gymnax) -> tuple[Field, Field]:
     seen = jax.eval_shape(lambda key: game.reset_env(key, params)[0], key)
     if not hasattr(seen, "dtype"):
         raise BadConfig(
-            f"{env.name}: it observes {type(seen).__name__}, one array was expected; write an env "
-            "of your own around it that puts them together"
+            f"{env.name}: it observes {type(seen).__name__}, one array was expected; write your "
+            "own env around it that puts them together"
         )
     with jax.ensure_compile_time_eval():
         space = game.action_space(params)

@@ -56,7 +56,7 @@ class HostedVector:
         return {name: np.array([n], np.int64) for name, n in moment.items()} | arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `export` returned, whatever seed this one was made with."""
+        """Continue from what `export` returned, whatever seed this one was made with."""
         leaves, tree = jax.tree.flatten(self._state)
         names = {"seed", "turn", *(f"leaf/{i}" for i in range(len(leaves)))}
         if names != set(arrays):

@@ -185,13 +185,13 @@ class _ZooGame:
             if agent not in seen:
                 raise BrokenEpisode(
                     f"{self._name}: {agent} is in env.agents and was given no observation; "
-                    "an agent that comes needs one"
+                    "an agent that joins needs one"
                 )
             self.obs[i] = self._fitting(agent, seen[agent])
             self.flags[i] = FIRST
 
     def _check_roll(self, playing: np.ndarray, ended: np.ndarray) -> None:
-        """Whoever ended has left, and nobody left otherwise."""
+        """Whoever ended has left, and no one left otherwise."""
         here = np.array([agent in self.env.agents for agent in self._facts.agents])
         if (playing & ~ended & ~here).any():
             agent = self._facts.agents[int(np.argmax(playing & ~ended & ~here))]
@@ -250,7 +250,7 @@ def _facts(env: PettingZooEnv) -> _ZooFacts:
             if space != spaces[0]:
                 raise BadConfig(
                     f"{env.name}: agents must all {what} in the same space, but {agents[0]} has "
-                    f"{spaces[0]} and {agent} {space}; pad them to one space by a wrapper, as "
+                    f"{spaces[0]} and {agent} {space}; pad them to one space with a wrapper, as "
                     "supersuit.pad_observations_v0 and pad_action_space_v0 do"
                 )
     action = does[0]
@@ -263,7 +263,7 @@ def _facts(env: PettingZooEnv) -> _ZooFacts:
     if not isinstance(observation, Field):
         raise BadConfig(
             f"{env.name}: agents observe a dict {sorted(observation)}, one array was expected; "
-            "flatten it by a wrapper"
+            "flatten it with a wrapper"
         )
     return _ZooFacts(agents, observation, int(action.n), int(action.start))
 
@@ -288,7 +288,7 @@ def _make(env: PettingZooEnv) -> Any:
     if hasattr(built, "agent_iter") or not hasattr(built, "reset"):
         raise BadConfig(
             f"{env.name}: a ParallelEnv was expected, got {type(built).__name__}; if its agents "
-            "act in turn, wrap it by pettingzoo.utils.aec_to_parallel where that is possible"
+            "act in turn, wrap it with pettingzoo.utils.aec_to_parallel where that is possible"
         )
     if not getattr(built, "possible_agents", None):
         built.close()

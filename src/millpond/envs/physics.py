@@ -32,7 +32,7 @@ class Physics(PlainFacts):
 
     Every action is repeated `action_repeat` times and the rewards are added up. After
     `episode_length` of those steps an episode is truncated; `done` before that terminates it.
-    With `starts` = 0 every episode begins in a state of its own. To compute it can cost more than
+    With `starts` = 0 every episode begins in its own state. To compute it can cost more than
     the step; with `starts` = n there are n of them, the same in every run, and each episode begins
     in any one. (Brax's own auto-reset gives every env the one that it began with.)
     `class Mine(Physics)` adds `name`, `game` and `picture`.
@@ -126,7 +126,7 @@ class Physics(PlainFacts):
             return np.asarray(self.picture(state.inner))
         except Exception as error:  # no display, no library for one: of many kinds
             raise BadConfig(
-                f"{self.name}: MuJoCo could not draw it: {error}. It draws by OpenGL: install EGL "
+                f"{self.name}: MuJoCo could not draw it: {error}. It needs OpenGL: install EGL "
                 "or OSMesa and set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
             ) from error
 

@@ -27,7 +27,7 @@ class Playground(Physics):
     """
 
     sees: str = "state"
-    impl: str = "jax"  # of the physics: `warp` wants a GPU and, for some envs, much memory
+    impl: str = "jax"  # of the physics: `warp` needs a GPU and, for some envs, much memory
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import gymnasium
 
@@ -12,7 +13,7 @@ from ..config import nearest
 from ..errors import BadConfig
 from ..plugins import make_part, part_names
 from .actions import action_of
-from .atari import Atari
+from .atari import Atari, atari_name, snake
 from .brax import Brax
 from .env import AnyEnv, Env, HostEnv
 from .gym import GymEnv
@@ -58,18 +59,30 @@ def make_env(name: str) -> AnyEnv:
     for prefix, family in FAMILIES.items():
         if name.startswith(prefix):
             return family(name.removeprefix(prefix))
-    if re.fullmatch(r"[\w./-]+-v\d+", name):  # as Gymnasium names its envs
-        raise BadConfig(f"there is no env '{name}'; did you mean 'gym:{name}'?")
+    if name not in part_names("env", _OURS) and (meant := _elsewhere(name)):
+        raise BadConfig(f"there is no env '{name}'; did you mean '{meant}'?")
     return _of_another(name)
+
+
+def _elsewhere(name: str) -> str:
+    """The name of ours for one as other packages write it; "" if it is none of theirs.
+
+    `gym/CartPole-v1` for `gym:CartPole-v1`, `MinAtar/Breakout-v1` for `minatar/breakout`.
+    """
+    head, *others = re.split("[:/]", name, maxsplit=1)
+    prefix = {prefix[:-1]: prefix for prefix in FAMILIES}.get(head.lower(), "")
+    if prefix and others and not (f"{head}:" in name and find_spec(head)):
+        (rest,) = others
+        return prefix + (snake(rest) if prefix.endswith("/") else rest)
+    theirs = re.fullmatch(r"[\w./-]+-v\d+", name)  # as Gymnasium names its envs
+    return atari_name(name) or (f"gym:{name}" if theirs else "")
 
 
 def _of_another(name: str) -> AnyEnv:
     """An env that a package registered, or `package.module:Name`."""
     if ":" not in name and name not in part_names("env", _OURS):
         remedy = _in_full(name) or nearest(name, env_names())
-        raise BadConfig(
-            f"there is no env '{name}'; {remedy} (one of your own: package.module:Name)"
-        )
+        raise BadConfig(f"there is no env '{name}'; {remedy} (your own: package.module:Name)")
     env = make_part("env", name, _OURS)
     if not isinstance(env, (Env, HostEnv)):
         raise BadConfig(
@@ -96,7 +109,7 @@ def _bare(name: str) -> str:
 
 
 def env_names() -> list[str]:
-    """What can be asked for by name; `atari/GAME`, `gym:ID` and the like stand for many.
+    """Envs that are known by name; `atari/GAME`, `gym:ID` and the like stand for many.
 
     `"staghunt" in env_names()`.
     """

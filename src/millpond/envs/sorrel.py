@@ -17,7 +17,7 @@ from .env import HostVector, PlainFacts
 
 @dataclass(frozen=True)
 class SorrelEnv(PlainFacts):
-    """Sorrel's treasurehunt with its own settings; every agent has a policy of its own.
+    """Sorrel's treasurehunt with its own settings; every agent has its own policy.
 
     In Sorrel an agent sees what the agents before it have done in the same turn. Here all see the
     board as the turn begins, after items have appeared, and then move in Sorrel's order: only
@@ -179,7 +179,7 @@ class _Hunt:
 
     @contextlib.contextmanager
     def _drawing(self) -> Generator[None]:
-        """Sorrel draws from NumPy's global generator: this env has a state of its own in there."""
+        """Sorrel draws from NumPy's global generator: this env has its own state in there."""
         outside = np.random.get_state()
         np.random.set_state(self._chance)
         try:
@@ -228,7 +228,7 @@ def _make(env: SorrelEnv) -> Any:
     }
     game = TreasurehuntEnv(TreasurehuntWorld(config, EmptyEntity()), config)
     for agent in game.agents:
-        agent.model = _NoModel()  # each has two networks and a memory, which nobody would ask
+        agent.model = _NoModel()  # each has two networks and a memory, which no one would ask
     return game
 
 

@@ -37,7 +37,7 @@ class Staghunt(PlainFacts):
     Agents and prey start at distinct random cells. In a turn the agents that move do so in list
     order; walls, prey and agents block at no cost. Then all attacks count at once: every attacker
     of a hare gets `hare`; every attacker of a stag gets `stag` if at least `hunters` agents attack
-    it, else it lives and nobody gets anything for it. Prey hit this turn is gone. Last, each prey
+    it, else it lives and no one gets anything for it. Prey hit this turn is gone. Last, each prey
     that was dead before this turn comes back with probability `respawn`, at a random empty cell.
     After `turns` turns the episode is truncated; it never terminates. `VectorEnv(Staghunt(), 128)`.
     """
@@ -50,8 +50,8 @@ class Staghunt(PlainFacts):
     stags: int = 2  # stags in the grid
     hare: float = 1.0  # reward for a hare
     stag: float = 5.0  # reward for a stag, to each hunter
-    hunters: int = 2  # attackers that a stag takes
-    respawn: float = 0.1  # per dead prey and turn
+    hunters: int = 2  # attackers needed for a stag
+    respawn: float = 0.1  # probability per dead prey and turn
 
     def __post_init__(self) -> None:
         grid.check_world(

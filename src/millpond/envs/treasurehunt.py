@@ -47,7 +47,7 @@ class Treasurehunt(PlainFacts):
     agents: int = 2  # agents per env, each with its own policy
     turns: int = 100  # turns per episode
     radius: int = 2  # an agent sees this many cells in every direction
-    spawn: float = 0.005  # per empty cell and turn
+    spawn: float = 0.005  # probability of an item per empty cell and turn
     items: tuple[Item, ...] = ("gem", "food", "bone")  # which ones appear
     gem: float = 10.0  # reward for a gem
     food: float = 5.0  # reward for food

@@ -12,7 +12,7 @@ from ..spec import Field, Spec, walk
 
 
 def fields_of(spec: Spec) -> dict[str, Field]:
-    """Every column of a row, with what lies in the flags byte as columns of their own."""
+    """Every column of a row, with what lies in the flags byte as separate columns."""
     one = Field("bool")
     fields = {**spec.columns, "terminated": one, "truncated": one, "flags": Field("uint8")}
     return fields | ({"extras/life_lost": one} if "life_lost" in spec.extras else {})

@@ -75,7 +75,7 @@ class Episodes:
         whole = {path: np.concatenate([one[path] for one in waiting]) for path in waiting[0]}
         waiting.clear()
         flags = whole["flags"]
-        # A row without a step of its own is the observation after the last step.
+        # A row without its own step is the observation after the last step.
         final = bool(flags[-1] & (BORDER | CONTEXT))
         keeps = self._whole and not final
         ended = keeps and (whole["terminated"][-1] or whole["truncated"][-1])
@@ -99,9 +99,9 @@ class Episodes:
             pass
         found = [
             (self.dropped, "last steps without an observation after them are left out"),
-            (self.open, "episodes do not end: they are cut, or still going on"),
+            (self.open, "episodes do not end: they are cut or unfinished"),
             (self.headless, "episodes have lost their beginning"),
-            (self.both, "steps that terminated and were truncated too only terminate"),
+            (self.both, "steps that both terminated and were truncated only terminate"),
             (
                 self.context,
                 "rows marked CONTEXT become ordinary steps, which may start a sample",
@@ -109,7 +109,7 @@ class Episodes:
         ]
         told = [f"{number:,} {what}" for number, what in found if number]
         if len(self._rows.streams) > 1:
-            told.append("which stream an episode is of: they come one after the other")
+            told.append("which stream an episode belongs to: episodes follow one another")
         return told
 
 

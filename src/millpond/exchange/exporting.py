@@ -77,13 +77,13 @@ def export_lake(
 ) -> Moved:
     """Write what a Lake has committed in another format, and compare every row at the end.
 
-    A Lake may be written meanwhile; what is committed later is not exported.
+    A Lake may be written to meanwhile; what is committed later is not exported.
     `export_lake("parquet", "runs/lake", "table")`.
     """
     target = Path(target)
     part = target.with_name(target.name + ".exporting")
     if target.exists():
-        raise BadConfig(f"{target} is there already; choose another folder")
+        raise BadConfig(f"{target} already exists; choose another folder")
     writer, lake = writer_of(form), Lake.open(source)
     rows = LakeRows(lake)
     if not rows.total:
@@ -136,7 +136,7 @@ def _verify(form: str, part: Path, plan: ExportPlan, total: int, progress: Progr
             done += size
             progress("verifying", min(done, total), total)
         if theirs.more():
-            raise BadState(f"verifying: stream {stream} has rows too many; look at the disk")
+            raise BadState(f"verifying: stream {stream} has too many rows; look at the disk")
 
 
 class _Flow:

@@ -25,7 +25,7 @@ class Fitted:
             there = theirs.get(path)
             if there is None:
                 raise BadConfig(
-                    f"env {env} has rows with '{path}', which the data has not; choose the env it "
+                    f"env {env} has rows with '{path}', which the data lacks; choose the env it "
                     f"was recorded in, or omit --env (the data has {', '.join(theirs)})"
                 )
             if there.shape != field.shape or not field.accepts(there.dtype):

@@ -1,6 +1,6 @@
 """`import_lake`: rows from elsewhere become a Lake, which is there when all of it is and verified.
 
-They gather in TARGET.importing, and TARGET.importing.json says of what. A killed import goes on
+They gather in TARGET.importing, and TARGET.importing.json says of what. A killed import continues
 from there when it is called again; how far it came is what the Lake has committed.
 """
 
@@ -53,15 +53,15 @@ def import_lake(
     progress: Progress = lambda what, done, of: None,
     said: Said = lambda losses: None,
 ) -> Moved:
-    """Make a Lake of data in another format, and compare every row at the end.
+    """Make a Lake from data in another format, and compare every row at the end.
 
-    With `env`, in the Spec of that env, so that runs can learn from it. Called again after it was
-    interrupted it goes on. `import_lake("parquet", "table", "runs/lake")`.
+    With `env`, rows get the Spec of that env, so runs can learn from them. After an interruption,
+    call it again to continue. `import_lake("parquet", "table", "runs/lake")`.
     """
     path, target = Path(source), Path(target)
     part, note = (target.with_name(target.name + end) for end in (".importing", ".importing.json"))
     if target.exists():
-        raise BadConfig(f"{target} is there already; choose another folder for the Lake")
+        raise BadConfig(f"{target} already exists; choose another folder for the Lake")
     found = open_source(form, path)
     if env:
         from ..envs import make_env, spec_of  # the core goes without envs
@@ -99,10 +99,10 @@ def _about(form: str, path: Path, source: Source, capacity: int | str | None) ->
 
 
 def _begin(part: Path, note: Path, about: dict[str, Any]) -> None:
-    """Note what is imported; go on only with an interrupted import of the very same."""
+    """Note what is imported; continue only an interrupted import of exactly that."""
     if not note.exists() or not part.exists():
         if part.exists():
-            raise BadConfig(f"{part} is there and no import's; delete or rename it")
+            raise BadConfig(f"{part} exists and is not from an import; delete or rename it")
         write_whole(note, json.dumps(about, indent=2).encode() + b"\n")
         return
     try:
@@ -112,8 +112,8 @@ def _begin(part: Path, note: Path, about: dict[str, Any]) -> None:
     if before != about:
         changed = [name for name in about if before.get(name) != about[name]]
         raise BadConfig(
-            f"{note} tells of an interrupted import with another {', '.join(changed)}; give the "
-            f"command as it was then, or delete {note.name} and {part.name} to begin again"
+            f"{note} is of an interrupted import with another {', '.join(changed)}; give the "
+            f"command as it was then, or delete {note.name} and {part.name} to start over"
         )
 
 

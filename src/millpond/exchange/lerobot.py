@@ -141,7 +141,7 @@ def _file_of(path: Path, info: Mapping[str, Any], number: int) -> Path:
     name = str(info.get("data_path") or _DATA)
     file = path / name.format(episode_chunk=chunk, episode_index=number)
     if not file.resolve().is_relative_to(path.resolve()):
-        raise ValueError(f"a file '{file}' outside of the dataset's folder")
+        raise ValueError(f"a file '{file}' outside the dataset's folder")
     return file
 
 
@@ -207,7 +207,7 @@ class LerobotPlan:
         self._back = {path: self._paths.get(name, "") for path, name in frames.names.items()}
         self.losses = [*self._episodes.losses(), NO_LAST]
         if not about.get("fps"):
-            self.losses.append("times of frames: there is one a second")
+            self.losses.append("times of frames: one frame per second is assumed")
         self.losses += self._changed(spec)
 
     def _changed(self, spec: Spec) -> list[str]:

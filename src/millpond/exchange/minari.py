@@ -244,7 +244,7 @@ class MinariPlan:
         storage.update_episodes(buffers())
         file = data / "metadata.json"
         found = json.loads(file.read_text(encoding="utf-8"))
-        # As it was told where the Lake came from, if its rows are still of that kind.
+        # As recorded when the Lake was imported, if its rows are still of that kind.
         same = _same_kind(about, found)
         kept = {name: about[name] for name in _KEPT if name in about and same}
         found |= {"dataset_id": "millpond/lake-v0", "minari_version": _version()} | kept

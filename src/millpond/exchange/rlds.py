@@ -110,7 +110,7 @@ def _file_name(name: str, about: Mapping[str, Any], index: int, number: int) -> 
     for key, value in values.items():
         found = found.replace(f"{{{key}}}", value)
     if "/" in found:
-        raise ValueError(f"a file '{found}' outside of the dataset's folder")
+        raise ValueError(f"a file '{found}' outside the dataset's folder")
     return found
 
 

@@ -57,7 +57,7 @@ class VaultSource:
         self.about = {"vault": {"version": about["version"]}}
         self._paths = _chosen(list(shapes))
         self._arrays = {name: self._open(f"{name.replace('/', '.')}.") for name in shapes}
-        self.losses = ["the observation after an episode's end, which a Vault has not"]
+        self.losses = ["the observation after an episode's end, which a Vault does not have"]
         if self._paths["terminated"].rpartition("/")[2] in ("done", "dones"):
             self.losses.append("whether an end was a truncation: 'done' is taken as terminated")
         if "truncated" not in self._paths:
@@ -148,7 +148,7 @@ class VaultSource:
         truncated: np.ndarray,
         fresh: bool,
     ) -> Rows:
-        """Rows of some turns, with a border row behind every terminated one."""
+        """Rows of some turns, with a border row after every terminated one."""
         columns: dict[str, np.ndarray] = {}
         for path in fields_of(self.spec):
             if path in ("terminated", "truncated", "flags"):

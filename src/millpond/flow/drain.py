@@ -22,11 +22,11 @@ class Drain:
 
         with Drain(pond, writer) as drain:
             ...
-            drain(state)          # takes what is new and returns; writing goes on behind
+            drain(state)          # takes what is new and returns; writes in the background
         # here everything drained is committed
 
     The device copies the new rows out before the call returns, so `state` may be donated at once.
-    Errors of the background are raised by the next call. Every stream must be drained before the
+    Errors in the background are raised by the next call. Every stream must be drained before the
     ring overwrites it: at least once per `pond.length` steps, or RowsGone is raised.
     """
 
@@ -61,7 +61,7 @@ class Drain:
             raise RowsGone(
                 f"drain: rows {begin[worst]} to {self._done[worst] - 1} of stream {worst} were "
                 f"overwritten before they were drained; drain at least every {pond.length} steps. "
-                "A further call goes on behind the gap, with a cut"
+                "A further call continues after the gap, with a cut"
             )
         while (self._done < added).any():
             number = np.minimum(added - self._done, self._steps)
@@ -79,7 +79,7 @@ class Drain:
         return self.pond.added(state)
 
     def skip_old(self, state: PondState | None = None) -> None:
-        """Begin with the oldest row the Pond holds; what it has overwritten is not missed."""
+        """Begin with the oldest row the Pond holds; rows overwritten before are not missed."""
         self._done = np.maximum(0, self._added(state) - self.pond.length)
 
     def finish(self) -> None:

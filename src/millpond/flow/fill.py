@@ -32,11 +32,11 @@ class Fill:
 
     Blocks come in an order that the seed decides, so runs that call at the same updates get the
     same rows. Over many blocks every transition is equally likely (`choice="uniform"`), every one
-    from row `since` of its stream on (`"newest"`), every group (`"balanced"`), or newer rows
-    likelier by half per `half_life` rows (`"recent"`).
-    A Pond of another window than the Lake's users have is fine: the Pond's own is used. Where rows
-    are small more `runs` in a block are faster, since every block costs a few calls. Up to five
-    blocks are in the host's memory at a time, and as many on a Pond's device.
+    from row `since` of its stream on (`"newest"`), every group (`"balanced"`), or newer rows, half
+    as likely per `half_life` rows of age (`"recent"`).
+    The Pond may have any window: its own is used. Where rows are small, more `runs` in
+    a block are faster, since every block costs a few calls. Up to five blocks are in the host's
+    memory at a time, and as many on a Pond's device.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Fill:
         self.runs.look()
 
     def close(self) -> None:
-        """Let go of the blocks in preparation; a later call begins again."""
+        """Discard the blocks in preparation; a later call begins again."""
         self._ready.clear()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)

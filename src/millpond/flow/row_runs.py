@@ -1,7 +1,7 @@
 """`RowRuns`: which stretches of a Lake go into a Pond, so that every transition is equally likely.
 
 Every stream is divided into *cores* of `core` rows. A run is a core with the rows before and after
-it that its windows need, marked CONTEXT, and a cut behind it. Cores are taken in a random order
+it that its windows need, marked CONTEXT, and a cut after it. Cores are taken in a random order
 without repetition until all have had their turn; so every start is in the Pond equally often.
 """
 
@@ -31,7 +31,7 @@ class Dealt(NamedTuple):
 
 
 class RowRuns:
-    """A deterministic sequence of blocks from one seed: `together` runs, one behind the other, for
+    """A deterministic sequence of blocks from one seed: `together` runs, one after the other, for
     every env, [envs, together * length].
     """
 
@@ -141,7 +141,7 @@ class RowRuns:
 
 
 class Deck:
-    """All cores of some streams in random order, dealt until none is left, then shuffled again."""
+    """All cores of some streams in random order, taken until none is left, then shuffled again."""
 
     def __init__(self, streams: np.ndarray, cores: np.ndarray, seed: int, turn: int) -> None:
         self._streams, self._ends = streams, np.cumsum(cores)

@@ -148,7 +148,7 @@ class Batches:
         return batch
 
     def none(self, stream: np.ndarray, row: np.ndarray) -> Any:
-        """A batch of which everything is masked, as nothing is stored."""
+        """A batch in which everything is masked, as nothing is stored."""
         batch = self._buffers(len(stream), None)
         for array in arrays_of(batch):
             array.fill(0)

@@ -1,4 +1,4 @@
-"""Rows of envs that reset in the same step, taken apart into what a writer can append."""
+"""Rows of envs that reset in the same step, split into what a writer can append."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def closed_pieces(
     which: slice,
     last: np.ndarray,
 ) -> list[Piece]:
-    """Rows [time, stream] with a border row behind each that ended, in the order they go in.
+    """Rows [time, stream] with a border row after each that ended, in the order they go in.
 
     `last` are the flags before the first of them. Raises for values or episodes that do not fit.
     """

@@ -199,7 +199,7 @@ def stretches(
 def check_within(blob: np.ndarray, start: np.ndarray, stop: np.ndarray) -> None:
     """Bytes start[i] ... stop[i] - 1 are there."""
     if start.min(initial=0) < 0 or stop.max(initial=0) > len(blob) or (stop < start).any():
-        raise ValueError(f"a frame lies outside of the {len(blob)} bytes there are")
+        raise ValueError(f"a frame is not within the {len(blob)} bytes there are")
 
 
 _mine = threading.local()

@@ -1,4 +1,4 @@
-"""Creating a Lake: by one process, whoever else tries to at the same time."""
+"""Creating a Lake: by one process, even if others try at the same time."""
 
 from __future__ import annotations
 

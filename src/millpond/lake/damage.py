@@ -47,14 +47,14 @@ class Examined:
     blocks: list[Block] = field(default_factory=list[Block])  # an open one's, verified
     codecs: dict[str, Codec] = field(default_factory=dict[str, Codec])  # a sealed one's
     promised: bool = True  # False: an open one of which a power loss may have taken anything
-    gap: Damage | None = None  # rows before it that nobody has set aside
+    gap: Damage | None = None  # rows before it that no one has set aside
 
 
 class Chain:
     """Where every stream of a group stands: a row's flags must follow those of the row before."""
 
     def __init__(self, streams: int) -> None:
-        self.end = np.zeros(streams, np.int64)  # id behind the newest row seen
+        self.end = np.zeros(streams, np.int64)  # id after the newest row seen
         self.flags = np.full(streams, CUT, np.uint8)  # of that row; CUT: anything may follow
 
     def broken(

@@ -55,7 +55,7 @@ def examine_open(
         if grows and rows_sum(columns, meta, data, begin, block.end) == block.digest:
             return True
         hit = (time >= begin[stream]) & (time < block.end[stream])
-        if hit.any():  # rows of a commit that was never finished are nobody's loss
+        if hit.any():  # rows of a commit that was never finished are no one's loss
             bad[hit] = True
             slots = stream[hit] * meta.length + time[hit]
             if meta.layout == LOG:
@@ -65,7 +65,7 @@ def examine_open(
 
     good = [check(begin, block) for begin, block in _pairs(none, prefix)]
     found.blocks = prefix[: good.index(False)] if False in good else prefix
-    for _, blocks in behind:  # the first of a run begins where nobody knows
+    for _, blocks in behind:  # the first of a run begins where no one knows
         for begin, block in _pairs(blocks[0].end, blocks[1:]):
             check(begin, block)
     keep = _last_commit(found.blocks, none)

@@ -56,11 +56,11 @@ class Files:
             os.close(fd)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Atomically: whoever looks sees either name, and a file under `new` is replaced."""
+        """Atomically: a reader sees either name, and a file under `new` is replaced."""
         os.replace(old, new)
 
     def link(self, old: Path, new: Path) -> None:
-        """A second name for a file; it is an error if `new` is there already."""
+        """A second name for a file; it is an error if `new` already exists."""
         os.link(old, new, follow_symlinks=False)
 
     def unlink(self, path: Path) -> None:

@@ -24,7 +24,7 @@ class Gaps:
         self.end: np.ndarray | None = None  # ids behind every row so far; None: not known
 
     def find(self, one: Examined) -> np.ndarray | None:
-        """int64[streams] of rows missing before a segment, if that is nobody's decision."""
+        """int64[streams] of rows missing before a segment, if that is no one's decision."""
         if one.meta is None:
             if one.damages:  # it says itself that rows are gone
                 self.before = self.end = None

@@ -26,7 +26,7 @@ Jobs = list[tuple[int, list[slice]]]  # a codec's number (-1: raw), and some of 
 
 
 class LocatedRows(NamedTuple):
-    """Runs of which all is known but their observations.
+    """Runs of which everything is known except their observations.
 
     Rows are numbered through all runs. They are stored in stretches of neighbouring slots.
     """

@@ -75,7 +75,7 @@ def unpack(
 def later(
     journal: bytes, segment: int, streams: int, seed: int, at: int
 ) -> list[tuple[int, list[Block]]]:
-    """Runs of whole records that stand behind damage at byte `at`, and where each run begins."""
+    """Runs of whole records that stand after damage at byte `at`, and where each run begins."""
     runs: list[tuple[int, list[Block]]] = []
     while (at := journal.find(MAGIC, at + 1)) >= 0 and at + _HEAD.size <= len(journal):
         sequence = _HEAD.unpack_from(journal, at)[1]
@@ -86,7 +86,7 @@ def later(
 
 
 def unfinished(tail: bytes, streams: int) -> bool:
-    """Whether bytes behind the last whole record are a record that was never written to its end."""
+    """Whether bytes after the last whole record are a record that was never written to its end."""
     if len(tail) < _HEAD.size + _TAIL.size:
         return True
     magic, _, _, _, kind, _ = _HEAD.unpack_from(tail)

@@ -87,7 +87,7 @@ class Lake:
     A reader sees the rows that were committed when it last looked, until `refresh`; evicted ones
     stay readable until then. Row ids are counted per stream and never reused.
 
-    A copy, and a Lake sent to a process that is spawned, is opened again where it is used.
+    A copy, or a Lake sent to a spawned process, is opened again where it is used.
     """
 
     def __init__(self, path: str | Path, mode: str, files: Files | None = None) -> None:
@@ -148,7 +148,7 @@ class Lake:
         return lake
 
     def writer(self, group: str, streams: int, continues: bool = False, threads: int = 1) -> Writer:
-        """The writer of a group, which it makes if it is new. One process at a time has it.
+        """The writer of a group, created if it is new. Only one process at a time may have it.
 
         Rows of another session follow a cut, because its envs began new episodes; with `continues`
         they follow the stored rows without one, unless there was a `cut` behind them. `threads`
@@ -297,7 +297,7 @@ class Lake:
         seed: int = 0,
         threads: int = 1,
     ) -> Iterator[Any]:
-        """Every valid start once per epoch, in an order of its own; the last batch is smaller.
+        """Every valid start once per epoch, shuffled; the last batch may be smaller.
 
         Sees the rows that are committed when it begins; a refresh() meanwhile is an error.
         """
@@ -309,7 +309,7 @@ class Lake:
             if self.reader.index is not index:
                 raise BadState(
                     "Lake.iterate: the Lake was refreshed meanwhile, so its rows have other "
-                    "numbers; refresh() before iterating, or iterate over a Lake of its own"
+                    "numbers; refresh() before iterating, or iterate over a separate Lake"
                 )
 
         for epoch in range(epochs):
@@ -367,7 +367,7 @@ class Lake:
             return self.reader.columns.rows(records, raw)
 
     def starts(self, window: AnyWindow | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Every valid start: its stream int32[n] and row id int64[n], as `take` wants them.
+        """Every valid start: its stream int32[n] and row id int64[n], for `take`.
 
         `stream, row = lake.starts(Window(n_step=3)); lake.take(stream[:256], row[:256])`.
         """
@@ -476,7 +476,7 @@ class Lake:
         return gather, gather.find(stream, start, length, anchor, out)
 
     def before_fork(self) -> None:
-        """Let calls of other threads end: in the child nobody would end them."""
+        """Wait for calls of other threads to end: in the child they never would."""
         self._still = self._using.acquire(timeout=_STILL)
 
     def after_fork(self, child: bool) -> None:

@@ -153,7 +153,7 @@ def read_json(path: Path) -> dict[str, Any]:
         plain = whole["manifest"]
         found = digest(json.dumps(plain, indent=1, sort_keys=True).encode())
         if not isinstance(plain, dict) or whole["sum"] != f"{found:016x}":
-            raise ValueError("its checksum does not hold")
+            raise ValueError("its checksum does not match")
     except NONSENSE as error:
         raise LakeRefused(
             f"{path}: the manifest is damaged ({error}); restore this file from a copy of the Lake"
@@ -177,11 +177,18 @@ def save_lake(files: Files, folder: Path, info: LakeInfo) -> None:
     )
 
 
+def no_lake(folder: Path) -> str:
+    """What to say of a folder that is not a Lake, such as a run's, which has its Lakes within."""
+    inner = sorted(path.parent for at in ("*", "lake/*") for path in folder.glob(f"{at}/lake.json"))
+    remedy = f"did you mean {inner[0]}?" if inner else "give the folder that Lake.create made"
+    return f"{folder}: not a Lake (no lake.json); {remedy}"
+
+
 def load_lake(folder: Path) -> LakeInfo:
-    """What `folder` holds, or LakeRefused if it is no Lake of this version."""
+    """What `folder` holds, or LakeRefused if it is not a Lake of this version."""
     path = folder / "lake.json"
     if not path.exists():
-        raise LakeRefused(f"{folder}: not a Lake (no lake.json); give the folder Lake.create made")
+        raise LakeRefused(no_lake(folder))
     plain = read_json(path)
     if plain.get("format") != FORMAT:
         raise LakeRefused(f"{path}: format {plain.get('format')!r}, expected {FORMAT!r}")

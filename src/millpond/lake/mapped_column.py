@@ -107,7 +107,7 @@ class MappedColumn:
 
 
 def _blank(base: int, stride: int, seat: int) -> None:
-    """Zeros in the place of a seat; a Python function of a column itself would keep it alive."""
+    """Zeros in place of a seat; a Python function of a column itself would keep it alive."""
     flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
     _map(base + seat * stride, stride, _READ, flags, -1, 0)
 

@@ -62,7 +62,7 @@ def _used() -> int:
 
 
 def _memory() -> int:
-    """Bytes that can be had without swapping; plenty if nobody says."""
+    """Bytes available without swapping; plenty if unknown."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

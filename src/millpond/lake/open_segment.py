@@ -70,8 +70,8 @@ class OpenSegment:
         there = read_mark(self.path) if self.path.exists() else None
         if there is not None and there.committed:
             raise LakeFailed(
-                f"{self.path}: committed rows are here already, so no segment is made in their "
-                "place; open the writer again: it goes on behind them"
+                f"{self.path}: committed rows exist already, so no segment is made in their "
+                "place; open the writer again: it continues after them"
             )
         with said_plainly("creating a segment", self.path):
             for path in (self.journal_path, self.path):
@@ -91,7 +91,7 @@ class OpenSegment:
         self.dirty = True
 
     def resume(self, blocks: list[Block]) -> None:
-        """Go on after the verified blocks; whatever the journal holds behind them goes."""
+        """Continue after the verified blocks; whatever the journal holds after them is cut off."""
         self._records = len(blocks)
         self._journal_size = blocks[-1].bytes_to_here if blocks else 0
         self.count = blocks[-1].end.copy() if blocks else self.count

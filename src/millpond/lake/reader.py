@@ -234,7 +234,7 @@ class Reader:
         if dictionary is None:
             region = meta.columns[name].dictionary or meta.columns[name].data
             end = region.offset + region.size
-            raise damaged(path, region.offset, end, "the dictionary's checksum does not hold")
+            raise damaged(path, region.offset, end, "the dictionary's checksum does not match")
         width = next(c.width for c in self.columns.all if c.name == name)
         codecs.append(Codec(dictionary, width))
         return len(codecs) - 1
@@ -298,11 +298,11 @@ class Reader:
         """Raise LakeDamaged if mapped bytes could not be had, until refresh() maps them again."""
         if happened:
             for seat, (start, stop) in self._broken().items():
-                why = "it was truncated while it was read, or the disk does not give its bytes"
+                why = "it was truncated while it was read, or the disk could not read it"
                 raise damaged(self._by_seat[seat].path, start, stop, why)
 
     def _broken(self) -> dict[int, tuple[int, int]]:
-        """Seats of which bytes could not be had, and where in their files these lie."""
+        """Seats with bytes that could not be read, and where in their files these are."""
         every = [*self.pages.values(), *self.offsets.values()]
         found = {seat: pages.region(seat) for pages in every for seat in list(pages.column.broken)}
         for seat in list(self._tables.broken):

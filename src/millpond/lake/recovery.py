@@ -186,14 +186,14 @@ def read_journal(path: Path, start: int = 0) -> bytes:
 def open_segment(
     files: Files, folder: Path, columns: Columns, meta: Meta, blocks: list[Block]
 ) -> OpenSegment:
-    """An open segment that was found, ready to go on."""
+    """An open segment that was found, ready to continue."""
     segment = OpenSegment(files, folder, columns, meta)
     segment.resume(blocks)
     return segment
 
 
 def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
-    """The dictionary of a compressed column; None if its checksum does not hold."""
+    """The dictionary of a compressed column; None if its checksum does not match."""
     stored = meta.columns[name]
     if stored.dictionary is None:
         return b"" if stored.dictionary_sum == digest(b"") else None

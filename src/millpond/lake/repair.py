@@ -89,7 +89,7 @@ def repair_lake(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Repaired:
-    """Keep every row that can be proven; LakeLocked if any group is being written.
+    """Keep every row that can be verified; LakeLocked if any group is being written.
 
     `repair_lake("runs/lake", dry_run=True)` says what would happen and changes nothing.
     """
@@ -138,7 +138,7 @@ class _Mender:
         self._finish_moving()
         if ids is not None:
             self._remember(ids)
-        # Whole ones first: rows behind a gap are safe from recovery only in a sealed segment.
+        # Whole ones first: rows after a gap are safe from recovery only in a sealed segment.
         for one in sorted(self.found, key=lambda one: bool(one.damages)):
             plan = plans.get(one.number)
             if plan is None:
@@ -173,7 +173,7 @@ class _Mender:
         return Mended(one.path, self.group, one.number, action, aside, first, kept, lost, known)
 
     def _raw_twin(self, one: Examined) -> Examined | None:
-        """The raw segment beside a sealed one, if its writer died before it was removed."""
+        """The raw segment next to a sealed one, if its writer died before it was removed."""
         paths = [path_of(self.folder, one.number, suffix) for suffix in (".open", ".journal")]
         if one.kind != SEALED or not all(path.exists() for path in paths):
             return None
@@ -182,9 +182,9 @@ class _Mender:
         return None if twin.damages else twin
 
     def _close_open_ones(self, plans: dict[int, Mended], ids_were_lost: bool) -> list[int]:
-        """Plan to seal every open segment that a writer must not continue with; those behind gaps.
+        """Plan to seal every open segment that a writer must not continue with; those after gaps.
 
-        That is one behind a gap (recovery takes it for rows that a power loss left over), one
+        That is one after a gap (recovery takes it for rows that a power loss left over), one
         that lost rows and is not the newest, and any where newer ids were given already.
         """
         if not plans and all(one.gap is None for one in self.found):
@@ -266,7 +266,7 @@ class _Mender:
         seal(self.files, self.folder, self.columns, meta, rows, self.known, threads)
 
     def _shorten(self, one: Examined) -> None:
-        """Cut an open segment's journal behind the last record that holds, as recovery does."""
+        """Cut an open segment's journal after the last record that holds, as recovery does."""
         end, path = one.blocks[-1].bytes_to_here, one.path.with_suffix(".journal")
         with said_plainly("shortening a journal", path), ExitStack() as last:
             rows, journal = self.files.open(one.path), self.files.open(path)
@@ -295,7 +295,7 @@ class _Mender:
 
     def _lost_ids(self, plans: dict[int, Mended]) -> np.ndarray | None:
         """Where ids end, if what remains would not say it: they are never given twice."""
-        used = np.zeros(self.group.streams, np.int64)  # behind all ids that ever were rows' here
+        used = np.zeros(self.group.streams, np.int64)  # after all ids that ever were rows' here
         left = used.copy()  # the same, by what remains
         unknown = 0  # unreadable segments since the last that said where ids begin
         for one in self.found:

@@ -36,8 +36,8 @@ def seal(
     """Make `NUMBER.seg` of the rows `meta.count` says; it is durable when this returns.
 
     `known` holds the codecs of each wide column so far, and gets the one that is chosen here.
-    With `in_place`, which syncs a file, an open segment of which nothing compresses is not copied:
-    it gets its checksums and description behind its rows, and its new name. A log is always copied:
+    With `in_place`, which syncs a file, an open segment in which nothing compresses is not copied:
+    it gets its checksums and description after its rows, and its new name. A log is always copied:
     its rows are put in the order of their streams.
     """
     if meta.layout == LOG:

@@ -1,4 +1,4 @@
-"""`SealedFile`: a sealed segment read with plain reads, so that a failing disk is no crash.
+"""`SealedFile`: a sealed segment read with plain reads, so that a failing disk is not a crash.
 
 Verifying and repairing read through it; sampling reads through maps (`Reader`).
 """
@@ -148,6 +148,6 @@ def _decodes(
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:
-    """Stretches of true entries: (first, one behind the last)."""
+    """Stretches of true entries: (first, one past the last)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]

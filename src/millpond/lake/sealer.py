@@ -1,4 +1,4 @@
-"""`Sealer`: seals full segments while the writer goes on, and drops the oldest when over quota."""
+"""`Sealer`: seals full segments while the writer works, and drops the oldest when over quota."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Sealer:
         self.check()
 
     def _wake(self) -> None:
-        """Doing it again is harmless: whoever was interrupted here does."""
+        """Doing it again is harmless, as after an interruption here."""
         if not self._running.locked():
             # Not threading.Thread: its start() waits for a condition.
             _thread.start_new_thread(self._run, ())

@@ -172,10 +172,10 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
     place = 0 if _KINDS[path.suffix] == OPEN else max(0, size - whole)
     head = os.pread(fd, whole, place)
     if len(head) < whole or head[:8] != MAGIC:
-        raise damaged(path, place, place + whole, "this is no segment header")
+        raise damaged(path, place, place + whole, "this is not a segment header")
     _, version, offset, length, json_sum = _HEAD.unpack_from(head)
     if _SUM.unpack_from(head, _HEAD.size)[0] != digest(head[: _HEAD.size]):
-        raise damaged(path, place, place + whole, "the header's checksum does not hold")
+        raise damaged(path, place, place + whole, "the header's checksum does not match")
     if version not in VERSIONS:
         raise LakeRefused(
             f"{path}: format version {version}, this millpond reads {min(VERSIONS)} to "
@@ -186,7 +186,7 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
         raise damaged(path, offset, offset + length, f"the file ends at {size}")
     text = os.pread(fd, length, offset)
     if len(text) != length or digest(text) != json_sum:
-        raise damaged(path, offset, offset + length, "the description's checksum does not hold")
+        raise damaged(path, offset, offset + length, "the description's checksum does not match")
     try:
         meta = _parse(json.loads(text))
         if meta.layout not in VERSIONS[version]:
@@ -313,7 +313,7 @@ def _check(meta: Meta, columns: Columns, slots: int, size: int) -> None:
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**64:
-        raise ValueError(f"{value!r} is no 64-bit number")
+        raise ValueError(f"{value!r} is not a 64-bit number")
     return value
 
 

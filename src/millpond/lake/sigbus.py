@@ -1,8 +1,8 @@
 """Mapped bytes that cannot be had: an error of the call that reads them, not a killed process.
 
 A file that was truncated under its reader, or a disk that does not give a page, makes the kernel
-send SIGBUS to whoever touches it. The handler here puts zeros where a segment's column was
-mapped, notes it, and lets the reading go on; the call that read it then raises LakeDamaged. Any
+send SIGBUS to any thread that touches it. The handler here puts zeros where a segment's column was
+mapped, notes it, and lets the reading continue; the call that read it then raises LakeDamaged. Any
 other SIGBUS is left to whatever handled it before.
 """
 
@@ -45,7 +45,7 @@ _installed: list[Any] = []  # the handler, which must live as long as the proces
 def guard(
     base: int, size: int, stride: int, blank: Callable[[int], None], broken: set[int]
 ) -> None:
-    """From now on `size` bytes at `base`, in parts of `stride`, do not kill whoever reads them."""
+    """From now on `size` bytes at `base`, in parts of `stride`, do not kill their readers."""
     _ranges[base] = _Range(size, stride, blank, broken)
     if not _installed:
         _installed.append(ctypes.CFUNCTYPE(None, *[ctypes.c_int] + [ctypes.c_void_p] * 2)(_on_bus))

@@ -81,7 +81,7 @@ class Survey:
 
     path: Path
     stats: Stats
-    steps: int  # rows that are no border rows
+    steps: int  # rows that are not border rows
     capacity_rows: int | None
     capacity_bytes: int | None
     use: float  # share of the capacity

@@ -90,7 +90,7 @@ def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Dama
             read_json(path)
     except LakeRefused as error:
         return None, [], [_of_manifest(path, error)]
-    info = load_lake(folder)  # whole: if it is refused, it is no Lake of this version
+    info = load_lake(folder)  # whole: if it is refused, it is not a Lake of this version
     for inner in group_folders(folder):
         try:
             groups.append(load_group(inner))

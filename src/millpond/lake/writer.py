@@ -76,7 +76,7 @@ class Writer:
 
     def _begin(self, found: Recovered, continues: bool) -> None:
         self._number = found.next_number
-        self._next_id = found.next_id  # behind the rows of every segment but the newest
+        self._next_id = found.next_id  # after the rows of every segment but the newest
         for meta, blocks in found.unsealed:
             segment = open_segment(self._files, self._folder, self._columns, meta, blocks)
             self._segments.append(segment)
@@ -183,10 +183,10 @@ class Writer:
             self._saved = cuts
 
     def close(self, commit: bool = True) -> None:
-        """Commit and sync, wait until full segments are sealed, give the group free.
+        """Commit and sync, wait until full segments are sealed, release the group.
 
-        After LakeFull the writer is still open, and so is what it holds: free space and close it
-        again, or give up what is not committed with `commit=False`.
+        After LakeFull the writer stays open and keeps its rows: free space and close it again, or
+        give up what is not committed with `commit=False`.
         """
         if not self._lock.held:
             return
@@ -201,7 +201,7 @@ class Writer:
         self._release()
 
     def _release(self) -> None:
-        """Let go of everything, the lock last, whatever goes wrong."""
+        """Release everything, the lock last, whatever goes wrong."""
         with ExitStack() as last:
             last.callback(self._lock.release)
             for segment in self._segments:
@@ -224,7 +224,7 @@ class Writer:
             self.close(commit=False)
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        # Not where the process ends: threads that would be waited for do not run any more.
+        # Not where the process ends: threads that would be waited for do not run any longer.
         if hasattr(self, "_sealer") and self._lock.held and not ending():
             self._release()
             warnings.warn(
@@ -245,7 +245,7 @@ class Writer:
             )
         if self._failed is not None:
             raise LakeFailed(
-                f"{self._folder}: this writer failed before and trusts nothing since; "
+                f"{self._folder}: this writer failed before and refuses everything since; "
                 "close it and open the writer again: it recovers"
             ) from self._failed
         self._sealer.check()
@@ -323,14 +323,14 @@ class Writer:
         return self._segments[-1].written if self._segments else np.zeros(self.streams, np.int64)
 
     def _end(self) -> np.ndarray:
-        """Ids behind the last written row."""
+        """Ids after the last written row."""
         if not self._segments:
             return self._next_id
         newest = self._segments[-1]
         return newest.meta.first + newest.written
 
     def _flush(self) -> None:
-        """Write the staged rows behind the others; on an error they stay staged."""
+        """Write the staged rows after the others; on an error they stay staged."""
         if not self._pending.count.any():
             return
         if not self._segments:

@@ -56,7 +56,7 @@ class LoggedRun:
         return self.path / "speed.jsonl"
 
     def status(self) -> dict[str, Any]:
-        """What the run said last of itself."""
+        """The run's last recorded status."""
         return read_status(self.path)
 
 

@@ -47,8 +47,8 @@ def run(
             pond = run.watch(pond)
             run.log(step, loss=loss, episode_return=total)
 
-    `millpond runs`, `watch`, `report` and `doctor` know it as any other run. An error inside the
-    block marks it as failed and goes on as it was. `steps` is how long it will be, if that is
+    `millpond runs`, `watch`, `report` and `doctor` treat it like any other run. An error inside the
+    block marks it as failed and is raised unchanged. `steps` is how long it will be, if that is
     known; `track` sends the numbers to tensorboard, wandb or mlflow too.
     """
     for what, number, least in (("steps", steps, 0), ("frames_per_step", frames_per_step, 1)):
@@ -67,7 +67,7 @@ def run(
 
 
 class Logger:
-    """A run that goes on, from `millpond.run`. `log` may be called from several threads."""
+    """A run in progress, from `millpond.run`. `log` may be called from several threads."""
 
     def __init__(self, logged: LoggedRun, frames_per_step: int, track: str) -> None:
         self.logged, self.path, self._frames = logged, logged.path, frames_per_step
@@ -114,7 +114,7 @@ class Logger:
             self._write("eval", step, {**line, "episodes": len(episodes), "unfinished": 0})
 
     def watch(self, pond: HostPond) -> WatchedPond:
-        """The same pond, seen by the doctor: use what this returns in the place of `pond`."""
+        """The same pond, seen by the doctor: use what this returns in place of `pond`."""
         self._check()
         if isinstance(pond, Pond):
             raise BadConfig(
@@ -123,7 +123,7 @@ class Logger:
             )
         if not isinstance(pond, HostPond):
             raise BadConfig(
-                f"watch: a HostPond is watched, got {type(pond).__name__}; leave the call away: "
+                f"watch: a HostPond is watched, got {type(pond).__name__}; omit the call: "
                 "everything else is logged without it"
             )
         watched = WatchedPond(pond)
@@ -173,7 +173,7 @@ class Logger:
         if os.getpid() != self._pid:
             raise RunRefused(
                 f"{self.path} is logged by process {self._pid}, and process {os.getpid()} is a "
-                "copy of it; log there, or give every process a run of its own"
+                "copy of it; log there, or give every process its own run"
             )
         if self._lock is None:
             raise RunRefused(f"{self.path} has ended; millpond.run begins another run")
@@ -227,7 +227,7 @@ class Logger:
                     return
                 except OSError as error:
                     raise RunFailed(
-                        f"could not draw {target}: {error.strerror}; the metrics are whole"
+                        f"could not draw {target}: {error.strerror}; the metrics are intact"
                     ) from error
                 return
 
@@ -257,7 +257,7 @@ def _how_it_ended(
 
 
 def _new_folder(root: Path, name: str) -> Path:
-    """A folder that nobody else has; two that begin at once get one each."""
+    """A folder that no one else has; two that begin at once get one each."""
     parts = Path(name).parts if isinstance(name, str) else ()
     if not parts or Path(name).is_absolute() or ".." in parts:
         raise BadConfig(
@@ -265,7 +265,7 @@ def _new_folder(root: Path, name: str) -> Path:
         )
     inside = [root.joinpath(*parts[:depth]) for depth in range(len(parts))]
     if taken := next((folder for folder in inside if (folder / "config.json").exists()), None):
-        raise RunRefused(f"{taken} is a run, and runs hold no runs; choose another name or root=")
+        raise RunRefused(f"{taken} is a run, and it cannot hold runs; choose another name or root=")
     number = 1
     while True:
         path = root / (name if number == 1 else f"{name}-{number}")

@@ -24,8 +24,8 @@ def plain_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if not isinstance(name, str) or not name or name in _OURS:
             raise BadConfig(
-                f"log: a metric cannot be called {name!r}, which every line has itself or is no "
-                "name; give it another one"
+                f"log: a metric cannot be called {name!r}: names are text, not empty, and none of "
+                "those that every line has; rename it"
             )
         ours = "return" if name in _RETURNS else name
         if ours in found:
@@ -59,7 +59,7 @@ def plain_number(name: str, value: Any) -> Any:
 def _no_number(name: str, value: Any) -> BadConfig:
     return BadConfig(
         f"log: '{name}' must be a number or some numbers, got {type(value).__name__}; text belongs "
-        "into config="
+        "in config="
     )
 
 

@@ -63,7 +63,7 @@ class WatchedPond:
         return getattr(self.pond, name)
 
     def __reduce__(self) -> Any:
-        """A copy, or one that goes to another process, is a plain pond: nobody logs it there."""
+        """A copy, or one that goes to another process, is a plain pond: no one logs it there."""
         return _plain, (self.pond,)
 
 

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..agents import AgentState, Now
+from ..agents import AgentState, Learned, Now
 from ..agents.q_agent import unrolled
 from ..engine.episode_stats import count, no_sums, numbers_of
 from ..engine.keys import Role
 from ..replay import Pond, PondState
 from ..rows import Array, Batch, Rows
 from ..schedule import constant
+from ..sequence import SequenceBatch
 from .acting import ActingState, MixActing
 from .settings import MixSettings
 
@@ -53,6 +54,7 @@ class BigAgent:
         )
         self._round = jax.jit(self._run, donate_argnums=(0, 1))
         self._begin = jax.jit(self._begin_phase)
+        self._renew = jax.jit(jax.vmap(self._renewed))
 
     def init(self) -> BigState:
         """Fresh BigAgents."""
@@ -69,24 +71,34 @@ class BigAgent:
         return self._begin(state, cycle, best)._replace(begun=state.taken, goal=goal)
 
     def round(
-        self, state: BigState, pond: PondState, steps: int, share: float = 1.0
+        self,
+        state: BigState,
+        pond: PondState,
+        steps: int,
+        share: float = 1.0,
+        teachers: Any = None,
     ) -> tuple[BigState, PondState, Array]:
         """That many steps with that share of the learning rate; `state` and `pond` are used up.
 
-        Found are means [members, reports].
+        With `teachers`, parameters [members, agents], it learns the mean of their values instead
+        of returns. Found are means [members, reports].
         """
-        state, pond, found = self._round(state, pond, steps, share)
+        state, pond, found = self._round(state, pond, steps, share, teachers)
         return state, pond, jax.device_get(found)
 
+    def renew(self, state: BigState) -> BigState:
+        """With a new optimizer and an equal target network, to learn returns after values."""
+        return state._replace(agent=self._renew(state.agent))
+
     def step(
-        self, state: BigState, pond: PondState, share: Array = 1.0
+        self, state: BigState, pond: PondState, share: Array = 1.0, teachers: Any = None
     ) -> tuple[BigState, PondState, Array]:
         """Own turns, then minibatches."""
         state, pond = self._play(state, pond)
-        return self.learn(state, pond, share)
+        return self.learn(state, pond, share, teachers)
 
     def learn(
-        self, state: BigState, pond: PondState, share: Array = 1.0
+        self, state: BigState, pond: PondState, share: Array = 1.0, teachers: Any = None
     ) -> tuple[BigState, PondState, Array]:
         """As many minibatches as one update of the agents has, with that share of their rate."""
         pond, batches = self._draw(state, pond)
@@ -100,12 +112,25 @@ class BigAgent:
         def one(agent: AgentState, part: tuple[Batch, Now]) -> tuple[AgentState, Array]:
             batch, now = part
             now = {name: jnp.broadcast_to(value, members) for name, value in now.items()}
-            agent, found = jax.vmap(self.agent.update)(agent, batch, now)
+            if teachers is None:
+                agent, found = jax.vmap(self.agent.update)(agent, batch, now)
+            else:
+                agent, found = jax.vmap(self._imitate)(agent, batch, now, teachers)
             return agent, numbers_of(found, self.agent.reports)
 
         agent, found = jax.lax.scan(one, state.agent, (batches, schedules), unroll=unrolled(4))
         state = state._replace(agent=agent, taken=state.taken + np.uint32(number))
         return state, pond, found.mean(0)
+
+    def _imitate(
+        self, agent: AgentState, batch: Batch | SequenceBatch, now: Now, teachers: Any
+    ) -> tuple[AgentState, Learned]:
+        """One gradient towards the mean of the values that `teachers` give to a batch's states."""
+        obs, mask = batch.obs, batch.mask
+        if isinstance(batch, SequenceBatch):  # all rows, without the observation after the last
+            obs, mask = obs[:, :-1].reshape(-1, *obs.shape[2:]), mask.reshape(-1)
+        values = jax.vmap(self.agent.values, in_axes=(0, None))(teachers, obs).mean(0)
+        return self.agent.imitate(agent, obs, values, mask, now)
 
     def _draw(self, state: BigState, pond: PondState) -> tuple[PondState, Batch]:
         """All minibatches of a step at once, [minibatch, members, batch]: few, large kernels."""
@@ -171,15 +196,18 @@ class BigAgent:
         return state, self.add(pond, rows)
 
     def _run(
-        self, state: BigState, pond: PondState, steps: Array, share: Array
+        self, state: BigState, pond: PondState, steps: Array, share: Array, teachers: Any
     ) -> tuple[BigState, PondState, Array]:
         def body(_: Array, carry: Any) -> Any:
             state, pond, total = carry
-            state, pond, found = self.step(state, pond, share)
+            state, pond, found = self.step(state, pond, share, teachers)
             return state, pond, total + found
 
         state, pond, total = jax.lax.fori_loop(0, steps, body, (state, pond, self.nothing))
         return state, pond, total / steps
+
+    def _renewed(self, agent: AgentState) -> AgentState:
+        return self.agent.adopt(agent, agent.params, True)._replace(bad=agent.bad)
 
     def _fresh(self, cycle: Array) -> AgentState:
         keys = jax.random.split(self.acting.key(Role.PARAMETERS, cycle), self.settings.members)

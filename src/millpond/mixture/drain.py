@@ -45,7 +45,7 @@ class MixDrain:
     """Rows of the Ponds into group `agent-i` of their member's Lake, each once, in order.
 
         with MixDrain(settings, pond, lakes, done) as drain:
-            drain(ponds)        # takes what is new and returns; writing goes on behind
+            drain(ponds)        # takes what is new and returns; writes in the background
 
     `done` rows of every stream were taken before; with `repeats` rows that the Lakes hold beyond
     them are played again now. Leaving the block closes the writers, so that
@@ -177,7 +177,7 @@ class MixDrain:
 
 
 def _once(make: Callable[[], Rows]) -> Callable[[], Rows]:
-    """Whoever asks first, from whichever thread, makes it; the others wait and get the same."""
+    """The first thread that asks makes it; the others wait and get the same."""
     made: list[Rows] = []
     lock = threading.Lock()
 

@@ -19,7 +19,7 @@ class HostAgents(Agents):
     """The same rounds as `Agents`, one turn at a time.
 
     The envs live in one session: their state is not saved. After a resume they begin new episodes,
-    behind a cut, so what was played since the save is not played again but goes on in another way.
+    after a cut, so what was played since the save is not played again but continues in another way.
     """
 
     repeats = False
@@ -34,7 +34,7 @@ class HostAgents(Agents):
         self._vector: HostVector | None = None
 
     def begin(self, state: AgentsState, resumed: bool) -> AgentsState:
-        """Open the envs; where others were open before, they begin new episodes behind a cut."""
+        """Open the envs; where others were open before, they begin new episodes after a cut."""
         world, turn = self.settings.world, int(state.acting.turn)
         assert isinstance(world, HostEnv)
         seed = (self.settings.seed << 32) + turn  # not the same first frames in every session

@@ -13,6 +13,7 @@ import numpy as np
 from ..engine.keys import Role, key_of
 from ..replay import Pond, PondState
 from ..rows import CUT, Array, Batch
+from .reset import by_member
 from .settings import MixSettings
 
 _STATES = 256  # drawn from every Pond
@@ -43,14 +44,12 @@ class Measures:
         _, batch = jax.vmap(draw, in_axes=(pond_axes, 0), out_axes=(pond_axes, 0))(ponds, keys)
         realised, known = jax.vmap(self._realised, in_axes=(pond_axes, 0))(ponds, batch)
 
-        def by_member(leaf: Array) -> Array:
+        def of_member(leaf: Array) -> Array:
             return leaf.reshape(members, -1, *leaf.shape[2:])
 
-        obs, action, mask = map(by_member, (batch.obs, batch.action, batch.mask))
-        realised, known = by_member(realised), by_member(known & batch.mask)
-        grouped = jax.tree.map(
-            lambda leaf: leaf.reshape(members, settings.agents, *leaf.shape[1:]), agents
-        )
+        obs, action, mask = map(of_member, (batch.obs, batch.action, batch.mask))
+        realised, known = of_member(realised), of_member(known & batch.mask)
+        grouped = by_member(agents, settings.agents)
 
         def of_each(ask: Any) -> tuple[Array, Array]:
             """Of the agents [members, agents, states], of the BigAgents [members, states]."""

@@ -27,7 +27,7 @@ from .drain import MixDrain
 from .filling import Filling
 from .position import Position
 from .programs import MixState, Programs
-from .reset import candidates, passes
+from .reset import by_member, candidates, passes
 from .run import MixRun
 from .session import Session
 from .settings import BY_SCORE
@@ -41,7 +41,7 @@ def mix(
     programs: Programs | None = None,
     files: Files | None = None,
 ) -> str:
-    """Go from the start or from the saved state to the end; the hash of all parameters.
+    """Run from the start or the saved state to the end; returns the hash of all parameters.
 
     Stopped by Ctrl-C, SIGTERM or SIGHUP it saves its state and raises KeyboardInterrupt; a full
     disk raises Paused. `programs` of an earlier session of the same settings need not be
@@ -106,7 +106,7 @@ class _Session(Session):
                 self._between(before, lambda: drain.finish(sync=True))
         for lake in self.lakes:
             lake.refresh()
-        self._begin_filling()  # it goes on while the agents are evaluated
+        self._begin_filling()  # it continues while the agents are evaluated
         self._end_of_agents("fill")
 
     def _live(self) -> None:
@@ -241,10 +241,19 @@ class _Session(Session):
         share = 1.0 - self.at.since / settings.frames if settings.big.anneal else 1.0
         found: Any = None
         every = max(1, settings.big.eval_every // settings.minibatches)
+        distilled = round(settings.big.distill * steps)
         while taken < steps:
-            some = min(every if settings.big.eval_every else steps, steps - taken)
-            state, self.big_pond, found = big.round(self.state.big, self.big_pond, some, share)
-            self.state, taken = self.state._replace(big=state), taken + some
+            first = taken < distilled
+            teachers = by_member(self.state.agents.agent.params, settings.agents) if first else None
+            some = (distilled if first else steps) - taken
+            if settings.big.eval_every:
+                some = min(every, some)
+            state, self.big_pond, found = big.round(
+                self.state.big, self.big_pond, some, share, teachers
+            )
+            taken += some
+            state = big.renew(state) if first and taken == distilled else state
+            self.state = self.state._replace(big=state)
             if settings.big.eval_every:
                 _, scores = self.programs.scores(self.programs.chooser, self.state)
                 best.take(scores, self.state.big.agent.params)
@@ -263,6 +272,7 @@ class _Session(Session):
             {
                 "cycle": self.at.cycle,
                 "minibatches": taken * settings.minibatches,
+                "distilled": min(taken, distilled) * settings.minibatches,
                 "samples_per_row": sampled / max(1.0, filled),
                 "rate_share": share,
                 "own_share": min(1.0, own / (self.fill_of(self.big_pond) * settings.big.capacity)),
@@ -311,7 +321,7 @@ class _Session(Session):
 
 @contextlib.contextmanager
 def _paused(run: MixRun) -> Generator[None]:
-    """A full disk is no failure: say so, and how to go on."""
+    """A full disk is not a failure: say so, and how to continue."""
     try:
         yield
     except LakeFull as error:

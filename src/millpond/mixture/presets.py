@@ -64,7 +64,7 @@ def mix_for(
     """The mixture of an env by its preset, by another one's name, or by a file of that form.
 
     `mix_for("minatar/breakout")`; with `agents=1` one agent has all envs, and resets at the same
-    frames. `mix_for(env, Path("seed-003"))` is the first mixture, as it was drawn up at the start:
+    frames. `mix_for(env, Path("seed-003"))` is the first mixture, as originally designed:
     a DQN from all of the Lake, and epsilon back at its first level.
     """
     if file == SEED_003:

@@ -17,23 +17,27 @@ def of_each_agent(params: Any, agents: int) -> Any:
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, agents, 0), params)
 
 
+def by_member(params: Any, agents: int) -> Any:
+    """Parameters [members * agents] as [members, agents]."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, agents, *leaf.shape[1:]), params)
+
+
 def candidates(params: Any, agents: int) -> Any:
     """The agents of each member and, last, their average: [members, agents + 1] of [policies].
 
     Agents that began alike lie near each other, where an average plays as they do or better.
     """
 
-    def join(leaf: Array) -> Array:
-        each = leaf.reshape(-1, agents, *leaf.shape[1:])
+    def join(each: Array) -> Array:
         return jnp.concatenate([each, each.mean(1, keepdims=True)], 1)
 
-    return jax.tree.map(join, params)
+    return jax.tree.map(join, by_member(params, agents))
 
 
 def clone(
     agent: Agent, old: AgentState, params: Any, which: Array, reset_optimizer: bool
 ) -> AgentState:
-    """Agents take params[policies] where `which` says so; the others go on."""
+    """Agents take params[policies] where `which` says so; the others continue."""
     new = jax.vmap(lambda state, params: agent.adopt(state, params, reset_optimizer))(old, params)
 
     def pick(new: Array, was: Array) -> Array:

@@ -35,6 +35,8 @@ class MixRun:
     def create(path: Path, settings: MixSettings) -> MixRun:
         """A new mixture in a folder that is empty or does not exist yet."""
         refuse_used(path)
+        settings.playing.check_saved()
+        settings.big_playing.check_saved()
         run = MixRun(path, settings)
         if settings.lake.path and run.lakes.exists() and any(run.lakes.iterdir()):
             raise RunRefused(
@@ -50,7 +52,7 @@ class MixRun:
         """The mixture in a folder; another folder or another version raises RunRefused."""
         file = path / "config.json"
         if not is_mixture(path):
-            raise RunRefused(f"{path} is no mixture; millpond mix ENV makes one")
+            raise RunRefused(f"{path} is not a mixture; millpond mix ENV makes one")
         config = json.loads(file.read_text(encoding="utf-8"))
         version, plain = config[_MARK], config.get("settings")
         if version not in (1, VERSION):

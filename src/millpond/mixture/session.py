@@ -125,8 +125,8 @@ class Session:
             member = int(np.argmax(who < 0)) // agents
             self.say("diverged")
             raise Diverged(
-                f"all {agents} agents of member {member} met a loss, gradient or parameter that "
-                f"is no finite number in cycle {self.at.cycle}, before {self.frames:,} frames, and "
+                f"all {agents} agents of member {member} had a loss, gradient or parameter that "
+                f"is not finite in cycle {self.at.cycle}, before {self.frames:,} frames, and "
                 "none is left to copy; lower their learning rate, or clip rewards"
             )
         params = jax.tree.map(lambda leaf: leaf[who], agent.params)
@@ -140,7 +140,7 @@ class Session:
     # --- what is shown and kept ------------------------------------------------------------------
 
     def tell(self, kind: str, values: Mapping[str, Any]) -> None:
-        """To whoever watches."""
+        """To those who watch."""
         try:
             self.report({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
         except OSError:  # the terminal may be gone, with SIGHUP: that keeps no state from disk

@@ -26,6 +26,7 @@ class BigSettings:
 
     It takes `minibatches_per_1k` minibatches for every thousand frames since the last reset, so a
     longer run learns as much from its Lake; schedules such as its learning rate run over one phase.
+    The first `distill` of a phase's minibatches learn the mean of the agents' values.
     With `anneal` the rate that a phase begins with falls over the run, from all of it to 0.
     Init `best_or_average` is the average of the agents' parameters wherever that plays better than
     the best agent.
@@ -37,14 +38,15 @@ class BigSettings:
     capacity: int = 2_048_000  # rows of BigPond, per member
     choice: Choice = "newest"  # which rows of the Lake; newest: those since the last reset
     half_life: float = 1e6  # recent: rows of a stream after which a row counts half
-    init: Init | None = None  # None: best_or_average, or scratch where transfer is live
+    init: Init | None = None  # none: best_or_average, or scratch with transfer live
     shrink: float = 0.5  # shrink_perturb: the old network's share
-    anneal: bool = False  # a phase's rate begins lower the later in the run it is
-    own_fraction: float | None = None  # None: 0, or 0.2 where transfer is live
+    distill: float = 0.0  # share of a phase that learns the agents' mean values, before returns
+    anneal: bool = False  # later phases begin with a lower rate
+    own_fraction: float | None = None  # rows it plays itself; none: 0, or 0.2 with transfer live
     reset_optimizer: bool = True  # begin every phase with a new optimizer
     eval_every: int = 0  # minibatches between evaluations within the phase; 0: none
-    plateau: int = 0  # stop after that many evaluations without a better one; 0: never
-    keep_best: bool = False  # hand over the best by evaluation, not the last
+    plateau: int = 0  # stop after that many evaluations without improvement; 0: never
+    keep_best: bool = False  # hand over the parameters with the best evaluation, not the last
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class CloneSettings:
     """How the agents become copies of the BigAgent. Their epsilon restarts as its `restart` says.
 
     `gate`: a BigAgent whose mean return is more than this many standard errors below that of its
-    agents is refused, and they go on as they are; 0: none is refused.
+    agents is refused, and they continue unchanged; 0: none is refused.
     """
 
     gate: float = 2.0  # standard errors by which the BigAgent may be worse than its agents; 0: any
@@ -62,11 +64,11 @@ class CloneSettings:
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """Where what the agents did is kept: one Lake per member, one group per agent."""
+    """Where the agents' rows are kept: one Lake per member, one group per agent."""
 
-    capacity: int = 32_000_000  # rows, per member; the oldest go first
-    envs: int = 0  # of each agent, whose rows are kept; 0: all
-    path: str = ""  # a new folder on another disk; default in the run's own
+    capacity: int = 32_000_000  # rows per member; the oldest are dropped first
+    envs: int = 0  # envs of each agent whose rows are kept; 0: all
+    path: str = ""  # a new folder, such as on another disk; default: in the run's folder
 
 
 @dataclass(frozen=True)
@@ -82,21 +84,21 @@ class MixSettings:
     env: str
     world: Any  # the env itself, which is its settings
     frames: int = 100_000_000
-    agents: int = 4  # of each member, which share a Lake
+    agents: int = 4  # agents per member, which share a Lake
     members: int = 1  # independent copies, trained side by side
-    seed: int = 0  # decides everything that is left to chance
+    seed: int = 0  # seed of everything that is random
     updates: int = 2000  # updates of each agent between two resets
-    cycles: int = 16  # at least; too few frames for that many make `updates` fewer
-    transfer: Literal["file", "live"] = "file"  # by a Lake, or straight into BigPond
+    cycles: int = 16  # fewest cycles; with too few frames for them, `updates` is lowered
+    transfer: Literal["file", "live"] = "file"  # through a Lake, or straight into BigPond
     mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
     address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
-    envs: int = 32  # per agent
-    stack: int = 1  # observations that a state is made of
+    envs: int = 32  # envs per agent
+    stack: int = 1  # observations stacked into a state
     pond: int = 131_072  # rows of each agent's Pond
     network: Network = field(default_factory=Network)
-    agent: str = "pqn"  # of all agents: one that learns from rollouts, or package.module:Name
+    agent: str = "pqn"  # an agent that learns from rollouts, or package.module:Name
     learning: Any = None  # the agents' own settings
-    big_agent: str = "qlambda"  # one that learns from replay, or package.module:Name
+    big_agent: str = "qlambda"  # an agent that learns from replay, or package.module:Name
     big_learning: Any = None  # the BigAgent's own settings
     sampler: str = "uniform"  # which rows of BigPond the BigAgent draws
     sampling: Any = None  # the sampler itself, which is its settings
@@ -104,8 +106,8 @@ class MixSettings:
     clone: CloneSettings = field(default_factory=CloneSettings)
     lake: LakeSettings = field(default_factory=LakeSettings)
     eval_updates: int = 200  # PQN updates between evaluations
-    eval_episodes: int = 128  # of one evaluation, for every agent
-    eval_turns: int = 10_000  # longest greedy episode; longer ones are counted as they stand
+    eval_episodes: int = 128  # episodes per evaluation and agent
+    eval_turns: int = 10_000  # longest greedy episode; longer ones count with their return so far
     checkpoint_updates: int = 1000  # PQN updates between checkpoints; kept
     resume_updates: int = 1000  # PQN updates between states to resume from; replaced
     track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
@@ -195,15 +197,22 @@ class MixSettings:
                 "mixture: big.own_fraction must lie in [0, 1), big.shrink in [0, 1] and clone.gate "
                 f"be 0 or more, got {self.own_fraction}, {self.big.shrink} and {self.clone.gate}"
             )
+        if not 0 <= self.big.distill <= 1:
+            raise BadConfig(f"mixture: big.distill must lie in [0, 1], got {self.big.distill}")
+        if self.big.distill and not hasattr(find_agent(self.big_agent), "imitate"):
+            raise BadConfig(
+                f"mixture: big.distill needs a BigAgent that can learn the values of others, and "
+                f"{self.big_agent} has no `imitate`; use --big-agent qlambda, or big.distill 0"
+            )
         if (self.big.plateau or self.big.keep_best) and not self.big.eval_every:
             raise BadConfig(
                 "mixture: big.plateau and big.keep_best need evaluations within the phase; "
                 "set big.eval_every"
             )
-        if self.transfer == "live" and self.big.anneal:
+        if self.transfer == "live" and (self.big.anneal or self.big.distill):
             raise BadConfig(
-                "mixture: big.anneal lowers the rate from phase to phase, and with transfer live "
-                "the BigAgent never stops learning; leave it off"
+                "mixture: big.anneal and big.distill differ from phase to phase, and with transfer "
+                "live the BigAgent never stops learning; leave them off"
             )
         if self.transfer == "live" and (self.big.eval_every or self.big.init in BY_SCORE):
             raise BadConfig(
@@ -226,7 +235,7 @@ class MixSettings:
         if self.big.capacity % streams:
             near = max(1, round(self.big.capacity / streams)) * streams
             raise BadConfig(
-                f"mixture: big.capacity {self.big.capacity} is no multiple of its {streams} "
+                f"mixture: big.capacity {self.big.capacity} is not a multiple of its {streams} "
                 f"streams; use {near}"
             )
         window = self.big_learns.window
@@ -313,7 +322,7 @@ class MixSettings:
 
     @property
     def own_frames(self) -> int:
-        """Frames that the BigAgent plays in a phase of its own; live it has none."""
+        """Frames that the BigAgent plays in its own phase; live it has none."""
         if self.transfer == "live":
             return 0
         return self.big_steps * self.own_turns * self.own_envs * self.world.frames_per_step
@@ -327,7 +336,7 @@ class MixSettings:
 
     @property
     def frames_per_update(self) -> int:
-        """Frames of one member in one PQN update of its agents, border rows not taken off."""
+        """Frames of one member in one PQN update of its agents, border rows included."""
         return self.agents * self.rows_per_update * self.world.frames_per_step
 
     @property
@@ -342,7 +351,7 @@ class MixSettings:
 
     @property
     def epsilon(self) -> Schedule:
-        """The agents' epsilon, with restart levels that fall from agent to agent if so asked."""
+        """The agents' epsilon, with restart levels that fall from agent to agent if requested."""
         epsilon = self.learning.schedules.get("epsilon", constant(0.0))
         if not self.clone.spread:
             return epsilon
@@ -362,7 +371,7 @@ class MixSettings:
     def big_playing(self) -> Settings:
         """The BigAgents as `train` would see them: one member each."""
         envs = self.own_envs or self.envs
-        # BigPond has a size of its own; live it is made of all streams, not of these envs alone.
+        # BigPond has its own size; live it is made of all streams, not of these envs alone.
         capacity = envs if self.transfer == "live" else self.big.capacity
         learning = with_known(self.big_learning, capacity=capacity, min_fill=1)
         return self._plain(

@@ -1,4 +1,4 @@
-"""`SpreadAgents`: a mixture's agents, each played and taught by a worker of its own, elsewhere.
+"""`SpreadAgents`: a mixture's agents, each played and taught by its own worker, elsewhere.
 
 A worker keeps nothing: its agent's whole state comes with every round and goes back with its
 result. So a lost worker costs the round it was in, which another does again, bit for bit the same.
@@ -110,7 +110,7 @@ class SpreadAgents(Agents):
                 call = self._at.round(self._workers[policy], leaves, updates)
         raise RunFailed(
             f"mixture: {_TRIES} workers for agent {policy} were lost one after the other ({why}); "
-            "look at the cluster (ray status), then give millpond resume"
+            "look at the cluster (ray status), then run millpond resume"
         ) from why
 
 

@@ -1,1 +1,1 @@
-"""Actors and learners in processes of their own: modes `lockstep` and `processes`."""
+"""Actors and learners in their own processes: modes `lockstep` and `processes`."""

@@ -1,4 +1,4 @@
-"""`ActorWorker`: an actor in a process of its own: act, push rows, pull parameters."""
+"""`ActorWorker`: an actor in its own process: act, push rows, pull parameters."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ActorWorker(ProcessMember, ActorCalls):
     def pause(self, timeout: float) -> int:
         """Stop after the cycle that is under way: where that is.
 
-        It is said at once: for that cycle to end, others may have to go on. What one learner has
+        It is said at once: for that cycle to end, others may have to continue. What one learner has
         from the incarnation before, all must get.
         """
         self.goal = max(self.cycle + self._busy, *self.begun)

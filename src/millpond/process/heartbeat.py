@@ -1,4 +1,4 @@
-"""`Heartbeats`: a few numbers per process in shared memory, so that the parent sees who gets on.
+"""`Heartbeats`: a few numbers per process in shared memory, so that the parent sees progress.
 
 Every process writes its own line alone; the parent only reads.
 """
@@ -17,9 +17,9 @@ _BEAT, _STATE, _CYCLE, _STEPS, _SPENT, _BAD = 0, 1, 2, 3, 4, 7  # spent: three w
 
 
 class Line(NamedTuple):
-    """What a process says of itself."""
+    """What a process reports of itself."""
 
-    beat: int  # grows whenever it gets on
+    beat: int  # grows whenever it makes progress
     state: int
     cycle: int
     steps: int  # of one policy, by an actor

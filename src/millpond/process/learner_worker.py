@@ -1,4 +1,4 @@
-"""`LearnerWorker`: a learner in a process of its own: pop rows, learn, publish parameters."""
+"""`LearnerWorker`: a learner in its own process: pop rows, learn, publish parameters."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LearnerWorker(ProcessMember, LearnerCalls):
                 raise NotYet  # the actors stop here too: nothing of the next cycle is on its way
 
     def _turn_to_next(self, actor: int) -> None:
-        """What a dead incarnation had pushed is taken: go on with the next, after a cut."""
+        """What a dead incarnation had pushed is taken: continue with the next, after a cut."""
         del self.sources[actor][0]
         self.learner.cut(actor)
 

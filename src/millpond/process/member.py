@@ -113,7 +113,7 @@ class ProcessMember(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
 
 
 def params_template(settings: Settings, policies: range) -> Any:

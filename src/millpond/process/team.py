@@ -1,7 +1,7 @@
 """`ProcessTeam`: the actors and learners of a run as processes; modes `processes` and `lockstep`.
 
 Rows go from every actor to every learner by a channel, parameters back by Weights, and a board of
-heartbeats shows how each gets on: all in shared memory. Everything else is asked by messages.
+heartbeats shows the progress of each: all in shared memory. Everything else goes by messages.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class ProcessTeam:
         if call.method == "beat":
             line = board.line(child.line)
             spent = dict(zip(SHARES, line.spent_ns, strict=True))
-            # Who waits beats too, so one whose beats stand still hangs whatever it does.
+            # Waiting members beat too, so one whose beats have stopped hangs whatever it does.
             beat = {"beats": line.beat, "waits": False, "starting": line.state == STARTING}
             call.ended({**beat, "spent": spent})
         elif call.method == "reach":
@@ -259,7 +259,7 @@ class ProcessTeam:
         index = actor.index
         # Its line is blank until it has ended a cycle: then it stands where the one before stood.
         self._steps[index] = max(self._steps[index], self.board.line(index).steps)
-        # It may have died between two pushes of one cycle: each learner goes on where it stands.
+        # It may have died between two pushes of one cycle: each learner continues where it stands.
         # From a damaged channel nothing is taken after the damage.
         pushed = [channel.whole() for channel in self.channels[index]]
         cycles = [a + b for a, b in zip(actor.begun.cycles, pushed, strict=True)]

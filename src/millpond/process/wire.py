@@ -1,7 +1,7 @@
 """`Wire`: messages between a run's parent and its processes: plain values, arrays, descriptors.
 
 A socket pair. A message is JSON and, if it has arrays, safetensors: nothing is pickled. It ends
-when either side does, so nobody waits for a dead process.
+when either side does, so no one waits for a dead process.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Wire:
         fds: Sequence[int] = (),
         timeout: float = 30.0,
     ) -> None:
-        """Send one message whole, or raise ChannelClosed if nobody is there to take it."""
+        """Send one message whole, or raise ChannelClosed if no one is there to take it."""
         text = json.dumps({"kind": kind, "values": values or {}}).encode()
         data = save({k: np.asarray(a, order="C") for k, a in arrays.items()}) if arrays else b""
         self._socket.settimeout(timeout)
         try:
             self._socket.sendall(_HEAD.pack(len(text), len(data), len(fds)))
-            for first in range(0, len(fds), _MOST_FDS):  # each lot travels with a byte of its own
+            for first in range(0, len(fds), _MOST_FDS):  # each batch is sent with its own byte
                 socket.send_fds(self._socket, [b"+"], list(fds[first : first + _MOST_FDS]))
             self._socket.sendall(text)
             self._socket.sendall(data)

@@ -136,7 +136,7 @@ def finished(tree: Any, zero: Array) -> tuple[Any, Array]:
     """The tree and `zero`, unchanged; `zero` is computed from all of its arrays [batch, ...].
 
     Only on CPU, where XLA would copy a ring that is read before it is written; a GPU does not.
-    Go on with the tree that is returned. Narrow arrays are read once more, element by element,
+    Continue with the tree that is returned. Narrow arrays are read once more, element by element,
     which would be slow for frames: those come out of a loop, and one element stands for all.
     """
 
@@ -197,7 +197,7 @@ def settle(tree: Any, zero: Array) -> Any:
     """The tree, unchanged, but computed once, before anything that uses it.
 
     XLA on CPU computes an index again for every element it gathers, with all that led to it; not
-    across a loop. A GPU is no slower without.
+    across a loop. A GPU is not slower without.
     """
     return jax.lax.platform_dependent(tree, zero, cpu=_behind, default=lambda tree, _: tree)
 

@@ -20,7 +20,7 @@ from .ring import write, write_pair
 class PondState(NamedTuple):
     """The ring, in few arrays: every call of a jitted function pays for each of them.
 
-    `state = pond.init()`; donate it to every jitted call, and go on with what comes back.
+    `state = pond.init()`; donate it to every jitted call, and continue with what it returns.
     """
 
     columns: dict[str, Array]

@@ -1,6 +1,6 @@
 """`fork_lock()`: a lock for a store that changes, which a forked child finds free.
 
-A fork waits until nobody holds any of them. Otherwise a child would inherit a lock whose holder
+A fork waits until no one holds any of them. Otherwise a child would inherit a lock whose holder
 does not exist there, and hang, and a store that was half changed.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 _LOCKS: WeakSet[Any] = WeakSet()
-_held: list[Any] = []  # by the fork that goes on now
+_held: list[Any] = []  # by the fork that continues now
 
 
 def fork_lock() -> Any:

@@ -33,8 +33,8 @@ class HostPond(Generic[AnyBatch]):
     """A ring of exactly `capacity` rows in host memory, with its own generator.
 
     Bad input raises and changes nothing. A batch never shares memory with the ring; pass the last
-    one as `out` to reuse its arrays. Any number of threads may call it: every call is whole, and a
-    copy is a pond of its own. Layouts: see docs/replay.md.
+    one as `out` to reuse its arrays. Any number of threads may call it: every call is atomic, and a
+    copy is a separate pond. Layouts: see docs/replay.md.
 
         pond = HostPond(spec, capacity=100_000, num_envs=8, window=Window(stack=4), seed=1)
         pond.add(rows)                    # [env] or [time, env]
@@ -128,8 +128,8 @@ class HostPond(Generic[AnyBatch]):
     def add_packed(self, step: PackedStep) -> bool:
         """Append a step of all envs given as bytes; False, and no change, if `add` must take it.
 
-        A few microseconds less than `add`, for those who have the bytes anyway. What is wrong, or
-        not known to be right at once, is declined: `add` then says why, or takes it.
+        A few microseconds faster than `add`, for callers that have the bytes anyway. A step that is
+        wrong, or not quickly known to be right, is declined: `add` then says why, or takes it.
         """
         with self._lock:
             if self._ranks is None:
@@ -176,7 +176,7 @@ class HostPond(Generic[AnyBatch]):
             return self._starts.any_valid()
 
     def check(self) -> None:
-        """Raise BadState if the ring's own books do not agree; bad input never gets this far."""
+        """Raise BadState if the ring's own records disagree; bad input never gets this far."""
         with self._lock:
             self._ring.check()
 

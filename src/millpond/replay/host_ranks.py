@@ -39,7 +39,7 @@ class HostRanks:
             before, added = before[streams], ring.added[streams]
         if not len(streams):
             return
-        # All streams at once: one that is out of step must not cost a pass of its own.
+        # All streams at once: one that is out of step must not cost a separate pass.
         low0, high0 = ring.old_enough(window, before)
         low1, high1 = ring.old_enough(window, added)
         end = np.minimum(low1, high0)

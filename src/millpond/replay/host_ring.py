@@ -165,7 +165,7 @@ class HostRing:
             if self._each >= 0:
                 self._each += 1
             else:
-                self._ahead += 1  # nobody gains on another
+                self._ahead += 1  # no one gains on another
             self._due, self._noted = due, due is None
             if self._noted:
                 self._last[:] = flags

@@ -20,7 +20,7 @@ _ZERO, _ONE = np.int32(0), np.int32(1)
 
 
 class HostStarts:
-    """Judges the starts of one ring; whoever calls holds the ring's lock."""
+    """Judges the starts of one ring; the caller holds the ring's lock."""
 
     def __init__(self, window: AnyWindow, ring: HostRing, num_envs: int) -> None:
         self.window, self.ring, self.layout = window, ring, ring.layout

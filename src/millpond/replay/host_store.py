@@ -71,7 +71,7 @@ class HostStore:
         self.rows.put(slots, items, "clip")  # five times faster than to index rows of numbers
 
     def take_around(self, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots, which go on around the ring's end, into out[n, *field.shape]."""
+        """Rows at slots, which continue around the ring's end, into out[n, *field.shape]."""
         self._take(self.ring, self._turn(slots) if self.turned else slots, out)
 
     def take_stacks(

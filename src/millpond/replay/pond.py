@@ -263,7 +263,7 @@ class Pond(Generic[AnyBatch]):
 
     @one_program
     def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, AnyBatch]:
-        """Draw `batch_size` transitions or sequences; go on with the state that is returned.
+        """Draw `batch_size` transitions or sequences; continue with the state that is returned.
 
         Where no valid start was found `batch.mask` is false.
         """
@@ -320,7 +320,7 @@ class Pond(Generic[AnyBatch]):
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
         """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored.
 
-        A priority that is negative, no number or above 1e25 changes nothing and is counted.
+        A priority that is negative, not a number or above 1e25 changes nothing and is counted.
         """
         if not (self._ranks and state.priorities):
             raise BadConfig("Pond: update_priorities needs sampler=prioritized()")
@@ -366,12 +366,11 @@ class Pond(Generic[AnyBatch]):
         if values.any() or borders.any() or refused:
             worst = int(np.argmax((values + borders).reshape(-1, self.streams).sum(0)))
             raise FaultsFound(
-                f"Pond: {values.sum()} rows with a value outside its bounds or a reward that is no "
-                f"number, {borders.sum()} rows whose flags contradict the row before (most in "
-                f"stream {worst}), {refused} priorities that are negative, no number or above "
-                f"{LARGEST:g}; they "
-                "were kept out of every sample; look at the env, or add to a HostPond, which names "
-                "the row"
+                f"Pond: {values.sum()} rows with a value outside its bounds or a reward that is "
+                f"not a number, {borders.sum()} rows whose flags contradict the row before (most "
+                f"in stream {worst}), {refused} priorities that are negative, not a number or "
+                f"above {LARGEST:g}; they were kept out of every sample; look at the env, or add "
+                "to a HostPond, which names the row"
             )
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ _TRUE, _ZERO, _ONE = np.True_, np.int32(0), np.int32(1)
 class ShortDraw:
     """Draws evenly where one flags byte decides about a start, and fills a batch.
 
-    A few starts more than are wanted are drawn, of which the first valid ones are taken: any of
+    A few more starts than wanted are drawn, and the first valid ones are taken: any of
     them is as likely as it is when bad ones are drawn again. It declines where there are too few,
     or where rows differ in more than their flags; the long way (`HostStarts.draw`) takes it then.
     """

@@ -16,8 +16,8 @@ from .packed_step import PackedStep
 
 _ANY = FOLLOWS[CUT]
 _PLAIN = np.uint8(0)
-# By flags byte: what a packed row must be after the one before it (254: it is no packed row), and
-# whether it ends an episode.
+# By flags byte: what a packed row must be after the one before it (254: it is not a packed row),
+# and whether it ends an episode.
 _ENTRY = bytes(254 if byte & ~(FIRST | CONTEXT | ENDED) else byte & FIRST for byte in range(256))
 _ENDS = bytes((byte & ENDED) != 0 for byte in range(256))
 _BOOL, _UINT8 = np.dtype(bool), np.dtype(np.uint8)

@@ -1,7 +1,7 @@
 """The sequential twin of a lockstep run: the same cycles in one process, compared hash by hash.
 
 `python -m millpond.train.check_lockstep RUN` writes `twin/trace.jsonl` into the run's folder. It
-is a process of its own because it must have the environment that the run's processes had.
+is its own process because it must have the environment that the run's processes had.
 """
 
 from __future__ import annotations

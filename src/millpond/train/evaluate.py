@@ -1,4 +1,4 @@
-"""Greedy episodes in envs of their own, from fixed seeds: what a policy is worth."""
+"""Greedy episodes in their own envs, from fixed seeds: what a policy is worth."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Choose = Callable[[Any, Past, Array, jax.Array], tuple[Past, Array]]
 
 
 class Scores(NamedTuple):
-    """What was played: [policies, episodes]. `unfinished` ones were cut off and count so far.
+    """Returns: [policies, episodes]. `unfinished` ones were cut off and count as they are.
 
     `counts` are the events that the env counts, by name: int32[members, episodes].
     `Referee(settings, 100).play(params).mean()`.
@@ -68,7 +68,7 @@ class Referee:
     """Plays `episodes` whole episodes with every policy; the agents of one env play together.
 
     `referee.play(params)` is greedy; `referee.watch(name)` plays a scripted reference or `random`.
-    Whoever chooses by the returns does so by episodes of another `seed` than those reported.
+    Choose by the returns of episodes with another `seed` than those reported.
     """
 
     def __init__(self, settings: Settings, episodes: int, seed: int = EVALUATION_SEED) -> None:
@@ -136,7 +136,7 @@ class Referee:
         return total, length, alive.sum(), counts
 
     def _events(self, before: Any, after: Any, alive: Array) -> dict[str, Array]:
-        """What the env counts in one turn, in the episodes that still go on: [members, episodes]"""
+        """What the env counts in one turn, in the episodes still running: [members, episodes]"""
         world, population = self.settings.world, self.population
         if not isinstance(world, Counting):
             return {}

@@ -49,12 +49,12 @@ def settings_for(
     """The settings of an env by its preset, by another one's name, or by a file of that form.
 
     `settings_for("minatar/breakout", agent="dqn")`: of another agent or sampler than the preset's.
-    If nobody names an agent, it is one that fits `world`: the env with the options it will have.
+    If no one names an agent, it is one that fits `world`: the env with the options it will have.
     """
     given = {"agent": agent, "sampler": sampler}
     chosen = {name: value for name, value in given.items() if value is not None}
     for check, value in ((find_agent, agent), (make_sampler, sampler)):
-        if value is not None:  # what they refuse is no fault of a preset
+        if value is not None:  # what they refuse is not a fault of a preset
             check(value)
     name = preset_for(env)
     if file and file.suffix != ".toml" and not file.exists():
@@ -67,7 +67,7 @@ def settings_for(
         plain: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise BadConfig(
-            f"{where} cannot be read: {error.strerror}; millpond presets lists those there are"
+            f"{where} cannot be read: {error.strerror}; millpond presets lists them"
         ) from error
     except UnicodeDecodeError as error:
         raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error

@@ -47,6 +47,7 @@ class Run:
     def create(path: Path, settings: Settings) -> Run:
         """A new run in a folder that is empty or does not exist yet."""
         refuse_used(path)
+        settings.check_saved()
         run = Run(path, settings, VERSION, settings.parts())
         config = {
             "millpond_run": VERSION,
@@ -86,7 +87,7 @@ class Run:
             raise RunRefused(f"{file} cannot be used: {error}") from error
 
     def check_parts(self) -> None:
-        """Raise RunRefused unless what would go on is what began: the same classes and versions."""
+        """Raise RunRefused unless classes and versions are those that the run began with."""
         if self.version != VERSION:
             raise RunRefused(
                 f"{self.path} was begun by millpond 0.1, whose saved states this version does not "
@@ -118,7 +119,7 @@ class Run:
         return self.path / "checkpoints" / f"{steps:012d}.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Every kept checkpoint, oldest first. Their names tell; none is opened."""
+        """Every kept checkpoint, oldest first. None is opened."""
         files = sorted((self.path / "checkpoints").glob("*.safetensors"))
         return [Checkpoint(file, int(file.stem)) for file in files if file.stem.isdigit()]
 
@@ -136,11 +137,11 @@ class Run:
         raise RunRefused(f"{self.path} has no checkpoint at {steps} steps; it has {known}")
 
     def status(self) -> dict[str, Any]:
-        """What the run said last of itself."""
+        """The run's last recorded status."""
         return read_status(self.path)
 
     def say(self, state: str, steps: int, why: str = "", traceback: str = "") -> None:
-        """Tell others how the run stands; `why` it stopped, if it had to."""
+        """Publish the run's state, and `why` it stopped, if it had to."""
         write_status(self.path, state, steps, why, traceback)
 
     def gave_up(self, error: BaseException) -> None:
@@ -160,12 +161,12 @@ class Run:
 
 def _no_run(path: Path) -> str:
     """What there is instead of a run, and what to do."""
-    remedy = "millpond runs lists the runs there are"
+    remedy = "millpond runs lists all runs"
     if not path.exists():
         return f"there is no folder {path}; {remedy}"
     if (path / "lake.json").is_file():
         return f"{path} is a Lake, not a run; millpond lake info {path} says what it holds"
-    return f"{path} is no run: it has no config.json; {remedy}"
+    return f"{path} is not a run: it has no config.json; {remedy}"
 
 
 def find_runs(root: Path) -> Iterator[Run]:

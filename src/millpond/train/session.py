@@ -30,11 +30,11 @@ Opener = Callable[[Settings, Path], AbstractContextManager[Loop]]
 
 
 def train(run: Run, report: Report = lambda line: None, opener: Opener = open_loop) -> str:
-    """Train from the start or from the resume state to the end; the hash of the parameters.
+    """Train from the start or the resume state to the end; returns the hash of the parameters.
 
     A run that loses a learner process continues from its resume state. Stopped by Ctrl-C, SIGTERM
-    or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, be it of a
-    user's env or agent, is written to the run with its traceback and raised.
+    or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, such as
+    one in a user's env or agent, is written to the run with its traceback and raised.
     `train(Run.create(Path("runs/mine"), settings), report=print)`.
     """
     run.check_parts()
@@ -272,8 +272,8 @@ class _Attempt:
         self.run.say("diverged", self.steps)
         raise Diverged(
             f"update {update} of policy {policy}, between {before:,} and {self.steps:,} steps, had "
-            "a loss, gradient or parameter that is no finite number. The agent and the batch of it "
-            f"are in {path}; nothing after it was kept. Lower the learning rate "
+            "a loss, gradient or parameter that is not finite. The agent and this batch are in "
+            f"{path}; nothing after it was kept. Lower the learning rate "
             f"(--{self.settings.section}.optimizer.rate.start), scale or clip rewards, or look at "
             "the batch"
         )
@@ -283,7 +283,7 @@ def schedules(settings: Settings, steps: np.ndarray) -> dict[str, Any]:
     """What the agent's schedules are at these steps: epsilon of each policy, the others' means."""
     now = settings.now(steps, np.arange(settings.policies))
     if settings.from_lake and "epsilon" in now:
-        now["epsilon"] = np.zeros(settings.policies)  # nobody acts
+        now["epsilon"] = np.zeros(settings.policies)  # no one acts
     return {
         name: value.tolist() if name == "epsilon" else float(value.mean())
         for name, value in now.items()
@@ -315,7 +315,7 @@ def summary(sums: Sums, reports: tuple[str, ...]) -> dict[str, Any]:
 
 @jax.jit
 def not_finite(params: Any) -> Array:
-    """Which policies have a parameter that is no finite number: bool[policies]."""
+    """Which policies have a parameter that is not finite: bool[policies]."""
     leaves = [~jnp.isfinite(p).reshape(len(p), -1).all(1) for p in jax.tree.leaves(params)]
     return jnp.stack(leaves).any(0)
 
@@ -327,7 +327,7 @@ def cut_file(path: Path, length: int) -> None:
 
 
 def resume_point(run: Run) -> int:
-    """Env steps at which `train` would go on."""
+    """Env steps at which `train` would continue."""
     if not run.resume_state.exists():
         return 0
     return int(about_file(run.resume_state)["steps"])

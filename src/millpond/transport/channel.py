@@ -40,7 +40,7 @@ class Counters(NamedTuple):
 
     @property
     def in_flight(self) -> int:
-        """Pushes that were not popped yet."""
+        """Pushes that are not popped yet."""
         return self.pushed - self.popped
 
 
@@ -70,13 +70,13 @@ class Channel:
         return Channel((spec, num_envs, time, slots), memory, EventFd(), EventFd())
 
     def writer(self, spec: Spec, alive: Alive | None = None) -> ChannelWriter:
-        """The end that pushes; one process alone may have it. `alive`: whether a reader lives."""
+        """The end that pushes; only one process may have it. `alive`: whether a reader lives."""
         header = self._check(spec, WRITER)
         slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
         return ChannelWriter(header, slots, *self._bells, alive)
 
     def reader(self, spec: Spec, alive: Alive | None = None) -> ChannelReader:
-        """The end that pops; one process alone may have it. `alive`: whether a writer lives."""
+        """The end that pops; only one process may have it. `alive`: whether a writer lives."""
         header = self._check(spec, READER)
         slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
         return ChannelReader(header, slots, *reversed(self._bells), alive)
@@ -105,7 +105,7 @@ class Channel:
         return Counters(*Header(self._memory).counts())
 
     def whole(self) -> int:
-        """Pushes up to the first that is damaged; to be asked when the writer is gone."""
+        """Pushes up to the first that is damaged; call it once the writer is gone."""
         counts = self.counters()
         if not 0 <= counts.in_flight <= self.slots:
             return counts.popped  # the header itself is damaged
@@ -132,7 +132,7 @@ class Channel:
         return Channel(layout, Memory.attach(plain["memory"], [memory]), *map(EventFd, bells))
 
     def close(self) -> None:
-        """Let go of the memory here; ends that were made keep theirs."""
+        """Release the memory here; ends that were made keep theirs."""
         self._memory.close()
         self._bells = ()
 

@@ -38,7 +38,7 @@ class ChannelReader(ChannelEnd):
         return _first(rows) if rank == 1 else rows
 
     def pop_block(self, most: int, timeout: float = 0.0) -> Rows | None:
-        """Up to `most` pushes that are there, one after another, as rows [time, env]; or None.
+        """Up to `most` pushes that have arrived, one after another, as rows [time, env]; or None.
 
         It waits for the first one only. One block is added to a ring far faster than its pushes.
         """
@@ -104,7 +104,7 @@ class ChannelReader(ChannelEnd):
         return bool(self.ready or self._header.writer[_WRITER_CLOSED])
 
     def close(self) -> None:
-        """Say that nothing will be popped any more: pushes raise ChannelClosed from now on."""
+        """Say that nothing more will be popped: pushes raise ChannelClosed from now on."""
         self._header.reader[_CLOSED] = 1
         fence()
         self._other.ring()

@@ -28,7 +28,7 @@ class ChannelWriter(ChannelEnd):
     def push(self, rows: Rows, timeout: float = 10.0) -> None:
         """Send a copy of rows [env] or [time, env].
 
-        Raises ChannelFull if there is no room within `timeout` seconds, ChannelClosed if nobody
+        Raises ChannelFull if there is no room within `timeout` seconds, ChannelClosed if no one
         will read it, SpecMismatch if it does not fit; nothing is sent then.
         """
         lead = np.shape(rows.reward)

@@ -30,7 +30,7 @@ class EventFd:
         return self._fd
 
     def ring(self) -> None:
-        """Wake whoever waits, or the next one who does."""
+        """Wake the one that waits, or the next one that does."""
         with contextlib.suppress(BlockingIOError):  # rung 2^64 times and never heard
             os.eventfd_write(self._fd, 1)
 

@@ -130,7 +130,7 @@ class Memory:
             raise _by_value("the canary that the other process wrote is not seen here")
 
     def close(self) -> None:
-        """Let go of it here; the mapping goes with the last view."""
+        """Release it here; the mapping goes with the last view."""
         if self._map is not None:
             self._map = None
             os.close(self._fd)
@@ -174,7 +174,7 @@ def _attach(fd: Any, size: int, identity: tuple[int, int]) -> Memory:
 
 
 def _available() -> int:
-    """Bytes that can be had without swapping: asking for more would wake the kernel's killer."""
+    """Bytes available without swapping: asking for more would wake the kernel's killer."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(1024 * int(s.split()[1]) for s in lines if s.startswith("MemAvailable:"))
 

@@ -36,7 +36,7 @@ class Weights:
         tree, version = weights.reader(params).pull_if_newer(-1)
 
     `template` gives names, shapes and dtypes. A few numbers (a schedule's restart point, the global
-    steps) are a tree too: give them a Weights of their own.
+    steps) are a tree too: give them their own Weights.
     """
 
     def __init__(self, leaves: list[str], slots: int, stride: int, memory: Memory) -> None:
@@ -54,13 +54,13 @@ class Weights:
         return Weights(layout.describe(), slots, stride, memory)
 
     def writer(self, template: Tree) -> WeightsWriter:
-        """The end that publishes; one process alone may have it."""
+        """The end that publishes; only one process may have it."""
         return WeightsWriter(*self._attach(template, _WRITER))
 
     def reader(self, template: Tree, place: int | None = None) -> WeightsReader:
         """An end that pulls; any number of processes may have one.
 
-        Where canaries are confirmed, each process must have a `place` of its own: 0, 1, 2, ...
+        Where canaries are confirmed, each process must have its own `place`: 0, 1, 2, ...
         """
         word = None if place is None else PLACES[place % len(PLACES)]
         return WeightsReader(*self._attach(template, word))
@@ -99,7 +99,7 @@ class Weights:
         return Weights(leaves, slots, stride, Memory.attach(plain["memory"], fds))
 
     def close(self) -> None:
-        """Let go of the memory here; ends that were made keep theirs."""
+        """Release the memory here; ends that were made keep theirs."""
         self._memory.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,7 +137,7 @@ class WeightsWriter:
     def __init__(self, layout: TreeLayout, slots: WeightSlots, canary: Canary) -> None:
         self.canary = canary
         self._layout, self._slots = layout, slots
-        # After a writer that died, go on where it stopped.
+        # After a writer that died, continue where it stopped.
         self._number = slots.words[_NEWEST]
         found = _HEAD.unpack(slots.head(self._number)[:24])
         self._version = found[1] if self._number else -1
@@ -196,7 +196,7 @@ class WeightsReader:
                 if _digest(head[:24], copy) == head[24:]:
                     self._last = (number, version)
                     return (self._layout.read(copy), version) if version > have_version else None
-            # Wrong while the writer stands still: damaged. Otherwise it came around meanwhile.
+            # Wrong while the writer is idle: damaged. Otherwise it came around meanwhile.
             fence()
             still = slots.words[_NEWEST] == number and head == before
             wrong, before = wrong + 1 if still else 0, head
@@ -204,7 +204,7 @@ class WeightsReader:
                 slots.words[_TORN] += 1
                 raise WeightsBroken(
                     f"weights: publication {number} (version {version}) does not have the hash it "
-                    "was published with (weights-hash); publish again, and restart if it comes back"
+                    "was published with (weights-hash); publish again, and restart if it recurs"
                 )
             if time.monotonic() > deadline:
                 raise WeightsBroken(

@@ -20,7 +20,7 @@ from .traces import (
     words,
 )
 
-RELATIVE = "return less that before the reset"
+RELATIVE = "return minus that before the reset"
 _CURVES = 16  # arms whose curves are drawn; of more those that came out best
 
 Plain = dict[str, Any]
@@ -58,7 +58,7 @@ def sweep(results: Plain) -> Figure | None:
 
 
 def curves(results: Plain, unit: str) -> Figure:
-    """Greedy play by frames, the mean over seeds; a BigAgent's beside it."""
+    """Greedy play by frames, the mean over seeds; a BigAgent's next to it."""
     arms = list(enumerate(results["arms"]))
     note = "Bands: the middle half of the seeds."
     if len(arms) > _CURVES:

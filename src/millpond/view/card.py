@@ -20,7 +20,7 @@ def card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
         return _card(path, mixture, settings)
     except (TypeError, ValueError, AttributeError) as error:
         plain = _card(path / "nowhere", mixture, {})
-        why = f"its files hold what no run writes: {error}"
+        why = f"its files are not those of a run: {error}"
         return plain | {"state": "unreadable", "why": why}
 
 

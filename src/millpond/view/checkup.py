@@ -52,7 +52,7 @@ def verdicts_of(path: Path) -> list[dict[str, Any]]:
         evidence.chance = known_chance(run)
         return [verdict._asdict() for verdict in folded(examine(evidence))]
     except (MillpondError, LookupError, TypeError, ValueError, OSError) as error:
-        # The page goes on without the doctor; why is told where its verdicts would be.
+        # The page continues without the doctor; the reason is where its verdicts would be.
         why = f"the doctor could not read this run: {type(error).__name__}: {error}"
         return [dict(name="doctor", state="unknown", message=why, evidence={}, remedy="")]
 

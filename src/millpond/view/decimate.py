@@ -25,7 +25,7 @@ def kept_of(y: Any, points: int = POINTS) -> np.ndarray:
     low = start + np.where(np.isnan(rows), np.inf, rows).argmin(1)
     high = start + np.where(np.isnan(rows), -np.inf, rows).argmax(1)
     kept = np.unique(np.concatenate([[0], low, high, [len(y) - 1]]))
-    return there[kept[kept < len(y)]]  # buckets behind the end hold nothing
+    return there[kept[kept < len(y)]]  # buckets after the end hold nothing
 
 
 def thin(x: Any, y: Any, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:

@@ -74,7 +74,7 @@ def returns(history: RunHistory) -> Figure | None:
 
 
 def recovery(history: RunHistory) -> Figure | None:
-    """Greedy return after every reset, less that before it."""
+    """Greedy return after every reset, minus that before it."""
     resets = history.rare.get("reset", [])
     if not resets:
         return None
@@ -92,7 +92,7 @@ def recovery(history: RunHistory) -> Figure | None:
         since, colour = x[chosen] - history.at(reset), COLOURS[(number - 1) % len(COLOURS)]
         name = f"reset {reset.get('cycle')}"
         data += line_of(Places(since), y[chosen] - target, name, colour, True)
-    layout = axes_of(history, "return less that before")
+    layout = axes_of(history, "return minus that before")
     layout["xaxis"]["title"]["text"] = f"{history.unit} since the reset"
     layout["shapes"] = [level_at(0)]
     told = [mean_of(line.get("frames_to_recovery")) for line in history.rare.get("recovery", [])]

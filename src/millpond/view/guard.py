@@ -120,14 +120,14 @@ class Guard:
                 await _answer(send, 503, "watch: the server has ended\n", {})
 
     def _refuse(self, scope: Any) -> tuple[int, str, dict[str, str]] | None:
-        """Status, text and headers of a refusal or a redirection; None: go on."""
+        """Status, text and headers of a refusal or a redirection; None: continue."""
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
         host = headers.get("host", b"").decode("latin-1")
         if not self._ours(host):
             text = f"watch: the address says host '{host[:80]}', which is not this server's name; "
             return 421, f"{text}open the address that millpond watch printed\n", {}
         if scope["method"] not in ("GET", "HEAD"):
-            return 405, "watch: this page is for reading only; use GET\n", {"allow": "GET, HEAD"}
+            return 405, "watch: this page is read-only; use GET\n", {"allow": "GET, HEAD"}
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         if scope["path"] == "/" and "token" in query:
             session = self.tokens.trade(query["token"][0])

@@ -172,8 +172,8 @@ def read_config(path: Path) -> Config:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunRefused(
-            f"{path} is no run: it has no config.json that can be read; "
-            "millpond runs lists the runs there are"
+            f"{path} is not a run: it has no config.json that can be read; "
+            "millpond runs lists all runs"
         ) from error
     for mark, mixture in _MARKS.items():
         if isinstance(config, dict) and mark in config:

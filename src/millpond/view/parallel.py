@@ -9,7 +9,7 @@ from .sketch import Sketch, compared
 from .traces import Figure, make_figure, words
 
 _LOW_TO_HIGH = ("#6c7a9c", "#3c8dbc", "#4f9d69", "#bf9530", "#d9773c")
-_TICKS = 8  # different values that are all written beside their axis
+_TICKS = 8  # different values that are all written next to their axis
 _RUNS = 3  # of fewer a table says more
 _AXES = 12  # more do not fit side by side
 
@@ -106,7 +106,7 @@ def _value(text: str) -> Value:
 
 
 def _axis(values: Sequence[Value], spread: bool = False) -> tuple[Any, list[tuple[str, float]]]:
-    """Where a value lies between 0 and 1, and the values that are written beside the axis."""
+    """Where a value lies between 0 and 1, and the values that are written next to the axis."""
     numbers = [value for value in values if isinstance(value, (int, float))]
     different: list[Any] = sorted(set(numbers)) if len(numbers) == len(values) else []
     if different and (spread or len(different) > _TICKS):

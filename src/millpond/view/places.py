@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Places(NamedTuple):
-    """`x` is what the run counts (frames, or updates); the others are None where nobody knows.
+    """`x` is what the run counts (frames, or updates); the others are None where no one knows.
 
     `Places(frames, steps, seconds).take([0, 5])`.
     """

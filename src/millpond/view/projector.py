@@ -1,4 +1,4 @@
-"""`Projector`: films of the newest checkpoints, made on demand by a process that costs nobody time.
+"""`Projector`: films of the newest checkpoints, made on demand by a process that costs no one time.
 
 The child runs only when a core has nothing else to do, is ended with us, and the run's folder
 is not written to: the film lies in memory.
@@ -125,7 +125,7 @@ class Projector:
 
 
 def newest_checkpoint(path: Path) -> int | None:
-    """Steps of the newest checkpoint of a run; its name tells."""
+    """Steps of the newest checkpoint of a run, by its name."""
     try:
         names = [entry.name for entry in os.scandir(path / "checkpoints")]
     except OSError:

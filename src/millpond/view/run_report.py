@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MillpondError, RunFailed, RunRefused
+from ..extras import require
 from ..mixture.params import load_params, open_everyone
 from ..train.film import film
 from .checkup import verdicts_of
@@ -52,6 +53,7 @@ def save_run_report(
     path: Path, runs: Sequence[tuple[str, RunHistory]], with_film: bool
 ) -> list[Path]:
     """Write the page and, in a folder next to it, every figure as a picture; what was written."""
+    require("a report", "view", "plotly", "matplotlib")
     figures: list[list[Figure]] = []
     waters: list[Any] = []
     parts: list[str] = []
@@ -153,7 +155,7 @@ def _processes(history: RunHistory) -> str:
     for row in processes(history):
         shares = ", ".join(f"{key} {share:.0%}" for key, share in row["shares"].items())
         rows.append([row["name"], row["health"], str(row["losses"]), shares or "–", row["why"]])
-    return table(["process", "health", "lost", "time", "what it said last"], rows)
+    return table(["process", "health", "lost", "time", "last message"], rows)
 
 
 def _film(path: Path) -> str:

@@ -24,7 +24,7 @@ from .sketch import Sketch
 _DEPTH = 4  # folders below the root that are searched; a comparison's runs lie two deep
 _SEARCH_S = 2.0  # how often new runs are looked for
 _STATUS_S = 2.0  # how often a run that says nothing is asked whether it still lives
-_FORGET_S = 300.0  # how long what nobody looks at is kept in memory
+_FORGET_S = 300.0  # how long what no one looks at is kept in memory
 _WHOLE = 24  # runs whose every line is kept in memory at the same time
 _FILES = ("config.json", "status.json", "metrics.jsonl", "speed.jsonl", "events.jsonl")
 

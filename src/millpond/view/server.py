@@ -115,7 +115,7 @@ class WatchApp:
     async def _look_once(self) -> None:
         try:
             await run_in_threadpool(self.runs.look)
-        except Exception:  # one bad file must not end the page: say what it was, and go on
+        except Exception:  # one bad file must not end the page: say what it was, and continue
             traceback.print_exc()
 
     # --- the page itself ------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class WatchApp:
     async def _events(self, request: Request) -> Response:
         """Server-sent events: cards of runs that changed after the one named by Last-Event-ID."""
         if self._streams >= _STREAMS:
-            return _error(503, f"watch: {_STREAMS} pages listen already; close one of them")
+            return _error(503, f"watch: {_STREAMS} pages are open already; close one of them")
         name, _, version = request.headers.get("last-event-id", "").partition("-")
         known = int(version) if name == self.runs.name and version.isdecimal() else -1
         return StreamingResponse(self._stream(known), media_type="text/event-stream")
@@ -327,7 +327,7 @@ def _error(status: int, text: str) -> Response:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    """A folder that is no run any more, and the like."""
+    """A folder that is no longer a run, and the like."""
     return _error(409, f"{error}")
 
 

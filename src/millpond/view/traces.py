@@ -1,4 +1,4 @@
-"""The parts of which figures are made: curves, bands, axes, colours for light and dark."""
+"""The parts that figures are made of: curves, bands, axes, colours for light and dark."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .card import phase_of
@@ -36,7 +37,7 @@ def _logged(history: RunHistory) -> dict[str, Any]:
     places = [_place("Your loop", "acts"), _place(kind, _rows(capacity), stored / capacity)]
     running = history.status["state"] == "running"
     flows = [{"name": "play", "moves": running}, {"name": "learn", "moves": running}]
-    about = "What your loop plays runs into the replay that it shows us, and is drawn from there."
+    about = "Rows from your loop flow into the replay that it watches; samples are drawn from it."
     places.append(_place("Your loop", "learns"))
     return {"places": places, "flows": flows, "back": None, "about": about}
 
@@ -51,7 +52,7 @@ def _mixture(history: RunHistory) -> dict[str, Any]:
     if big_level is None and fills:
         big_level = fills[-1].get("big_pond_fill")
     agents = int(settings.get("agents") or 0)
-    places = [_place("Agents", f"{agents} x PQN")]
+    places = [_place("Agents", f"{agents} x {_agent(settings, 'agent', 'pqn')}")]
     if not live:
         pond = int(settings.get("pond") or 0)
         places.append(_place("Ponds", _rows(pond, agents), train.last("pond_fill")))
@@ -60,16 +61,21 @@ def _mixture(history: RunHistory) -> dict[str, Any]:
         text = f"{stored:,} of {of:,} rows" if stored is not None else _rows(of)
         places.append(_place("Lake", text, train.last("lake_fill")))
     places.append(_place("BigPond", _rows(int(big.get("capacity") or 0)), big_level))
-    places.append(_place("BigAgent", "DQN"))
+    places.append(_place("BigAgent", _agent(settings, "big_agent", "dqn")))
     moves = ("play", "learn") if live and phase == "agents" else _MOVES.get(phase, ())
     names = ("play", "learn") if live else ("play", "drain", "fill", "learn")
     return {
         "places": places,
         "flows": [{"name": name, "moves": name in moves} for name in names],
         "back": {"name": "clone", "moves": "clone" in moves},
-        "about": "What the agents play runs into their Ponds and drains into the Lake; BigPond is "
+        "about": "The agents' rows flow into their Ponds and drain into the Lake; BigPond is "
         "filled from there, the BigAgent learns from it, and the agents become its clones.",
     }
+
+
+def _agent(settings: Mapping[str, Any], key: str, before: str) -> str:
+    """The agent's name as it is shown; `before`: of runs whose settings did not say it yet."""
+    return str(settings.get(key, before)).upper()
 
 
 def _single(history: RunHistory) -> dict[str, Any]:
@@ -97,11 +103,11 @@ def _single(history: RunHistory) -> dict[str, Any]:
     places = [] if offline else [actor]
     places += [
         _place("Lake", "given") if offline else _place(kind, _rows(capacity), level),
-        _place("Learner", str(settings.get("agent", "")).upper()),
+        _place("Learner", _agent(settings, "agent", "")),
     ]
     flows = [] if offline else [{"name": "play", "moves": running}]
     flows.append({"name": "learn", "moves": learns})
-    about = "What is played runs into the replay, oldest rows leave it; the learner draws from it."
+    about = "New rows flow into the replay, the oldest leave it; the learner draws from it."
     back = None if offline else {"name": "parameters", "moves": learns}
     return {"places": places, "flows": flows, "back": back, "about": about}
 

@@ -98,7 +98,7 @@
       const all = cards.length === 1 ? "1 run" : `${cards.length} runs`;
       this.count.textContent = found.length === cards.length ? all : `${found.length} of ${all}`;
       this.nothing.hidden = found.length > 0;
-      this.nothing.replaceChildren(`No run passes these filters; there ${cards.length === 1 ? "is" : "are"} ${all} in all. `,
+      this.nothing.replaceChildren(`No run matches these filters; there ${cards.length === 1 ? "is" : "are"} ${all} in all. `,
         el("button", { type: "button", class: "quiet", text: "clear the filters", onclick: () => { this.search.value = ""; this.change({ q: "", env: "", agent: "", state: "", setting: "", value: "" }); } }));
       this.table.node.hidden = !found.length;
       this.showChosen();

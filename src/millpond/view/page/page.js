@@ -24,9 +24,9 @@
     if (!runs.size) {
       main.replaceChildren(el("div", { class: "empty" },
         el("h2", { text: "No runs yet" }),
-        el("p", { text: `There is no run under ${root}. Start one with` }),
+        el("p", { text: `There are no runs under ${root}. Start one with` }),
         el("pre", { text: `millpond train treasurehunt-small --run ${quoted(`${root}/first`)}` }),
-        el("p", { text: "and it appears here by itself." })));
+        el("p", { text: "and it appears here." })));
       document.title = "millpond";
     } else if (compared.length > 1) {
       world.chosen.clear();

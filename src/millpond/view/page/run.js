@@ -143,7 +143,7 @@
       const words = {
         none: film.steps === null ? "No checkpoint yet; the film is made from the newest one." : "",
         waiting: "Another film is being made; this one comes after it.",
-        making: "Filming one greedy episode, when a core has nothing else to do …",
+        making: "Filming one greedy episode, as soon as a core is idle …",
         failed: `It could not be filmed: ${film.why}`,
       };
       const key = `${film.state} ${film.steps}`;
@@ -183,7 +183,7 @@
   }
 
   function processTable(rows) {
-    return table(["process", "health", "pid", "incarnation", "lost", "time", "what it said last"], rows.map((row) => {
+    return table(["process", "health", "pid", "incarnation", "lost", "time", "last message"], rows.map((row) => {
       const state = el("span", { class: "state", "data-state": row.health, text: row.health });
       const shares = Object.entries(row.shares).map(([name, share]) => `${name} ${Math.round(share * 100)}%`).join(", ");
       return [row.name, state, row.pid ?? "–", row.incarnation ?? 0, row.losses, shares || "–", row.why || "–"];

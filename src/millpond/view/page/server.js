@@ -56,13 +56,13 @@
         clearTimeout(lost);
         const then = clock();
         ask("/api/runs").then(
-          () => banner("Too many pages listen to this server: close one of them and reload this one."),
-          () => banner(`The server of this page ended by ${then}: open the address that was printed last. Everything here stays as it was.`));
+          () => banner("Too many pages are open on this server: close one of them and reload this one."),
+          () => banner(`The server of this page had ended by ${then}: open the address that was printed last. Everything here stays as it was.`));
         return;
       }
       link("reconnecting", "off");
       const since = clock();
-      lost ||= setTimeout(() => banner(`The server has not answered since ${since}. Everything here is as it was then; it goes on by itself when the server is back.`), SILENT_MS);
+      lost ||= setTimeout(() => banner(`The server has not answered since ${since}. Everything here is as it was then; it continues by itself when the server is back.`), SILENT_MS);
     };
   }
 
