@@ -61,7 +61,7 @@ RUNS = (
     Healthy("treasurehunt-small", "dqn", "fused", 40_000),
     Healthy("treasurehunt-small", "iqn", "fused", 20_000),
     Healthy("treasurehunt-small", "pqn", "fused", 60_000),
-    Healthy("treasurehunt-small", "qlambda", "fused", 30_000),
+    Healthy("treasurehunt-small", "qlambda", "fused", 120_000),
     Healthy("treasurehunt-small", "dqn", "sequential", 40_000),
     Healthy("treasurehunt-small", "dqn", "lockstep", 20_000),
     Healthy("treasurehunt-small", "dqn", "processes", 40_000),

@@ -19,7 +19,7 @@ from millpond.doctor import CHECKS, Evidence, Watch, chance, examine, noise_scal
 from millpond.doctor.examine import folded
 from millpond.doctor.plants import HEALTHY
 from millpond.doctor.verdict import ORDER
-from millpond.schedule import linear
+from millpond.schedule import constant, linear
 from millpond.train import Run, train
 
 SETTINGS = dqn(settings(mode="processes", steps=10_000), updates=2, batch=32)
@@ -125,6 +125,10 @@ def events(*lines: dict[str, Any]) -> Callable[[Evidence], None]:
     return put("events", list(lines))
 
 
+NEVER_EXPLORES = both(
+    other_dqn(epsilon=constant(0.0)),
+    lambda e: [line.update(epsilon=[0.0, 0.0]) for line in e.train],
+)
 TO_ZERO = dataclasses.replace(at_rate(1.0), rate=linear(1.0, 0.0))
 FAILED = {"state": "failed", "steps": 10, "why": "RunFailed: actor 0: gone\nTraceback"}
 NOT_YET = both(*(put(kind, []) for kind in ("train", "health", "eval", "speed")))
@@ -279,6 +283,8 @@ CASES = [
     ("settings-fit", other_dqn(updates=1, batch=8, update_every=40), "yellow", "less than one is"),
     ("settings-fit", last("train", length=40.0), "yellow", "the replay keeps the last 8 turns"),
     ("settings-fit", last("train", epsilon=[0.6, 0.6]), "yellow", "60% of the actions are random"),
+    ("settings-fit", NEVER_EXPLORES, "red", "epsilon is 0 from the first step to the last"),
+    ("settings-fit", last("train", rate=0.3), "yellow", "a learning rate of 0.3"),
     ("settings-fit", NOT_YET, "unknown", "no round has ended yet"),
     ("learning", evaluated(5.0), "red", "no better than random: greedy 5.00, random 5.00"),
     ("learning", evaluated(9.0), "red", "no better than random"),  # within 3 standard errors
@@ -319,7 +325,7 @@ def test_a_check_says_what_is_wrong(name, change, state, said):
 
 
 def test_every_check_was_red_green_and_unknown():
-    """`process-health` always knows; a setting alone is never red; nothing else is never red."""
+    """`process-health` always knows."""
     seen = {name: {"green"} for name in CHECKS}
     for name, _, state, _ in CASES:
         seen[name].add(state)
@@ -328,8 +334,7 @@ def test_every_check_was_red_green_and_unknown():
         NOT_YET(evidence)
         seen[name].add(CHECKS[name](evidence).state)
     for name, states in seen.items():
-        worst = "yellow" if name == "settings-fit" else "red"
-        wanted = {worst, "green"} | (set() if name == "process-health" else {"unknown"})
+        wanted = {"red", "green"} | (set() if name == "process-health" else {"unknown"})
         assert wanted <= states, name
 
 

@@ -101,6 +101,8 @@ def test_a_fault_of_the_replay_is_named(run, name, said):
         ("noise_in_steps", "something else: noise"),
         ("goals_bounded", "goals are bounded to"),
         ("one_goal_for_all", "has the same goal"),
+        ("goals_not_held", "the gradient flows through the goal"),
+        ("rows_mixed", "rows are mixed"),
     ],
 )
 def test_a_fault_of_learning_is_named(run, name, said):

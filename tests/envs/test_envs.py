@@ -620,7 +620,7 @@ def test_processes_give_the_same_rows():
         (lambda: Atari("pong", frame_skip=0), "frame_skip must be 1 or more, got 0"),
         (lambda: Atari("pong", max_frames=0), "max_frames must be 1 or more"),
         (lambda: Atari("pong", noops=-1), "noops must be 0 or more"),
-        (lambda: GymEnv("CartPol-v1"), r"did you mean 'CartPole-v1'\?"),
+        (lambda: GymEnv("CartPol-v1"), r"did you mean 'gym:CartPole-v1'\?"),
         (lambda: GymEnv("no_such_module:Env-v0").num_actions, "gym:no_such_module:Env-v0"),
         (lambda: GymEnv("CartPole-v1", vectorization="fast"), "'sync' or 'async'"),
         (lambda: GymEnv("CartPole-v1", max_episode_steps=-1), "max_episode_steps must be 0"),

@@ -1,5 +1,7 @@
 """Gymnasium envs that break their own contract in one way each: `how`."""
 
+import os
+
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Tuple
@@ -33,6 +35,8 @@ class Wrong(gym.Env):
         self.turn += 1
         if self.how == "raises":
             raise ValueError("the robot fell over")
+        if self.how == "dies":
+            os._exit(3)  # as a crash in C would
         reward = dict(reward=None, rewards=np.ones(2)).get(self.how, 1.0)
         flag = None if self.how == "flag" else self.turn == 5
         given = self.obs(), reward, flag, False, {}

@@ -67,6 +67,15 @@ def test_a_cut_outlives_its_writer(lake, damage):
     assert not ends(lake, 3) & Flag.CUT, "a cut that the next row has said already"
 
 
+def test_a_cut_between_sessions_outlives_a_session_without_rows(lake):
+    """Of a stream whose env began a new episode and took no step before that session ended."""
+    with lake.writer("g", 16) as writer:
+        append(writer, 2, 5)
+    with lake.writer("g", 16, continues=True) as writer:
+        append(writer, 1)
+    assert [ends(lake, stream) & Flag.CUT for stream in (4, 5)] == [Flag.CUT, 0]
+
+
 @pytest.mark.parametrize("number", [0, -1, 1.5, None])
 def test_batches_of_no_rows(lake, number):
     with pytest.raises(BadConfig, match="batch must be"):

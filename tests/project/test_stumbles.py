@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -20,10 +23,10 @@ from millpond.cli._print import elapsed
 from millpond.cli._settings import parse_settings
 from millpond.cli.main import main
 from millpond.envs import GymEnv, make_env
-from millpond.errors import BadConfig, SpecMismatch
+from millpond.errors import BadConfig, RunFailed, SpecMismatch
 from millpond.extras import import_extra
 from millpond.train.presets import settings_for
-from millpond.view import terminal_curve
+from millpond.view import run_report, terminal_curve
 
 COMMAND = [sys.executable, "-m", "millpond"]
 
@@ -136,6 +139,32 @@ def test_a_report_without_its_packages_says_so_at_once(lacks, capsys, here, monk
     monkeypatch.setitem(sys.modules, lacks, None)
     assert f"report: a report needs {lacks}, which is" in refused(capsys, "report", "run")
     assert [path.name for path in here.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (gymnasium.error.DependencyNotInstalled("pygame is not installed"), "cannot be rendered"),
+        (ValueError("the lamp is broken"), "No film: ValueError: the lamp is broken"),
+    ],
+)
+def test_an_env_that_cannot_be_rendered_costs_the_film_alone(error, said, here, monkeypatch):
+    """Gymnasium's CartPole needs pygame, which no extra brings: there was no report at all."""
+
+    def render(self):
+        raise error
+
+    monkeypatch.setattr("gymnasium.vector.SyncVectorEnv.render", render)
+    env = GymEnv("CartPole-v1", film=True)
+
+    def play(*args, **kwargs):
+        with contextlib.closing(env.vector(1, 0)) as vector:
+            vector.render()
+
+    monkeypatch.setattr("millpond.view.run_report.open_everyone", Mock())
+    monkeypatch.setattr("millpond.view.run_report.load_params", Mock())
+    monkeypatch.setattr("millpond.view.run_report.film", play)
+    assert said in run_report._film(here)
 
 
 def test_settings_of_the_env_go_by_either_name():
@@ -314,6 +343,39 @@ def test_ctrl_c_while_it_is_compiling_is_one_line(after, here):
     assert re.match(r"stopped; millpond resume r continues from step [\d,]+\n", said)
 
 
+def test_a_terminal_without_utf_8_ends_no_run(here):
+    """The curve is drawn after the last step; a run's name may be anything."""
+    script = (
+        "from pathlib import Path\n"
+        "from millpond.cli._start import run\n"
+        "from millpond.cli import main\n"
+        "from millpond.cli._train_text import draw_curve\n"
+        "curve = [0, 1], [0, 1], 't', Path('curve.png'), 'x'\n"
+        "main.main = lambda: draw_curve(*curve) or print('\\xe9')\n"
+        "run()\n"
+    )
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=env
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    said = "no curve here: it needs UTF-8 and the terminal is ascii; LC_ALL=C.UTF-8 sets it\n?\n"
+    assert done.stdout == said
+
+
+@pytest.mark.parametrize(("columns", "heads"), [(60, 4), (90, 7), (200, 10)])
+def test_a_narrow_terminal_gets_fewer_columns(columns, heads, capsys, here, monkeypatch):
+    for seed in range(2):
+        write_train(here / f"runs/treasurehunt-small-dqn-{seed}", lines=5, seed=seed)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", f"{columns}")
+    assert main(["runs"]) == 0
+    table = capsys.readouterr().out.splitlines()[1:5]
+    assert max(map(len, table)) <= columns
+    assert len(table[0].split()) == heads
+    assert {"run", "state", "steps", "greedy"} <= set(table[0].split())
+
+
 def test_a_level_curve_is_one_line():
     title, line, foot = terminal_curve(
         [0, 1_000, 2_000], [5.0, 5.0, 5.0], "return", 40
@@ -372,6 +434,16 @@ def test_an_env_that_contradicts_its_space_is_named_with_both(how, said, vectori
     assert said in str(found.value)
 
 
+@pytest.mark.filterwarnings("default::UserWarning")  # Gymnasium's, of a worker that is gone
+def test_an_env_whose_process_dies_is_named():
+    """Gymnasium raises an EOFError without a word."""
+    env = GymEnv("wrong_envs:Wrong-v0", options=("how=dies",), vectorization="async")
+    vector = env.vector(1, 0)
+    with contextlib.closing(vector), pytest.raises(RunFailed) as found:
+        vector.step(np.zeros((1, 1), np.int32))
+    assert "the process of env 0 ended with exit code 3 and left no traceback" in str(found.value)
+
+
 def test_an_env_as_it_should_be_passes_the_same_checks():
     vector = GymEnv("wrong_envs:Checked-v0", options=("how=nothing",)).vector(2, 0)
     rows = [vector.step(np.zeros((1, 2), np.int32)) for _ in range(7)]
@@ -382,7 +454,7 @@ def test_an_env_as_it_should_be_passes_the_same_checks():
 @pytest.mark.parametrize(
     ("env", "how", "said"),
     [
-        ("Wrong", "constructor", "built: OSError: there is no display, in wrong_envs.py:15"),
+        ("Wrong", "constructor", "built: OSError: there is no display, in wrong_envs.py:17"),
         ("Wrong", "tuple", "gym:wrong_envs:Wrong-v0: Spec.from_env: obs is a Tuple space"),
         ("Wrong", "empty", "gym:wrong_envs:Wrong-v0: Field: every axis must be at least 1 long"),
         ("NoSpaces", "", "it does not say what it observes or takes: 'NoSpaces' object has no"),

@@ -102,15 +102,23 @@ def test_the_core_is_whole_without_any_extra(clean, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "command", ["train gym:CartPole-v1", "mix minatar/breakout", "runs", "watch", "resume x"]
+    ("command", "extra"),
+    [
+        ("train gym:CartPole-v1", "train"),
+        ("mix minatar/breakout", "train"),
+        ("runs", "train"),
+        ("resume x", "train"),
+        ("watch", "train,view"),
+        ("report x", "train,view"),
+    ],
 )
-def test_other_commands_say_what_to_install(command, clean, tmp_path):
+def test_other_commands_say_what_to_install(command, extra, clean, tmp_path):
     done = call(clean, tmp_path, "-m", "millpond", *command.split())
     name = command.split()[0]
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"millpond {name}: this command needs flax, gymnasium, optax and rich, which are not "
-        "installed; run: pip install 'millpond[train]'\n"
+        f"installed; run: pip install 'millpond[{extra}]'\n"
     )
     assert [path.name for path in tmp_path.iterdir()] in ([], [".cache"])
 

@@ -417,6 +417,10 @@ def test_thirty_runs_are_compared_by_run_and_by_mean(browser, many):
     assert not browser.find_elements("css selector", "[data-figure=compare-entropy] .waiting")
     assert "dqn.batch" in wait(browser, "document.querySelector('.config table')?.innerText")
     keep(browser, "compare-30")
+    # However many settings differ, the names of the runs can be read.
+    names = "[...document.querySelectorAll('.config td:first-child')]"
+    wait(browser, f"{names}.length === 30")
+    assert wait(browser, f"Math.min(...{names}.map((one) => one.clientWidth))") > 150
     scored = sum(bool(evaluations(run)) for run in runs)
     show(browser, "parallel", scored)
     assert text_of(browser, "[data-figure=parallel] h3") == "Settings and score"
@@ -565,4 +569,25 @@ def test_a_run_that_failed_at_once_says_why_and_leaves_no_hole(browser, tmp_path
         assert (
             browser.execute_script("return document.querySelectorAll('[data-figure]').length") == 0
         )
+        # The doctor's evidence has the traceback too: folded, and line by line.
+        lines = "document.querySelector('.verdict details pre').textContent.split('\\n').length"
+        assert wait(browser, lines) > 1
+        assert "Traceback" not in text_of(browser, ".verdict")
         keep(browser, "failed-early")
+
+
+def test_a_point_alone_and_the_same_seed_twice_are_shown_as_such(browser, tmp_path):
+    for name in ("first", "second"):
+        write_train(tmp_path / name, lines=5)
+    with page_over(tmp_path) as page:
+        open_page(browser, page)
+        wait(browser, "document.querySelector('.runs-table .count')?.innerText === '2 runs'")
+        axis = "document.querySelector('[data-figure] .plot')._fullLayout?.xaxis"
+        assert wait(browser, f"{axis}?.range")[0] <= 0
+        wait(browser, "document.querySelector('.runs-table .unfold').click() || true")
+        wait(browser, "document.querySelector('.of-group a')").click()
+        wait(browser, "document.querySelector('.seeds a')")
+        said = text_of(browser, ".seeds")
+        assert "runs of these settings" in said
+        assert "first" in said
+        assert "second" in said

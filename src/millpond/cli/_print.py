@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,12 @@ class Table:
         found.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
         return found + [self._line(row, widths, colours) for row in self.rows]
 
+    def without(self, heads: Sequence[str]) -> Table:
+        """The same table without those columns."""
+        kept = [i for i, head in enumerate(self.heads) if head not in heads]
+        rows = [tuple(row[i] for i in kept) for row in self.rows]
+        return Table([self.heads[i] for i in kept], sum(i < self.words for i in kept), rows)
+
     def _line(self, cells: Sequence[Cell], widths: Sequence[int], colours: bool) -> str:
         parts: list[str] = []
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
@@ -72,6 +79,21 @@ def print_table(*tables: Table) -> None:
     for table in tables:
         print("", *table.lines(colours), sep="\n")
     print()
+
+
+def fitted(table: Table, least: Sequence[str]) -> Table:
+    """The table as a terminal has room for it: columns that matter `least` are left out, by turns.
+
+    A file or a pipe gets all of them, and so does a terminal that is wide enough.
+    """
+    if not sys.stdout.isatty():
+        return table
+    room = shutil.get_terminal_size().columns
+    for number in range(len(least) + 1):
+        shown = table.without(least[:number])
+        if max(map(len, shown.lines(False))) <= room:
+            return shown
+    return table.without(least)
 
 
 def wants_colours() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -13,6 +14,9 @@ def run() -> None:
         signal.signal(signal.SIGINT, end_at_once)  # until a command runs nothing is to be saved
     from .main import main
 
+    for stream in (sys.stdout, sys.stderr):  # a name that this terminal cannot show is no failure
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         try:
             code = main()

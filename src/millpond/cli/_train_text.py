@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -71,7 +72,7 @@ def train_and_show(run: Run) -> int:
 def show_failure(console: Console, error: BaseException, path: Path) -> None:
     """What a user's env or agent raised, or a fault of ours, and what to do next."""
     console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
-    why = f"{type(error).__name__}: {error}"
+    why = f"{type(error).__name__}: {error}".removesuffix(": ")
     again = f"millpond doctor {path} says where, millpond resume {path} continues it"
     console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
 
@@ -171,6 +172,15 @@ def show_curve(run: Run) -> None:
     )
 
 
+def can_show(text: str) -> bool:
+    """Whether standard output has every letter of a text."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def draw_curve(
     x: Sequence[float], y: Sequence[float], title: str, path: Path, x_label: str
 ) -> None:
@@ -180,8 +190,14 @@ def draw_curve(
     """
     if len(x) < 2:
         return
-    columns = shutil.get_terminal_size().columns
-    print(terminal_curve(x, y, title, columns))
+    drawn = terminal_curve(x, y, title, shutil.get_terminal_size().columns)
+    if can_show(drawn):
+        print(drawn)
+    else:
+        encoding = sys.stdout.encoding
+        print(
+            f"no curve here: it needs UTF-8 and the terminal is {encoding}; LC_ALL=C.UTF-8 sets it"
+        )
     try:
         save_curve(path, x, y, title, x_label, "return")
     except NotInstalled as error:

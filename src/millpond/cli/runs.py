@@ -17,7 +17,7 @@ from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
 from ..train import Run, find_runs
 from ._options import Parser
-from ._print import elapsed, empty_table, print_table, short
+from ._print import elapsed, empty_table, fitted, print_table, short
 
 
 def main(args: Sequence[str]) -> int:
@@ -48,9 +48,14 @@ def main(args: Sequence[str]) -> int:
         numbers += [_real(one["greedy"]), _real(one["best"])]
         env, agent = one["env"] or "-", one["agent"] or "-"
         table.add_row(one["run"], env, agent, one["state"], *numbers)
-    print_table(table)
+    print_table(shown := fitted(table, ("of", "time", "steps/s", "best", "agent", "env")))
+    if len(shown.heads) < len(heads):
+        print("a wider terminal shows more columns, --json all")
     print("greedy, best: mean return of greedy episodes, last and highest, not normalised")
-    print("steps/s: env steps of all policies per second of acting and learning (last measured)")
+    if "steps/s" in shown.heads:
+        print(
+            "steps/s: env steps of all policies per second of acting and learning (last measured)"
+        )
     for one in found:
         if one["why"]:
             first = one["why"].partition("\n")[0]

@@ -15,7 +15,7 @@ from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Batch, Rows
 from ..samplers import Stratified, Uniform
 from ..window import Window
 from .probe import Probe
-from .verdict import Verdict, green, red, unknown
+from .verdict import Verdict, green, red, unknown, yellow
 
 Read = Callable[[np.ndarray, np.ndarray], Rows]
 _BATCH, _DRAWS = 256, 8
@@ -156,10 +156,6 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
         return red(
             name, message, "give every draw a key of its own (jax.random.split)", same=sum(alike)
         )
-    if not isinstance(pond.sampler, Uniform | Stratified):  # and of yours nobody knows
-        return green(
-            name, f"{drawn:,} draws differ; {type(pond.sampler).__name__} need not be even"
-        )
     if number < 64:
         return unknown(name, f"only {number} rows can be drawn")
     head = int(np.max(np.asarray(pond.added(ring))))
@@ -170,6 +166,19 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
     numbers: dict[str, Any] = dict(
         draws=drawn, rows=number, different=pairs, expected=round(expected)
     )
+    if not isinstance(pond.sampler, Uniform | Stratified):  # and of yours nobody knows
+        kind = type(pond.sampler).__name__
+        if pairs < 0.1 * expected:
+            return yellow(
+                name,
+                f"{drawn:,} draws by {kind} hit {pairs:,} different rows of {number:,}, none older "
+                f"than {size - int(age.min())} of {size:,} turns; even ones hit {expected:,.0f}",
+                "if that is not what the sampler is for, look at its range of ages and streams",
+                **numbers,
+            )
+        return green(
+            name, f"{drawn:,} draws hit {pairs:,} rows; {kind} need not be even", **numbers
+        )
     spread = np.sqrt(max(1.0, drawn - expected))
     if pairs < 0.8 * expected - _SURE * spread:
         message = (

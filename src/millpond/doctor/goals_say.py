@@ -156,11 +156,21 @@ def wrong_goals(probe: Probe, rollout: Rollout, worth: np.ndarray, name: str) ->
         return None
     fits = {what: _off(goal, found, step) for what, goal in rules.items()}
     best = min(fits, key=lambda what: fits[what])
-    cause = best if fits[best] < 0.02 else f"none of {len(rules)} known mistakes explains them"
+    cause = best if fits[best] < 0.02 else _on_a_line(returns()[step], found[step])
     message = f"{wrong:.0%} of the goals are not the lambda-returns of their rows: {cause}"
     return red(
         name, message, "look at goals in the agent, and at lambda_returns", wrong=round(wrong, 4)
     )
+
+
+def _on_a_line(right: np.ndarray, found: np.ndarray) -> str:
+    """Goals that are the right ones times a number plus another."""
+    slope, offset = np.polyfit(right.ravel(), np.asarray(found, np.float64).ravel(), 1)
+    if _off(slope * right + offset, found, np.ones(right.shape, bool)) > 0.02:
+        return "no known mistake explains them"
+    scaled = f"they are {slope:.3g} times these {offset:+.3g}"
+    standard = abs(slope * right.std() - 1) < 0.05 and abs(found.mean()) < 0.05
+    return f"{scaled}: standardised over the rollout" if standard else scaled
 
 
 def _off(wanted: np.ndarray, found: np.ndarray, mask: np.ndarray) -> float:

@@ -156,7 +156,9 @@ PLANTS = (
         settings=dataclasses.replace(_with(min_fill=512), steps=400),
     ),
     Plant("learning rate 0", "update-norm", settings=_rate(0.0)),
-    Plant("learning rate 1000", "update-norm", ("reward-scale",), settings=_rate(1e3)),
+    Plant(
+        "learning rate 1000", "update-norm", ("reward-scale", "settings-fit"), settings=_rate(1e3)
+    ),
     Plant("rewards 1000 times too large", "reward-scale", settings=_with(reward_scale=100.0)),
     Plant(
         "a bit flips in a channel",

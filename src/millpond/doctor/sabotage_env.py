@@ -64,6 +64,14 @@ def actions_ignored() -> Any:
     )
 
 
+def actions_are_twins() -> Any:
+    """Actions 2 and 3 do what 0 and 1 do."""
+    step = Treasurehunt.step
+    return patched(
+        Treasurehunt, "step", lambda env, state, action, key: step(env, state, action % 2, key)
+    )
+
+
 def nothing_seen() -> Any:
     """What is observed never changes."""
     observe = Treasurehunt.observe

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
@@ -70,3 +71,20 @@ def one_goal_for_all() -> Any:
     """All transitions of a batch have the same goal."""
     right = dqn_module.td_target
     return patched(dqn_module, "td_target", lambda *given: right(*given) * 0 + right(*given).mean())
+
+
+@contextlib.contextmanager
+def goals_not_held() -> Generator[None]:
+    """The online network is bootstrapped from, and the gradient flows through it."""
+
+    def online(reward: Array, discount: Array, after: Array, *others: Any) -> Array:
+        return reward + discount * after.max(-1)
+
+    with patched(dqn_module, "td_target", online), patched(jax.lax, "stop_gradient", lambda x: x):
+        yield
+
+
+def rows_mixed() -> Any:
+    """Every row's loss depends on the others' errors."""
+    right = dqn_module.huber
+    return patched(dqn_module, "huber", lambda error: right(error - error.mean()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..agents import Replayed
+from ..agents.optimizer import Optimizer
 from ..window import Window
 from .evidence import Evidence
 from .verdict import Verdict, green, red, unknown, yellow
@@ -83,6 +84,13 @@ def settings_fit(evidence: Evidence) -> Verdict:
                 f"every row is drawn {per_row:,.0f} times: values fit the rows and not the world",
                 f"lower --{section}.updates or --{section}.batch, or raise --{section}.capacity",
             ))  # fmt: skip
+    rule, rate = getattr(settings.learning, "optimizer", None), evidence.train[-1].get("rate")
+    if isinstance(rule, Optimizer) and rule.kind != "sgd" and rate and rate > 0.05:
+        found.append((
+            f"a learning rate of {rate:.3g}: every step of {rule.kind} moves each parameter by "
+            "about that much, whatever the gradient",
+            f"lower --{section}.optimizer.rate.start: 1e-4 to 1e-2 is usual",
+        ))  # fmt: skip
     epsilon = _exploring(evidence)
     if epsilon is not None:
         begin, end, few = epsilon

@@ -94,10 +94,12 @@ def _step(
         return None
     if not agent.memory:
         now = _now(probe, beta=1.0)
-        if isinstance(agent, DQN) and (found := mixed_rows(agent, before, batch, now, name)):
+        found = unheard_rows(agent, before, batch, now, learned, name)
+        if found is not None and found.evidence["silent"] < found.evidence["transitions"]:
             return found
-        if (found := unheard_rows(agent, before, batch, now, learned, name)) is not None:
-            return found
+        mixed = isinstance(agent, DQN) and mixed_rows(agent, before, batch, now, name)
+        if mixed or found:
+            return mixed or found
     rule, now = probe.settings.learning, _now(probe)
     gradient = gradient_of(agent, before, batch, now)
     return wrong_step(rule.optimizer, gradient, *states, float(now["rate"]), name)

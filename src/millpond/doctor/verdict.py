@@ -12,8 +12,8 @@ ORDER: tuple[State, ...] = ("red", "yellow", "unknown", "green")  # worst first
 # What a fault of the env or the rows brings with it, and what any fault does, comes after it.
 _ORIGINS = ("process-health", "env-", "reward-timing", "action-effect", "row-order")
 _EFFECTS = (
-    "layers-move", "bellman-fit", "reward-scale", "settings-fit", "train-and-eval",
-    "greedy-actions", "dormant-units", "learning",
+    "layers-move", "bellman-fit", "reward-scale", "train-and-eval", "greedy-actions",
+    "dormant-units", "learning",
 )  # fmt: skip
 
 

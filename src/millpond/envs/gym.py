@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
 from ..config import nearest
-from ..errors import BadConfig, BadState, SpecMismatch
+from ..errors import BadConfig, BadState, NotInstalled, RunFailed, SpecMismatch
 from ..plugins import failure, find_part, look_here
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
@@ -140,7 +140,11 @@ class _GymVector:
         step = (flags & BORDER) == 0  # at a border Gymnasium ignores the action and resets
         each = step.reshape(-1, *(1,) * self._dummy.ndim)
         action = np.where(each, action, self._dummy).astype(self._dummy.dtype)
-        seen, reward, terminated, truncated, _ = self._vector.step(self._theirs(action[0]))
+        try:
+            seen, reward, terminated, truncated, _ = self._vector.step(self._theirs(action[0]))
+        except (EOFError, ConnectionError) as error:
+            self._check_processes(error)
+            raise
         terminated, truncated = terminated & step, truncated & step
         self.obs, self.flags = self._own(seen), next_flags(flags, terminated, truncated)
         return Rows(
@@ -159,7 +163,10 @@ class _GymVector:
                 f"{self._env.name}: it was not built to be rendered; "
                 f"make it with GymEnv({self._env.id!r}, film=True)"
             )
-        return np.array(self._vector.render()[0])
+        try:
+            return np.array(self._vector.render()[0])
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise NotInstalled(f"{self._env.name} cannot be rendered: {error}") from error
 
     def export(self) -> None:
         """None: Gymnasium has no way to save an env's state."""
@@ -177,6 +184,21 @@ class _GymVector:
         if self._vector is not None:
             self._vector.close()
             self._vector = None
+
+    def _check_processes(self, error: Exception) -> None:
+        """Raise RunFailed if a process of an env died instead of raising, as of a crash in C."""
+        for number, process in enumerate(getattr(self._vector, "processes", ())):
+            process.join(timeout=1)  # its pipe closes first
+            if code := process.exitcode:
+                for one in self._vector.processes:
+                    one.terminate()
+                self._vector.closed, self._vector = True, None  # its own close would wait for it
+                how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+                raise RunFailed(
+                    f"{self._env.name}: the process of env {number} ended {how} and left no "
+                    "traceback; --world.vectorization sync, under python -X faulthandler -m "
+                    "millpond, may show where"
+                ) from error
 
     def _theirs(self, action: np.ndarray) -> np.ndarray:
         """[env, ...] of ours -> [env, ...] of the env's own space."""
@@ -235,8 +257,8 @@ def _facts(env: GymEnv) -> _Facts:
         if not isinstance(observation, Field):
             raise BadConfig(
                 f"{env.name}: it observes a dict {sorted(observation)}, one array was expected; "
-                "flatten it with a wrapper, or feed rows from your own loop, where a Spec "
-                "may hold a dict"
+                "flatten it, as --world.wrappers FlattenObservation does, or feed rows from your "
+                "own loop, where a Spec may hold a dict"
             )
         return _Facts(observation, action, acts, None)
     except AttributeError as error:

@@ -85,13 +85,10 @@ class Writer:
         self._pending = PendingRows(self._columns, self.streams, self._info.slots)
         self._last = np.where(found.next_id > 0, found.last_flags, CUT).astype(np.uint8)
         self._lost = found.next_id > 0  # the next row does not follow what is stored
-        self._cut = np.full(self.streams, -1)  # id behind the newest cut() of each stream
-        # Those that no row says yet, as they were last written; None: what is written is damaged.
-        self._saved: dict[str, int] | None = {}
+        self._saved: dict[str, int] | None = {}  # cuts as last written; None: that is damaged
         if continues:
             self._lost, known = read_cuts(self._folder, found.next_id)
             self._saved = {} if known else None
-            self._cut[self._lost] = found.next_id[self._lost]
         self._send_full()
 
     @property
@@ -160,7 +157,6 @@ class Writer:
         self._settle()
         which = slice(None) if env is None else self._only("cut", env)
         self._lost[which] = self.next_row[which] > 0
-        self._cut[which] = self.next_row[which]
 
     def commit(self, sync: bool = False) -> None:
         """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
@@ -176,9 +172,12 @@ class Writer:
         self._send_full()
 
     def _save_cuts(self) -> None:
-        behind = np.flatnonzero((self._cut == self._end()) & (self._cut > 0))
-        cuts = {str(stream): int(self._cut[stream]) for stream in behind}
-        if cuts != self._saved and (cuts or self._saved is None):
+        """Note the cuts that no row says yet; a note that a row has said since does no harm."""
+        if self._saved is not None and not self._lost.any():
+            return
+        end = self._end()
+        cuts = {str(stream): int(end[stream]) for stream in np.flatnonzero(self._lost)}
+        if self._saved is None or not cuts.items() <= self._saved.items():
             save_cuts(self._files, self._folder, cuts)
             self._saved = cuts
 

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import MillpondError, RunFailed, RunRefused
 from ..extras import require
 from ..mixture.params import load_params, open_everyone
+from ..plugins import failure
 from ..train.film import film
 from .checkup import verdicts_of
 from .figures import Figure, figures_of
@@ -139,13 +140,18 @@ def _one(history: RunHistory, charts: int, water_at: int, with_film: bool) -> st
 def _doctor(path: Path) -> str:
     rows: list[str] = []
     for one in verdicts_of(path):
-        numbers = ", ".join(f"{key} {value}" for key, value in one["evidence"].items())
+        evidence = dict(one["evidence"])
+        traceback = safe(evidence.pop("traceback", ""))
+        numbers = ", ".join(f"{key} {value}" for key, value in evidence.items())
+        whole = (
+            f'<details><summary>traceback</summary><pre class="scroll">{traceback}</pre></details>'
+        )
         remedy = f'<p class="remedy">What to do: {safe(one["remedy"])}</p>' if one["remedy"] else ""
         rows.append(
             f'<div class="verdict" data-state="{safe(one["state"])}">'
             f'<span class="mark">{safe(one["state"])}</span><div>'
             f"<p><strong>{safe(one['name'])}</strong> {safe(one['message'])}</p>{remedy}"
-            f'<p class="note">{safe(numbers)}</p></div></div>'
+            f'<p class="note">{safe(numbers)}</p>{whole if traceback else ""}</div></div>'
         )
     return f"<div>{''.join(rows)}</div>"
 
@@ -167,8 +173,9 @@ def _film(path: Path) -> str:
             target = Path(folder) / "film.gif"
             film(run.settings, load_params(run, kept.path), target, turns=_TURNS)
             data = base64.b64encode(target.read_bytes()).decode()
-    except (MillpondError, OSError) as error:
-        return panel("The agent playing", f'<p class="note">No film: {safe(error)}</p>')
+    except Exception as error:  # of a user's env, which may raise anything: the report goes on
+        why = f"{error}" if isinstance(error, (MillpondError, OSError)) else failure(error)
+        return panel("The agent playing", f'<p class="note">No film: {safe(why)}</p>')
     words = f"One greedy episode of the checkpoint at {kept.steps:,}"
     picture = f'<img alt="{words}" src="data:image/gif;base64,{data}">'
     inside = f'<div class="film">{picture}<p class="note">{words}.</p></div>'

@@ -7,6 +7,7 @@
   const FEW = 4; // curves; a small chart names these whatever their names
   const CROWD = 16; // curves; more have no legend, and say their names one at a time
   const BANDS = 12; // means; the bands of more would hide one another
+  const EVERYWHERE = [-Infinity, Infinity];
   const WIDE = ["returns", "compare-greedy", "parallel", "arms-curves"];
 
   const axis = (given) => ({
@@ -55,14 +56,21 @@
     return [...bands, ...lines];
   }
 
-  // From the lowest to the highest point between two x.
-  function rangeWithin(data, [from, to], log) {
+  // The lowest and the highest point between two x.
+  function extent(data, [from, to], log) {
     const seen = data.filter((trace) => trace.type === "scatter" && trace.yaxis !== "y2")
       .flatMap((trace) => trace.y.filter((y, i) => Number.isFinite(y) && (!log || y > 0) && trace.x[i] >= from && trace.x[i] <= to))
       .map((y) => (log ? Math.log10(y) : y));
     if (!seen.length) return null;
     const low = seen.reduce((a, b) => Math.min(a, b));
-    const high = seen.reduce((a, b) => Math.max(a, b));
+    return [low, seen.reduce((a, b) => Math.max(a, b))];
+  }
+
+  // The same with some air.
+  function rangeWithin(data, x, log) {
+    const found = extent(data, x, log);
+    if (!found) return null;
+    const [low, high] = found;
     const air = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
     return [low - air, high + air];
   }
@@ -114,7 +122,14 @@
     }
     if (log) {
       delete layout.yaxis.rangemode;
+      const [low, high] = extent(data, EVERYWHERE, true) || [0, 0];
+      if (high - low < 3) layout.yaxis.dtick = "D2"; // 1, 2, 5: all nine would be in one another's way
       layout.yaxis.exponentformat = "e"; // powers would be written with inline styles, which are refused
+    }
+    if (linked && !log) { // around a single value Plotly would show fractions of a step, or -1 to 1
+      const [low, high] = extent(data, EVERYWHERE, false) || [0, 1];
+      if (low === high) layout.yaxis.rangemode ??= "tozero";
+      if (named.every((trace) => (trace.x?.length ?? 2) < 2)) layout.xaxis.rangemode ??= "tozero";
     }
     if (linked && controls.range) {
       layout.xaxis.range = [...controls.range];

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { el, section, fold, table, short, duration, percent, plain, ask, lastLine, Charts, Controls, drawWater } = window.millpond;
+  const { el, section, fold, table, short, duration, percent, plain, ask, lastLine, kindOf, Charts, Controls, drawWater } = window.millpond;
 
   class RunView {
     constructor(id, runs, world) {
@@ -77,17 +77,18 @@
       const whole = traceback || (why.includes("\n") ? why : "");
       const last = why.includes("\n") ? lastLine(why) : why;
       this.nodes.why.replaceChildren(el("p", { text: last }),
-        ...(whole ? [el("details", {}, el("summary", { text: "traceback" }), el("pre", { class: "scroll", text: whole }))] : []));
+        ...(whole ? [traced(whole)] : []));
     }
 
-    // The other seeds of the same settings.
+    // The other runs of the same settings: by their seeds, or by name where seeds are the same.
     showSeeds(card) {
       const cards = [...this.runs.values()].filter((one) => one.group === card.group).sort((a, b) => a.seed - b.seed);
       const text = cards.map((one) => one.id).join();
       if (text === this.seeds) return;
       this.seeds = text;
       this.nodes.seeds.hidden = cards.length < 2;
-      this.nodes.seeds.replaceChildren("seeds ", ...cards.flatMap((one) => [one.id === card.id ? el("strong", { text: `${one.seed}` }) : el("a", { href: `#run=${one.id}`, text: `${one.seed}`, title: one.name }), " "]),
+      const [kind, key] = kindOf(cards) === "seeds" ? ["seeds ", "seed"] : ["runs of these settings: ", "name"];
+      this.nodes.seeds.replaceChildren(kind, ...cards.flatMap((one) => [one.id === card.id ? el("strong", { text: `${one[key]}` }) : el("a", { href: `#run=${one.id}`, text: `${one[key]}`, title: one.name }), " "]),
         " · ", el("a", { href: `#compare=${text}`, text: "compare them" }));
     }
 
@@ -171,14 +172,18 @@
     }
   }
 
+  const traced = (text) => el("details", {}, el("summary", { text: "traceback" }), el("pre", { class: "scroll", text }));
+
   function verdictRow(one) {
-    const numbers = Object.entries(one.evidence).map(([name, value]) => `${name} ${plain(value)}`);
+    const { traceback, ...others } = one.evidence;
+    const numbers = Object.entries(others).map(([name, value]) => `${name} ${plain(value)}`);
     const box = el("div", { class: "verdict", "data-state": one.state },
       el("span", { class: "mark", text: one.state }),
       el("div", {},
         el("p", {}, el("strong", { text: one.name }), ` ${one.message}`)));
     if (one.remedy) box.lastChild.append(el("p", { class: "remedy", text: `What to do: ${one.remedy}` }));
     if (numbers.length) box.lastChild.append(el("p", { class: "note", text: numbers.join(", ") }));
+    if (traceback) box.lastChild.append(traced(traceback));
     return box;
   }
 

@@ -34,6 +34,9 @@
     return down ? -order : order;
   }
 
+  // What runs of the same settings are: seeds, unless one was run twice.
+  const kindOf = (cards) => (new Set(cards.map((card) => card.seed)).size === cards.length ? "seeds" : "runs");
+
   const lastLine = (text) => text.trim().split("\n").at(-1);
 
   function progress(share, phase) {
@@ -179,12 +182,12 @@
       };
       const shown = {
         name: [`${name} ${cards.length}`, () => el("span", { class: "run-name" },
-          el("button", { type: "button", class: "unfold", onclick: toggle }, el("strong", { text: name }), " ", el("span", { class: "count", text: `${cards.length} seeds` })),
+          el("button", { type: "button", class: "unfold", onclick: toggle }, el("strong", { text: name }), " ", el("span", { class: "count", text: `${cards.length} ${kindOf(cards)}` })),
           el("span", { class: "sub", text: `${one(cards, "env")} · ${one(cards, "agent")}` }))],
         seed: [[...new Set([Math.min(...numbers(cards, "seed")), Math.max(...numbers(cards, "seed"))])].join(" – ")],
         state: [told, () => el("span", { class: "states" }, ...[...states].map(([state, count]) => el("span", { class: "state", "data-state": state, text: `${count} ${state}` })))],
         progress: [percent(mean(numbers(cards, "progress")) ?? 0), () => progress(mean(numbers(cards, "progress")) ?? 0, "")],
-        greedy: [`${short(mean(greedy))} ${band}`, () => el("span", { title: "mean of the seeds, lowest to highest" }, short(mean(greedy)), el("span", { class: "band", text: band }))],
+        greedy: [`${short(mean(greedy))} ${band}`, () => el("span", { title: `mean of the ${kindOf(cards)}, lowest to highest` }, short(mean(greedy)), el("span", { class: "band", text: band }))],
         pace: ["–"],
         left_s: [numbers(cards, "left_s").length ? duration(Math.max(...numbers(cards, "left_s"))) : "–"],
         made: [since(Math.max(...cards.map((card) => card.made)))],
@@ -194,7 +197,7 @@
         const [text, make] = shown[column.name] || [`${column.name === "setting" ? this.ofGroup(cards) : one(cards, column.name)}`];
         return [this.look(column), text, make];
       });
-      const row = this.row(key, "group", [this.pick(`${cards.length} seeds of ${name}`, ids), ...cells]);
+      const row = this.row(key, "group", [this.pick(`${cards.length} ${kindOf(cards)} of ${name}`, ids), ...cells]);
       row.querySelector(".unfold").setAttribute("aria-expanded", `${open}`);
       return this.picked(row, ids);
     }
@@ -205,5 +208,5 @@
     }
   }
 
-  Object.assign(window.millpond, { RunTable, lastLine });
+  Object.assign(window.millpond, { RunTable, lastLine, kindOf });
 })();
