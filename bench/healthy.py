@@ -71,7 +71,7 @@ RUNS = (
     Healthy("treasurehunt", "dqn", "fused", 40_000),
     Healthy("treasurehunt", "pqn", "fused", 60_000),
     Healthy("staghunt", "pqn", "fused", 200_000),
-    Healthy("staghunt", "dqn", "fused", 40_000),
+    Healthy("staghunt", "dqn", "fused", 200_000),
     Healthy("staghunt", "iqn", "sequential", 20_000),
     Healthy("tmaze", "pqn", "fused", 60_000),
     Healthy("tmaze", "qlambda", "fused", 40_000),

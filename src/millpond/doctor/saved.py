@@ -140,7 +140,7 @@ class Saved:
         each = sum(f.size * f.dtype.itemsize for f in pond.spec.columns.values())
         # Streams that are whole say more than many that are short.
         turns = min(size, _TURNS)
-        some = max(2, min(envs, _BYTES // max(1, each * turns * len(self.rings))))
+        some = min(envs, max(2, _BYTES // max(1, each * turns * len(self.rings))))
         turns = min(turns, max(32, _BYTES // max(1, each * some * len(self.rings))))
         if turns < 2:
             return None
