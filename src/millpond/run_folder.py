@@ -7,6 +7,7 @@ import json
 import os
 import time
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from .errors import RunRefused
@@ -15,6 +16,11 @@ from .whole_file import write_whole
 LOGGED = "millpond_log"  # in the config of a run that a user's own loop logs
 OWN_LOOP = "own loop"  # its mode
 _INSTANT_S = 0.5
+
+
+def word(path: Path | str) -> str:
+    """A path as one word of a command that is to be typed: with quotes if it has spaces."""
+    return quote(str(path))
 
 
 def lock_folder(path: Path) -> int:
@@ -76,7 +82,7 @@ def refuse_used(path: Path) -> None:
         raise RunRefused(f"{path} is a file; choose a new folder with --run")
     if path.exists() and any(path.iterdir()):
         ours = (path / "config.json").exists()
-        remedy = f"millpond resume {path} continues it, or " if ours else ""
+        remedy = f"millpond resume {word(path)} continues it, or " if ours else ""
         raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
 
 

@@ -22,9 +22,13 @@ from millpond.agents import Network
 from millpond.cli._print import elapsed
 from millpond.cli._settings import parse_settings
 from millpond.cli.main import main
+from millpond.doctor.settle import settles
+from millpond.doctor.verdict import Verdict
 from millpond.envs import GymEnv, make_env
-from millpond.errors import BadConfig, RunFailed, SpecMismatch
+from millpond.errors import BadConfig, RunFailed, RunRefused, SpecMismatch
 from millpond.extras import import_extra
+from millpond.run_folder import word
+from millpond.train import Run
 from millpond.train.presets import settings_for
 from millpond.view import run_report, terminal_curve
 
@@ -511,3 +515,15 @@ def test_an_env_that_raises_ends_every_command_with_one_line(args, after, capsys
     said = capsys.readouterr().err
     assert "Traceback (most recent call last)" in said
     assert f"failed: ValueError: the robot fell over{after}" in said.strip().splitlines()[-1]
+
+
+def test_a_folder_with_spaces_is_one_word_of_what_is_to_be_typed(here):
+    """Commands that are printed can be pasted into a shell."""
+    assert word(Path("/tmp/a b/run")) == "'/tmp/a b/run'"
+    fired = Verdict("learning", "red", "no better than random", {})
+    path = here / "my lake"
+    path.mkdir()
+    (path / "lake.json").write_text("{}")
+    assert settles(fired, "a b/run", "tmaze") == "millpond eval 'a b/run'"
+    with pytest.raises(RunRefused, match=r"millpond lake info '.*/my lake' says"):
+        Run.open(path)

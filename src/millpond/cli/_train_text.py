@@ -18,6 +18,7 @@ from rich.text import Text
 from ..doctor import Verdict, Watch
 from ..errors import Diverged, MillpondError, NotInstalled
 from ..metrics import read_metrics
+from ..run_folder import word
 from ..train import Run, train
 from ..train.session import curve, resume_point
 from ..view import save_curve, terminal_curve
@@ -48,7 +49,7 @@ def train_and_show(run: Run) -> int:
 
             digest = train(run, show)
     except KeyboardInterrupt:
-        again = f"millpond resume {run.path} continues from step {resume_point(run):,}"
+        again = f"millpond resume {word(run.path)} continues from step {resume_point(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
         return 130
     except Diverged as error:
@@ -65,7 +66,7 @@ def train_and_show(run: Run) -> int:
         took = elapsed(time.monotonic() - began)
         print(f"{took} in all; {line.speed} while acting and learning")
     print(f"hash of the parameters {digest}")
-    print(f"next: millpond eval {run.path}")
+    print(f"next: millpond eval {word(run.path)}")
     return 0
 
 
@@ -73,7 +74,7 @@ def show_failure(console: Console, error: BaseException, path: Path) -> None:
     """What a user's env or agent raised, or a fault of ours, and what to do next."""
     console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
     why = f"{type(error).__name__}: {error}".removesuffix(": ")
-    again = f"millpond doctor {path} says where, millpond resume {path} continues it"
+    again = f"millpond doctor {word(path)} says where, millpond resume {word(path)} continues it"
     console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..errors import MillpondError
 from ..extras import require
+from ..run_folder import word
 from ..view.address import address, listen
 
 _STOP_S = 3.0
@@ -37,9 +38,8 @@ def watching(run: Path, wanted: bool) -> Generator[None]:
             alive = child.poll() is None
             _stop(child)
             if alive:
-                print(
-                    f"the page has ended with the run; millpond watch {run.parent} shows it again"
-                )
+                again = f"millpond watch {word(run.parent)} shows it again"
+                print(f"the page has ended with the run; {again}")
 
 
 def _start(root: Path) -> subprocess.Popen[bytes] | None:

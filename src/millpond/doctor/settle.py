@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..run_folder import word
 from .verdict import Verdict
 
 _ENV = (
@@ -26,9 +27,11 @@ def settles(verdict: Verdict, run: str, env: str) -> str:
     if verdict.name in _ENV:
         return f"millpond doctor --env {env}"
     if verdict.name in _EVAL:
-        return f"millpond eval {run}"
+        return f"millpond eval {word(run)}"
     if verdict.name in _TWIN:
-        return f"millpond train {env} --mode lockstep --check --steps 5k --run {run}-twin"
+        twin = word(f"{run}-twin")
+        return f"millpond train {env} --mode lockstep --check --steps 5k --run {twin}"
     if verdict.name in _WATCHED:
-        return f"millpond train {env} --mode sequential --run {run}-watched, then the doctor again"
+        watched = word(f"{run}-watched")
+        return f"millpond train {env} --mode sequential --run {watched}, then the doctor again"
     return ""
