@@ -13,9 +13,13 @@ from .errors import BadConfig
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
-    """Nested dicts of what JSON can hold: `json.dumps(to_plain(config))`."""
-    plain = dataclasses.asdict(settings)
-    return {key: _plain(value) for key, value in plain.items()}
+    """Nested dicts of what JSON can hold: `json.dumps(to_plain(config))`.
+
+    Fields that are worked out from others (`init=False`) are left out.
+    """
+    return {
+        f.name: _plain(getattr(settings, f.name)) for f in dataclasses.fields(settings) if f.init
+    }
 
 
 def from_plain(
@@ -30,10 +34,13 @@ def from_plain(
     Without a `base`, `parts` are the values of fields whose type the dataclass leaves open.
     A name that does not exist and a value of the wrong type raise BadConfig, with the nearest name.
     """
-    hints, names = get_type_hints(kind), [f.name for f in dataclasses.fields(kind)]
+    hints, fields = get_type_hints(kind), dataclasses.fields(kind)
+    names, derived = [f.name for f in fields if f.init], {f.name for f in fields if not f.init}
     values: dict[str, Any] = {}
     for name, value in plain.items():
         path = f"{where}{name}"
+        if name in derived:  # older runs kept it
+            continue
         if name not in names:
             remedy = nearest(name, names).replace("mean '", f"mean '{where}")
             raise BadConfig(f"there is no setting '{path}'; {remedy}")
@@ -58,6 +65,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_plain(value)
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -234,6 +234,7 @@ class Inner:
     many: tuple = ()
     pair: tuple[int, float] = (1, 0.5)
     some: int | str = 0
+    derived: Any = field(init=False, default=len)  # no file of plain values can keep it
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ _LEAST = 1_000  # rows to fit and to judge with
 _MOST = 8_000
 _FEATURES = 512  # of an observation, those that vary most
 _WIDTH = 240  # features times actions, of a model
+_FREE = 0.5  # share of the actions' variance that what is seen does not decide
 _SURE = 6.0  # standard errors over streams and stretches of time
 
 
@@ -110,8 +111,7 @@ def errors(design: np.ndarray, goal: np.ndarray, fit: np.ndarray) -> np.ndarray:
 
 
 def model_errors(model: Pairs, test: Pairs) -> tuple[float, float]:
-    """Squared errors of rewards on `test`'s unfitted rows, by `model`'s fitted "
-    "ones; all variance."""
+    """Squared errors of rewards on `test`'s unfitted rows, by `model`'s; all variance."""
     actions = int(max(model.acted.max(), test.acted.max())) + 1
     some = telling(model, model.here, model.acted, model.reward)
 
@@ -167,6 +167,13 @@ def late_reward(play: Play, found: Pairs | None) -> Verdict:
                  f"{max(explained[0], 0):.0%}", **numbers)  # fmt: skip
 
 
+def freedom(found: Pairs, here: np.ndarray) -> float:
+    """The share of the actions' variance that what is seen does not decide; 0: always greedy."""
+    chosen = np.eye(int(found.acted.max()) + 1)[found.acted]
+    total = ((chosen[~found.fit] - chosen[found.fit].mean(0)) ** 2).sum()
+    return float(errors(here, chosen, found.fit).sum() / max(total, 1e-12))
+
+
 def effect(play: Play, found: Pairs | None) -> Verdict:
     """What is seen next must depend on the action, and on that of this row rather than the last."""
     name = "action-effect"
@@ -188,8 +195,10 @@ def effect(play: Play, found: Pairs | None) -> Verdict:
     behind, as_sure = gain_of(past, same, block, total)
     late = errors(by_action(here, found.acted_after), goal, found.fit)
     ahead, so_sure = gain_of(late, np.minimum(none.mean(), same.mean()) + 0 * none, block, total)
+    free = freedom(found, here)
     numbers = dict(gain=round(gain, 4), standard_errors=round(sure, 1))
     numbers |= dict(of_action_before=round(behind, 4), of_action_after=round(ahead, 4))
+    numbers |= dict(free=round(free, 3))
     if behind > 0.02 and as_sure > _SURE:
         return red(
             name,
@@ -198,7 +207,8 @@ def effect(play: Play, found: Pairs | None) -> Verdict:
             "observe after the step, and store each action beside what was seen when it was chosen",
             **numbers,
         )
-    if ahead > 0.02 and so_sure > _SURE and gain < 0.2 * ahead:
+    # Whoever acts greedily shows by the next action what is seen next, and by this one nothing.
+    if ahead > 0.02 and so_sure > _SURE and gain < 0.2 * ahead and free > _FREE:
         return red(
             name,
             f"what {play.source} saw next follows the action of the row after: actions are "
