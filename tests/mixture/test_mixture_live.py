@@ -65,9 +65,6 @@ def test_live_has_no_break_resumes_exactly_and_commands_know_it(
 def commands_know(flown, capsys, monkeypatch):
     """resume, runs and eval on a mixture that has ended."""
     monkeypatch.setattr("millpond.mixture.settings.make_env", lambda name: PLAIN)
-    plain = json.loads((flown.path / "config.json").read_text())
-    plain["settings"]["world"].pop("extras")
-    (flown.path / "config.json").write_text(json.dumps(plain))
     assert main(["resume", str(flown.path)]) == 0
     out, err = capsys.readouterr()
     assert "parameters " in out
