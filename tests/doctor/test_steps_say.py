@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 
 from millpond.agents import AgentState, Optimizer
 from millpond.doctor.priorities_say import _alike
-from millpond.doctor.steps_say import lowered, wrong_step
+from millpond.doctor.steps_say import lowered, unheard_rows, wrong_step
 
 RATE = 1e-3
 PARAMS = {"a": jax.random.normal(jax.random.key(0), (40, 3)), "b": jnp.ones(7)}
@@ -86,3 +89,29 @@ def test_rank_correlation():
     assert _alike(values, values**3) == pytest.approx(1)
     assert _alike(values, -values) == pytest.approx(-1)
     assert _alike(values, np.ones(4)) == 0
+
+
+class Few(NamedTuple):
+    weight: np.ndarray
+    mask: np.ndarray
+    value: np.ndarray
+
+
+@pytest.mark.parametrize("shape", [(32,), (32, 5)], ids=["transitions", "sequences"])
+@pytest.mark.parametrize("heard", [32, 2])
+def test_samples_that_have_no_say_are_counted(shape, heard):
+    """Of transitions and of sequences, some of whose rows are masked."""
+    rng = np.random.default_rng(0)
+    batch = Few(np.ones(32, np.float32), rng.random(shape) < 0.8, rng.random(shape))
+
+    def loss(state, batch, now):
+        each = (batch.value * batch.mask).reshape(32, -1).sum(1) * batch.weight
+        return lambda params: (each[:heard].sum(), ()), batch.mask
+
+    agent, state = SimpleNamespace(loss=loss), SimpleNamespace(params=None)
+    learned = SimpleNamespace(priority=np.ones(32))
+    found = unheard_rows(agent, state, batch, {}, learned, "update-audit")
+    if heard == 32:
+        assert found is None
+    else:
+        assert found.evidence["silent"] >= 20

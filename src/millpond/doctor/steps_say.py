@@ -22,15 +22,18 @@ _ROUNDED = 1e-7  # of a parameter, by adding to it in float32
 
 
 def mixed_rows(agent: Any, state: AgentState, batch: Any, now: Any, name: str) -> Verdict | None:
-    """The loss of a batch must be the mean, or the sum, of its rows' own."""
+    """The loss of a batch must be the mean, or the sum, of its rows' own.
+
+    Of sequences the mean is over all rows that count: one with more of them weighs more.
+    """
 
     def loss(rows: Any) -> Any:
         return agent.loss(state, rows, now)[0](state.params)[0]
 
     alone = jax.tree.map(lambda leaf: leaf[:, None], batch)
     each = np.asarray(jax.jit(jax.vmap(loss))(alone), np.float64)
-    whole, mask = float(jax.jit(loss)(batch)), np.asarray(batch.mask)
-    sums = each.sum() / np.array([len(each), max(1, mask.sum()), 1])
+    whole, count = float(jax.jit(loss)(batch)), _rows_of(batch)
+    sums = np.array([each.mean(), (each * count).sum() / max(1, count.sum()), each.sum()])
     if (np.abs(sums - whole) < 0.02 * np.abs(sums) + 1e-6).any():
         return None
     return red(
@@ -42,6 +45,11 @@ def mixed_rows(agent: Any, state: AgentState, batch: Any, now: Any, name: str) -
     )  # fmt: skip
 
 
+def _rows_of(batch: Any) -> np.ndarray:
+    """How many rows count of each sample: 0 or 1, or those of a sequence."""
+    return np.asarray(batch.mask).reshape(len(batch.mask), -1).sum(1)
+
+
 def unheard_rows(
     agent: Any, state: AgentState, batch: Any, now: Any, learned: Learned, name: str
 ) -> Verdict | None:
@@ -51,7 +59,7 @@ def unheard_rows(
         return agent.loss(state, batch._replace(weight=weight), now)[0](state.params)[0]
 
     slope = np.asarray(jax.jit(jax.grad(loss))(batch.weight))
-    wrong = (np.abs(np.asarray(learned.priority)) > 1e-4) & np.asarray(batch.mask)
+    wrong = (np.abs(np.asarray(learned.priority)) > 1e-4) & (_rows_of(batch) > 0)
     silent = int((slope[wrong] == 0).sum())
     if wrong.sum() < 16 or silent < 0.1 * wrong.sum():
         return None
