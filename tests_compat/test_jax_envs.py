@@ -302,8 +302,8 @@ def test_a_run_trains_evaluates_and_goes_on(tmp_path):
 def test_what_cannot_be_is_refused_by_name():
     needs("gymnax")
     wrong = {
-        "gymnax:CartPole-v2": r"gymnax has no env with this id; did you mean 'CartPole-v1'",
-        "gymnax:": r"gymnax has no env with this id",
+        "gymnax:CartPole-v2": r"gymnax has no such env; did you mean 'CartPole-v1'",
+        "gymnax:": r"gymnax has no such env",
         "gymnax:MNISTBandit-bsuite": r"gymnax could not build it",
     }
     for name, said in wrong.items():

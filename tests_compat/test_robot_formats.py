@@ -256,7 +256,7 @@ def test_a_dataset_of_rlds_becomes_a_lake(tmp_path):
         "2 episodes have only one step",
         "2 episodes have a reward in their last step, which is left out",
         "2 episodes have no end",
-        "rewards are float64 in the data",
+        "rewards are float64; rounded to float32",
     ):
         assert loss in text
     assert "rounding" not in text

@@ -178,7 +178,7 @@ def test_a_grid_makes_an_arm_of_every_combination():
         (["dqn.batch=32", "dqn.batch=64"], "names 'dqn.batch' twice"),
         (["seed=1,2"], "cannot vary 'seed', .* --seeds"),
         (["members=1,2"], "cannot vary 'members'"),
-        (["network.kind=a b,c"], "must not contain spaces, got 'a b'"),
+        (["network.kind=a b,c"], "contains a space"),
         ([f"{key}=1,2,3,4,5,6,7,8,9" for key in "abc"], "729 points, more than 500"),
     ],
 )

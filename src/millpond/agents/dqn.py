@@ -30,7 +30,7 @@ class DQNSettings(QSettings):
     `DQNSettings(n_step=3, tau=0.005)`.
     """
 
-    loss: Literal["huber", "squared"] = "huber"  # on the difference between value and target
+    loss: Literal["huber", "squared"] = "huber"  # applied to the TD errors
     length: int = 32  # rows in a sequence; only with network.memory
     burn_in: int = 8  # rows before a sequence; only with network.memory
 

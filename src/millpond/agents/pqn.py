@@ -37,7 +37,7 @@ class PQNSettings:
     gamma: float = 0.99  # discount per step
     lam: float = 0.65  # lambda of the returns: 0 is one step, 1 the whole rollout
     reward_scale: float = 1.0  # multiply rewards by this
-    reward_clip: float = 0.0  # clip single rewards to this size; 0: do not
+    reward_clip: float = 0.0  # clip rewards to this absolute value; 0: no clipping
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.1))
     optimizer: Optimizer = field(
         default_factory=lambda: Optimizer("radam", linear(5e-4, 0.0), clip=10.0)

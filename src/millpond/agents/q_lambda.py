@@ -40,9 +40,9 @@ class QLambdaSettings(ReplaySettings):
     burn_in: int = 8  # rows before a sequence; only with network.memory
     lam: float = 0.65  # lambda of the returns: 0 is one step, 1 the whole sequence
     trace: Literal["peng", "watkins"] = "peng"  # watkins stops at actions that are not greedy
-    loss: Literal["huber", "squared"] = "squared"  # on the difference between value and target
+    loss: Literal["huber", "squared"] = "squared"  # applied to the TD errors
     target_every: int = 100  # updates between copies to the target network; 0: no target network
-    reward_clip: float = 0.0  # clip single rewards to this size; 0: do not
+    reward_clip: float = 0.0  # clip rewards to this absolute value; 0: no clipping
     batch: int = 16  # sequences in a minibatch
     min_fill: int = 8_192  # rows stored before the first update, per policy
     capacity: int = 256_000  # rows that the replay keeps, per policy

@@ -25,7 +25,7 @@ class QSettings(ReplaySettings):
     n_step: int = 1  # steps in a return
     tau: float = 0.005  # target network's step towards the online one per update, up to 1
     target_every: int = 0  # updates between copies to the target network; 0: use `tau`
-    reward_clip: float = 0.0  # clip single rewards to this size, before n-step sums; 0: do not
+    reward_clip: float = 0.0  # clip rewards to this absolute value, before n-step sums; 0: none
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.25))
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ def find_agent(name: str) -> Any:
         lacks = f"it lacks {', '.join(missing)}" if isinstance(found, type) else f"got {found!r}"
         raise BadConfig(
             f"agent '{name}': expected a class with {', '.join(_NEEDED)}; {lacks}. "
-            "see docs/how-to/your-own-agent.md"
+            "docs/how-to/your-own-agent.md builds one"
         )
     kind: Any = found
     if not dataclasses.is_dataclass(kind.Settings) or not hasattr(kind.Settings, "learns"):

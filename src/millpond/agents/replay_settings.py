@@ -36,7 +36,7 @@ class ReplaySettings:
         if self.min_fill > self.capacity:
             raise BadConfig(
                 f"{self.who}: min_fill {self.min_fill} is more than the capacity {self.capacity}, "
-                "so learning would never start; lower min_fill or raise the capacity"
+                "so learning would never start; lower it or raise the capacity"
             )
         self.beta.check_levels(f"{self.who}: beta", 0.0)
 

@@ -48,10 +48,7 @@ class TargetAgent(QAgent, abc.ABC):
     def update(
         self, state: AgentState, batch: Batch | SequenceBatch, now: Now
     ) -> tuple[AgentState, Learned]:
-        """One gradient step and one step of the target network.
-
-        Importance weights are raised to the power `now["beta"]`.
-        """
+        """One gradient step and one step of the target network; importance weights ** beta."""
         loss_of, mask = self.loss(state, batch, now)
         (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
         done = apply_gradient(self.settings.optimizer, state, loss, gradient, now["rate"])

@@ -73,9 +73,7 @@ def main(args: Sequence[str]) -> int:
         default=0,
         help="seeds per run; 0: all, if they can run as one program (default 0)",
     )
-    parser.add_argument(
-        "--out", type=Path, help="the comparison's folder; default: runs/compare-ENV-FRAMES"
-    )
+    parser.add_argument("--out", type=Path, help="its folder; default: runs/compare-ENV-FRAMES")
     parser.add_argument("--json", action="store_true", help="print results.json instead of tables")
     options = parser.parse_args(args)
     if options.frames is None:

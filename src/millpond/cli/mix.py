@@ -37,9 +37,7 @@ def main(args: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("env", metavar="ENV", nargs="?", help="an env with one agent")
-    parser.add_argument(
-        "--run", type=Path, help="a new folder for the run; default: runs/ENV-mix-SEED"
-    )
+    parser.add_argument("--run", type=Path, help="a new folder; default: runs/ENV-mix-SEED")
     parser.add_argument("--preset", type=Path, help="a TOML file, or the name of a preset")
     parser.add_argument(
         "--frames", type=whole, help="frames per member, over all its agents, such as 2e6"

@@ -57,10 +57,7 @@ def main(args: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("millpond plan", __doc__, allow_abbrev=False)
     parser.add_argument(
-        "--capacity",
-        required=True,
-        metavar="ROWS",
-        help="rows to keep, over all envs: 1e6 or 500k",
+        "--capacity", required=True, metavar="ROWS", help="rows to keep, over all envs: 1e6, 500k"
     )
     parser.add_argument(
         "--obs",
@@ -71,16 +68,10 @@ def _parser() -> Parser:
         "10x10x4:bool (stored as bits); for a dict, --obs image=84x84:uint8 --obs pose=7:float32",
     )
     parser.add_argument(
-        "--stack",
-        default="1",
-        metavar="N",
-        help="observations per state, each stored once (default 1)",
+        "--stack", default="1", metavar="N", help="observations in a state; stored once (default 1)"
     )
     parser.add_argument(
-        "--n-step",
-        default="1",
-        metavar="N",
-        help="steps in a return; takes no memory (default 1)",
+        "--n-step", default="1", metavar="N", help="steps in a return; costs nothing (default 1)"
     )
     parser.add_argument(
         "--envs", default="1", metavar="N", help="envs stepped together (default 1)"
@@ -119,9 +110,7 @@ def parse_field(text: str, flag: str) -> Field:
     shape_text, colon, dtype = text.rpartition(":")
     shape = tuple(int(n) for n in shape_text.split("x")) if _is_shape(shape_text) else ()
     if not colon and _is_shape(text):
-        raise BadConfig(
-            f"{flag}: '{text}' has no dtype; write {text}:uint8 or {text}:float32, for example"
-        )
+        raise BadConfig(f"{flag}: '{text}' has no dtype; write {text}:uint8, {text}:float32, ...")
     if colon and (not shape or min(shape) < 1 or math.prod(shape) > _MOST):
         raise BadConfig(
             f"{flag}: expected a shape such as 3x84x84, with at most 10^15 elements, "

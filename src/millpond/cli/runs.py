@@ -25,12 +25,7 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond runs", __doc__)
     parser.add_argument(
-        "root",
-        metavar="FOLDER",
-        nargs="?",
-        type=Path,
-        default=Path("runs"),
-        help="the folder with the runs (default runs)",
+        "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default: runs"
     )
     parser.add_argument("--json", action="store_true", help="a JSON list instead of a table")
     options = parser.parse_args(args)

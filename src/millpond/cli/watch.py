@@ -32,12 +32,7 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond watch", __doc__)
     parser.add_argument(
-        "root",
-        metavar="FOLDER",
-        nargs="?",
-        type=Path,
-        default=Path("runs"),
-        help="the folder with the runs (default runs)",
+        "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default: runs"
     )
     parser.add_argument("--port", type=int, help="default: 8787, or a free port if that is taken")
     parser.add_argument(

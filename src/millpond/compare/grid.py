@@ -49,9 +49,7 @@ class Grid:
             if len(set(values)) < len(values):
                 raise BadConfig(f"compare: --grid {key} has a value twice: {rest}; give each once")
             if strange := [value for value in values if re.search(r"\s", value)]:
-                raise BadConfig(
-                    f"compare: --grid {key}: values must not contain spaces, got {strange[0]!r}"
-                )
+                raise BadConfig(f"compare: --grid {key}: a value contains a space: {strange[0]!r}")
             found[key] = tuple(values)
         number = math.prod(len(values) for values in found.values())
         if number > MOST:

@@ -26,10 +26,7 @@ class Norm:
 
     @staticmethod
     def of(settings: Settings, path: Path, episodes: int = 1000) -> Norm | None:
-        """Measure both players, or read the file at `path` that an earlier call wrote.
-
-        None if the env has no scripted player.
-        """
+        """Measure both players, once per file `path`; None if the env has no scripted player."""
         names = list(settings.world.references)
         if not names:
             return None

@@ -81,8 +81,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             )
         if not isinstance(commit_every, int) or commit_every < 1:
             raise BadConfig(
-                "ReplayBuffer: commit_every must be a whole number of at least 1, got "
-                f"{commit_every!r}"
+                f"ReplayBuffer: commit_every must be a whole number >= 1, got {commit_every!r}"
             )
         self.optimize_memory_usage = False
         self.handle_timeout_termination = handle_timeout_termination

@@ -61,9 +61,7 @@ class Atari(PlainFacts):
                 f"did you mean {near!r}?"
             )
         if not 0 <= self.sticky <= 1:
-            raise BadConfig(
-                f"atari: sticky is a probability and must lie in [0, 1], got {self.sticky}"
-            )
+            raise BadConfig(f"atari: sticky is a probability from 0 to 1, got {self.sticky}")
         for name, least in (("frame_skip", 1), ("max_frames", 1), ("noops", 0), ("threads", 0)):
             if getattr(self, name) < least:
                 raise BadConfig(f"atari: {name} must be {least} or more, got {getattr(self, name)}")

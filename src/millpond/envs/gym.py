@@ -211,7 +211,7 @@ class _GymVector:
                 "its parameters or observations may not be finite"
             )
         own = action.reshape(-1, *self._space.shape).astype(self._space.dtype)
-        return np.clip(own, self._space.low, self._space.high)  # casting to float32 may round out
+        return np.clip(own, self._space.low, self._space.high)  # float32 may round past a bound
 
     def _own(self, seen: np.ndarray) -> np.ndarray:
         """[env, *shape] -> [1, env, *shape] with the field's dtype; always a copy."""

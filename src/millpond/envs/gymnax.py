@@ -47,9 +47,7 @@ class Gymnax(PlainFacts):
             )
         known = _gymnax().registered_envs
         if self.id not in known:
-            raise BadConfig(
-                f"{self.name}: gymnax has no env with this id; {nearest(self.id, known)}"
-            )
+            raise BadConfig(f"{self.name}: gymnax has no such env; {nearest(self.id, known)}")
 
     @property
     def name(self) -> str:

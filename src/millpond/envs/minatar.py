@@ -63,9 +63,7 @@ class MinAtar(PlainFacts):
                 f"The games are {', '.join(GAMES)}"
             )
         if not 0 <= self.sticky <= 1:
-            raise BadConfig(
-                f"minatar: sticky is a probability and must lie in [0, 1], got {self.sticky}"
-            )
+            raise BadConfig(f"minatar: sticky is a probability from 0 to 1, got {self.sticky}")
         object.__setattr__(self, "game", game)
 
     @property

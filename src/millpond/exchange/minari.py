@@ -25,7 +25,7 @@ from .source import StreamInfo, damaged, missing_package, no_source, package
 
 _SPACES = gymnasium.spaces
 _KEPT = ("observation_space", "action_space", "env_spec", "dataset_id", "algorithm_name", "author")
-_NARROW = "rewards are {} in the data and are rounded to float32"
+_NARROW = "rewards are {}; rounded to float32"
 
 
 def _storage() -> Any:

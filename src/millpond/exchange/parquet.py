@@ -210,9 +210,7 @@ def _decoded(spec: Spec, batch: Any) -> dict[str, np.ndarray]:
 def decode(field: Field, column: Any) -> np.ndarray:
     """An Arrow column as [time, *shape]; an error if it does not fit the field."""
     if column.null_count:
-        raise BadConfig(
-            f"a column has {column.null_count} missing values; fill them, or drop their rows"
-        )
+        raise BadConfig(f"a column has {column.null_count} missing values; fill them or drop rows")
     if not field.shape:
         return column.to_numpy(zero_copy_only=False).astype(field.dtype, copy=False)
     if field.size >= _WIDE and column.type.byte_width == field.size * field.dtype.itemsize:

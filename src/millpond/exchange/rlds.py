@@ -74,9 +74,7 @@ class _Split:
             path = folder / _file_name(name, about, index, len(lengths))
             file = RecordFile(path)
             if len(file.places) != number:
-                raise damaged(
-                    path, f"it has {len(file.places)} episodes, but dataset_info.json says {number}"
-                )
+                raise damaged(path, f"{len(file.places)} episodes, dataset_info.json says {number}")
             for place in file.places:
                 self._episodes.append((file, place, path))
                 with _reading(path):
@@ -130,7 +128,7 @@ class RldsSource:
             self.losses.append("discounts, since samples from a Lake compute their own")
         reward = steps.columns.get("reward")
         if reward and reward.dtype != np.float32:
-            self.losses.append(f"rewards are {reward.dtype} in the data and are rounded to float32")
+            self.losses.append(f"rewards are {reward.dtype}; rounded to float32")
         self._counts = [Counter[str]() for _ in there]
 
     def rows(self, stream: int, start: int) -> Iterator[Rows]:

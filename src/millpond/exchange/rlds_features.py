@@ -93,9 +93,7 @@ class Steps:
 
     def _add(self, path: str, name: str, one: Any) -> Feature:
         if not isinstance(one, Feature):
-            raise BadConfig(
-                f"'{name}' of steps is {_kind(one)}, but a Lake holds arrays of one shape"
-            )
+            raise BadConfig(f"'{name}' of steps is {_kind(one)}; a Lake holds arrays of one shape")
         self.columns[path], self.names[path] = one, f"steps/{name}"
         return one
 

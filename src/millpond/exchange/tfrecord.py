@@ -55,9 +55,8 @@ class RecordFile:
         stop = place.start + place.length
         wanted = int.from_bytes(self._data[stop : stop + _TAIL], "little")
         if masked_crc32c(found := self.peek(place)) != wanted:
-            raise damaged(
-                self._path, f"the checksum of the record at byte {place.start - _HEAD} is wrong"
-            )
+            at = place.start - _HEAD
+            raise damaged(self._path, f"the checksum of the record at byte {at} is wrong")
         return found
 
 

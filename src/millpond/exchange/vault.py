@@ -63,10 +63,7 @@ class VaultSource:
         if "truncated" not in self._paths:
             self.losses.append("truncations, which the Vault does not record")
         if dtypes[self._paths["reward"]] != "float32":
-            self.losses.append(
-                f"rewards are {dtypes[self._paths['reward']]} in the data and are rounded to "
-                "float32"
-            )
+            self.losses.append(f"rewards are {dtypes[self._paths['reward']]}; rounded to float32")
         self.spec = self._spec_of(shapes, dtypes)
         self._batch = int(next(iter(shapes.values()))[0])
         rows = [sum(len(c) for c in self._ends_of(b)) for b in range(self._batch)]

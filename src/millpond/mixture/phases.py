@@ -91,9 +91,9 @@ class _Session(Session):
         agents = self.programs.agents
         done = int(agents.pond.added(self.state.agents.ponds)[0])
         with MixDrain(self.settings, agents.pond, self.lakes, done, agents.repeats) as drain:
-            if self.anew:
+            if self.envs_restarted:
                 drain.cut()
-                self.anew = False
+                self.envs_restarted = False
             while not self._cycle_over():
                 before = self.position.updates
                 some = self._round_updates(agents.pond.length // self.settings.learns.turns)
@@ -129,10 +129,7 @@ class _Session(Session):
         self._end_of_agents("clone")
 
     def _cycle_over(self) -> bool:
-        """Whether a reset is due or the frames are used up.
-
-        No reset is made when less than half a cycle would be left after it.
-        """
+        """Whether a reset is due (unless less than half a cycle is left), or no frames are left."""
         settings, left = self.settings, self.settings.frames - self.frames
         cycle = settings.updates * settings.frames_per_update
         enough = 2 * (left - settings.own_frames) >= cycle

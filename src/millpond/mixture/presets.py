@@ -89,10 +89,8 @@ def _as_in_seed_003(settings: MixSettings) -> MixSettings:
 
 
 def with_frames(settings: MixSettings, frames: int) -> MixSettings:
-    """The same mixture for another number of frames.
-
-    If they are too few for `cycles` full cycles, cycles become shorter; if too few for cycles of
-    eight updates, there are fewer of them, down to four.
+    """The same mixture for another number of frames. If they are too few for all cycles, cycles
+    become shorter; if too few for cycles of eight updates, there are fewer of them, down to four.
 
     `with_frames(mix_for("minatar/breakout"), 10_000_000)`.
     """

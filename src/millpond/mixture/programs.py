@@ -83,10 +83,7 @@ class Programs:
         return agents.mean(-1), big.mean(-1)
 
     def clone(self, state: MixState, members: np.ndarray) -> MixState:
-        """Make the agents of `members`, bool[members], copies of their BigAgent.
-
-        Epsilon restarts for all agents.
-        """
+        """Copy BigAgents to the agents of `members`, bool[members]; restart everyone's epsilon."""
         which = np.repeat(members, self.settings.agents)
         return state._replace(agents=self._clone(state.agents, state.big.agent.params, which))
 

@@ -72,8 +72,8 @@ class Session:
                 checkpoint.path.unlink()  # will be written again, identically
         resumed, state = state is not None, state or self.programs.init()
         agents = self.programs.agents.begin(state.agents, resumed)
-        # Whether the envs began anew, so that the Lakes need a cut.
-        self.anew = resumed and not self.programs.agents.repeats
+        # Envs that start new episodes need a cut in the Lakes.
+        self.envs_restarted = resumed and not self.programs.agents.repeats
         return state._replace(agents=agents), at, about["metrics"]
 
     # --- progress --------------------------------------------------------------------------------

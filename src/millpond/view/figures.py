@@ -1,7 +1,6 @@
 """Figures of a run, as plain dicts in Plotly's form, for the page, the report and PNGs.
 
-Every figure is `{"name", "title", "note", "data", "layout"}`; fonts and backgrounds are added where
-it is drawn.
+Every figure is `{"name", "title", "note", "data", "layout"}`; fonts and colours come later.
 """
 
 from __future__ import annotations

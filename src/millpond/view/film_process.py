@@ -1,7 +1,4 @@
-"""The child process that makes a film for `Projector`.
-
-`python -m millpond.view.film_process PARENT RUN STEPS FILE`
-"""
+"""Makes a film for `Projector`: `python -m millpond.view.film_process PARENT RUN STEPS FILE`."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Greedy:
     def _look(self) -> None:
         while True:
             news = self._tail.read()
-            if news.anew:
+            if news.truncated:
                 self._columns = self._empty()
             self._columns.extend([line for line in news.lines if line.get("kind") == "eval"])
             if not news.lines:

@@ -70,7 +70,7 @@ class RunHistory:
         """Read what is new."""
         while True:
             news = self._metrics.read()
-            if news.anew:
+            if news.truncated:
                 self._forget_metrics()
             self.train.extend([line for line in news.lines if line.get("kind") == "train"])
             evaluations: list[Line] = []
@@ -81,7 +81,7 @@ class RunHistory:
                 break
         while True:
             news = self._speed.read()
-            if news.anew:
+            if news.truncated:
                 self._forget_speed()
             if not news.lines:
                 break
@@ -89,7 +89,7 @@ class RunHistory:
             self._elapsed = None
             self.last_speed = news.lines[-1]
         news = self._events.read()
-        self.events = news.lines if news.anew else self.events + news.lines
+        self.events = news.lines if news.truncated else self.events + news.lines
         self.status = read_status(self.path)
 
     def _take(self, line: Line, evaluations: list[Line]) -> None:

@@ -14,10 +14,10 @@ END_BYTES = 65_536
 
 
 class News(NamedTuple):
-    """The new lines. If `anew`, the file was truncated: forget all lines before these."""
+    """The new lines; if `truncated`, the file was cut back, so forget all lines before these."""
 
     lines: list[Line]
-    anew: bool
+    truncated: bool
 
 
 class Tail:
@@ -33,24 +33,24 @@ class Tail:
 
     def read(self) -> News:
         """Read at most a few megabytes; call again until there are no more lines."""
-        anew = False
+        truncated = False
         while True:
             try:
                 with open(self.path, "rb") as file:
                     if self._changed(file):
-                        anew, self._at, self._seam = True, 0, b""
+                        truncated, self._at, self._seam = True, 0, b""
                     file.seek(self._at)
                     data = file.read(_CHUNK)
             except OSError:  # the file does not exist yet, or no longer
-                anew = anew or self._at > 0
+                truncated = truncated or self._at > 0
                 self._at, self._seam = 0, b""
-                return News([], anew)
+                return News([], truncated)
             whole = data[: data.rfind(b"\n") + 1]
             self._at += len(whole)
             self._seam = (self._seam + whole)[-_SEAM:]
             lines = parse(whole, self.only)
             if lines or not whole:
-                return News(lines, anew)
+                return News(lines, truncated)
 
     def _changed(self, file: Any) -> bool:
         """Whether the bytes before our position differ from what we read."""
