@@ -307,7 +307,7 @@ def _make(env: GymEnv, num_envs: int) -> Any:
 
 
 def _spec(name: str) -> str | EnvSpec:
-    """What Gymnasium makes an env from: an id, or `module:Name` of a class that is not registered."""
+    """What Gymnasium makes an env from: its id, or `module:Class` of one that is not registered."""
     module, _, own = name.rpartition(":")
     if not module or own in gymnasium.registry:
         return name
