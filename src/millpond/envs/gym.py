@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, Literal, NoReturn
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
@@ -29,7 +31,7 @@ _STATES = 65_536  # largest Discrete observation space that is encoded one-hot
 
 @dataclass(frozen=True)
 class GymEnv(PlainFacts):
-    """A registered Gymnasium env, by its id.
+    """A Gymnasium env by its id, or by `module:Class` if it is not registered.
 
     Its action space must be Discrete, or a Box of floats, which is flattened. 64-bit observations
     are narrowed to 32 bits, those of a Discrete space become one-hot. `options` go to the env's
@@ -38,7 +40,7 @@ class GymEnv(PlainFacts):
     `GymEnv("FrozenLake-v1", options=("is_slippery=false", "map_name=8x8"))`.
     """
 
-    id: str  # the id that it is registered with
+    id: str  # the id that it is registered with, or module:Class
     vectorization: Literal["sync", "async"] = "sync"  # async: each env in its own process
     max_episode_steps: int = 0  # time limit in steps; 0: the env's own
     film: bool = False  # build it so that it can be rendered
@@ -293,7 +295,7 @@ def _make(env: GymEnv, num_envs: int) -> Any:
     return _build(
         env,
         lambda options, wrappers: gymnasium.make_vec(
-            env.id,
+            _spec(env.id),
             num_envs,
             wrappers=[*wrappers, partial(GymChecks, name=env.name)],
             vectorization_mode=env.vectorization,
@@ -303,8 +305,18 @@ def _make(env: GymEnv, num_envs: int) -> Any:
     )
 
 
+def _spec(name: str) -> str | EnvSpec:
+    """What Gymnasium makes an env from: its id, or `module:Class` of one that is not registered."""
+    module, _, own = name.rpartition(":")
+    if not module or own in gymnasium.registry:
+        return name
+    kind = getattr(importlib.import_module(module), own, None)  # which may register the id
+    is_env = isinstance(kind, type) and issubclass(kind, gymnasium.Env)
+    return EnvSpec(own, entry_point=name) if is_env and own not in gymnasium.registry else name
+
+
 def _wrapped(env: GymEnv, options: dict[str, Any], wrappers: list[Any]) -> Any:
-    built: Any = gymnasium.make(env.id, **options)
+    built: Any = gymnasium.make(_spec(env.id), **options)
     for wrapper in wrappers:
         built = wrapper(built)
     return built
