@@ -216,7 +216,7 @@ def test_numbers_of_any_library_are_numbers(tmp_path):
         ({"x": {"y": 1}}, "'x' must be a number or a list of numbers, got dict"),
         ({"x": np.zeros(2000)}, "'x' has 2,000 numbers, more than 1,000"),
         ({"steps": 3}, "cannot be named 'steps'"),
-        ({"": 3}, "cannot be called ''"),
+        ({"": 3}, "cannot be named ''"),
         ({"episode_return": 1, "return": 1}, "are the same metric"),
     ],
 )
@@ -314,9 +314,9 @@ def test_after_its_end_it_refuses(tmp_path):
     assert LoggedRun.open(run.path).status()["state"] == "running"
     run.close()
     run.close()
-    with pytest.raises(RunRefused, match="has ended"):
+    with pytest.raises(RunRefused, match="is closed"):
         run.log(1, a=1)
-    with pytest.raises(RunRefused, match="has ended"):
+    with pytest.raises(RunRefused, match="is closed"):
         run.watch(HostPond(SPEC, 60, ENVS))
 
 

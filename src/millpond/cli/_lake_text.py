@@ -72,7 +72,7 @@ def show_survey(survey: Survey) -> None:
         if group.damaged_files:
             print(
                 f"Group {group.name} has {many(group.damaged_files, 'damaged file')} that repair "
-                f"set aside ({sized(group.damaged_bytes)}); delete *.damaged* when you no longer "
+                f"moved aside ({sized(group.damaged_bytes)}); delete *.damaged* when you no longer "
                 "need them",
             )
 

@@ -291,32 +291,34 @@ class _Session(Session):
     # --- the agents become the BigAgent ---------------------------------------------------------
 
     def _clone(self) -> None:
-        settings, state, x = self.settings, self.state, self.position
+        settings, state, now = self.settings, self.state, self.position
         ponds = state.pond if self.programs.live else state.agents.ponds
         ours, theirs = state.agents.agent.params, state.big.agent.params
-        seen = self.programs.measures(ours, theirs, ponds, x.cycle)
-        self.write("measure", {"cycle": x.cycle, **seen})
+        seen = self.programs.measures(ours, theirs, ponds, now.cycle)
+        self.write("measure", {"cycle": now.cycle, **seen})
         self.checkpoint()  # now, since cloning overwrites the agents
         agents, big = self.programs.episodes(self.programs.chooser, state)
-        if x.last:
+        if now.last:
             self.evaluate("final", big.mean(1) > agents.mean((1, 2)))
-            self.save(x.replace(phase="done"))
+            self.save(now.replace(phase="done"))
             return
         good = ~(np.asarray(state.big.agent.bad) | np.asarray(not_finite(theirs)))
         good &= passes_gate(big, agents, settings.clone.gate)
         self.state = self.programs.clone(state, good)
         if self.programs.live:
-            begun = self.programs.big.begin(self.state.big, x.cycle + 1, theirs, settings.big_steps)
+            begun = self.programs.big.begin(
+                self.state.big, now.cycle + 1, theirs, settings.big_steps
+            )
             self.state = self.state._replace(big=begun)
         self.position = Position(
-            cycle=x.cycle + 1,
+            cycle=now.cycle + 1,
             since=self.frames,
             rows=tuple(min((s.stop for s in lake.streams), default=0) for lake in self.lakes),
-            target=x.before,
+            target=now.before,
             recovered=(-1,) * settings.members,
-            clones=x.clones,
+            clones=now.clones,
         )
-        line = {"cycle": x.cycle + 1, "cloned": good.tolist(), "target": list(x.before)}
+        line = {"cycle": now.cycle + 1, "cloned": good.tolist(), "target": list(now.before)}
         means = {"chooser": agents.mean((1, 2)).tolist(), "chooser_big": big.mean(1).tolist()}
         self.write("reset", line | means)
         self.evaluate("after")
