@@ -41,13 +41,13 @@ class Metrics:
 
     def __init__(self, path: Path, sinks: list[Sink] | None = None) -> None:
         self.path, self.sinks = path, sinks or []
-        with self._told_plainly():
+        with self._translated_errors():
             self._file = open(path, "ab")  # noqa: SIM115 - open for as long as the run
 
     def write(self, kind: str, steps: int, frames: int, values: Mapping[str, Any]) -> None:
         """Write one line; it survives a kill once this returns, but not yet a power loss."""
         line = {"kind": kind, "steps": steps, "frames": frames, **_finite(values)}
-        with self._told_plainly():
+        with self._translated_errors():
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
         numbers = {f"{kind}/{name}": value for name, value in values.items() if _is_number(value)}
@@ -56,7 +56,7 @@ class Metrics:
 
     def position(self) -> int:
         """Sync, and return the bytes written so far: the position a checkpoint resumes from."""
-        with self._told_plainly():
+        with self._translated_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
         return self._file.tell()
@@ -69,7 +69,7 @@ class Metrics:
             sink.close()
 
     @contextlib.contextmanager
-    def _told_plainly(self) -> Generator[None]:
+    def _translated_errors(self) -> Generator[None]:
         try:
             yield
         except OSError as error:

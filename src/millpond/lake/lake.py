@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from ..asked import sampler_asked, whole_numbers, window_asked
+from ..arguments import checked_sampler, checked_window, whole_numbers
 from ..errors import BadConfig, BadState, LakeFailed, LakeRefused, RowsGone
 from ..host_random import HostRandom
 from ..rows import CUT, Batch, Rows
@@ -258,7 +258,7 @@ class Lake:
         Pass the last batch as `out` to reuse its arrays.
         """
         _at_least("sample: batch", batch, 1)
-        sampler = sampler_asked("Lake.sample", sampler)
+        sampler = checked_sampler("Lake.sample", sampler)
         with self._using:
             batches = self._of(window, threads)
             try:
@@ -505,7 +505,7 @@ class Lake:
             self.reader.check_maps()
 
     def _of(self, window: AnyWindow | None, threads: int) -> Batches:
-        window = window_asked("Lake", window)
+        window = checked_window("Lake", window)
         _at_least("sample, iterate: threads", threads, 1)
         key = (window, threads)
         if key not in self._batches:

@@ -7,7 +7,7 @@ from typing import Any, Generic, cast, overload
 
 import numpy as np
 
-from ..asked import batch_asked, rows_asked, sampler_asked, window_asked
+from ..arguments import check_batch_size, checked_rows, checked_sampler, checked_window
 from ..batch_out import check_out
 from ..errors import BadConfig, RowsGone
 from ..host_random import HostRandom
@@ -80,8 +80,8 @@ class HostPond(Generic[AnyBatch]):
         seed: int = 0,
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
-        self.window = window_asked("HostPond", window)
-        self.sampler = sampler_asked("HostPond", sampler)
+        self.window = checked_window("HostPond", window)
+        self.sampler = checked_sampler("HostPond", sampler)
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "HostPond")
         self.capacity, self.num_envs = self.layout.capacity, int(num_envs)
         self.length, self.streams = self.layout.length, self.layout.streams
@@ -182,7 +182,7 @@ class HostPond(Generic[AnyBatch]):
 
     def sample(self, batch_size: int, out: AnyBatch | None = None) -> AnyBatch:
         """Draw `batch_size` transitions or sequences; NotEnoughData if no start is valid."""
-        batch_asked(batch_size)
+        check_batch_size(batch_size)
         ranked = self._ranks is not None
         batch: Any = self._blank(batch_size, out, ranked)
         if out is not None and out is not self._accepted:
@@ -216,7 +216,7 @@ class HostPond(Generic[AnyBatch]):
 
     def take(self, stream: np.ndarray, row: np.ndarray) -> AnyBatch:
         """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
-        stream, row = rows_asked("HostPond.take", stream, row, self.streams)
+        stream, row = checked_rows("HostPond.take", stream, row, self.streams)
         if row.ndim != 1 or stream.shape != row.shape:
             raise BadConfig(
                 "HostPond.take: streams and row ids must be two lists of the same length, got "
@@ -240,7 +240,7 @@ class HostPond(Generic[AnyBatch]):
 
     def read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
         """The rows with these ids of these streams, any shape, as they were added."""
-        stream, row = rows_asked("HostPond.read", stream, row, self.streams)
+        stream, row = checked_rows("HostPond.read", stream, row, self.streams)
         with self._lock:
             return self._read(stream, row)
 

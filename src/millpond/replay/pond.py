@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..asked import batch_asked, sampler_asked, window_asked
+from ..arguments import check_batch_size, checked_sampler, checked_window
 from ..errors import BadConfig, BadState, FaultsFound
 from ..intake import KNOWN_FLAGS, Intake, pack_values
 from ..rows import (
@@ -84,7 +84,7 @@ class Pond(Generic[AnyBatch]):
         layout: LayoutName = "stream",
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
-        self.window, self.sampler = window_asked("Pond", window), sampler_asked("Pond", sampler)
+        self.window, self.sampler = checked_window("Pond", window), checked_sampler("Pond", sampler)
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "Pond")
         if capacity >= 2**31:
             raise BadConfig(
@@ -267,7 +267,7 @@ class Pond(Generic[AnyBatch]):
 
         Where no valid start was found `batch.mask` is false.
         """
-        batch_asked(batch_size)
+        check_batch_size(batch_size)
         if self._ranks:
             return self._ranks.sample(state, key, batch_size)
         assert not isinstance(self.sampler, Prioritized)
