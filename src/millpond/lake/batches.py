@@ -13,7 +13,7 @@ from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw
 from ..samplers import Eligible, Prioritized, Random, Sampler, Stratified, uniform
 from ..sequence import AnyWindow, Sequence, blank_batch
 from .columns import LOST
-from .observations import Observations, joined
+from .observations import Observations, shared_frames
 from .reader import Reader, major_faults
 from .sequences import Sequences
 
@@ -77,7 +77,7 @@ class Batches:
         if isinstance(batch, Batch):
             batch.mask.fill(True)
         batch.weight.fill(1)
-        self.reader.waited(faults)
+        self.reader.note_faults(faults)
         return batch
 
     def _draw(self, random: Random, number: int, sampler: Any, draw: Draw) -> JudgedStarts:
@@ -116,7 +116,7 @@ class Batches:
             if not len(valid):
                 raise self._too_little(number)
             (pick,) = random.integers((len(bad),), len(valid))
-            piece, at = self.piece_of(valid[pick])
+            piece, at = self.pieces_of(valid[pick])
             draw.stream[bad], draw.row[bad] = index.stream[piece], index.first[piece] + at
             found.replace(bad, JudgedStarts(self, piece, at))
         return found
@@ -125,15 +125,15 @@ class Batches:
         """Every valid start, as numbers that count rows through all streams, in order."""
         for start in range(0, self.reader.index.total, _SCAN):
             rows = np.arange(start, min(start + _SCAN, self.reader.index.total))
-            yield rows[self.found(rows).verdict.valid]
+            yield rows[self.judge_rows(rows).verdict.valid]
 
-    def found(self, rows: np.ndarray) -> JudgedStarts:
+    def judge_rows(self, rows: np.ndarray) -> JudgedStarts:
         """Starts by number."""
-        return JudgedStarts(self, *self.piece_of(rows))
+        return JudgedStarts(self, *self.pieces_of(rows))
 
     def batch_of(self, rows: np.ndarray) -> Any:
         """The transitions that start at these rows; invalid ones are masked."""
-        piece, at = self.piece_of(rows)
+        piece, at = self.pieces_of(rows)
         return self.take(piece, at)
 
     def take(self, piece: np.ndarray, at: np.ndarray, out: Any = None) -> Any:
@@ -147,7 +147,7 @@ class Batches:
         batch.weight.fill(1)
         return batch
 
-    def none(self, stream: np.ndarray, row: np.ndarray) -> Any:
+    def all_masked(self, stream: np.ndarray, row: np.ndarray) -> Any:
         """A batch in which everything is masked, as nothing is stored."""
         batch = self._buffers(len(stream), None)
         for array in arrays_of(batch):
@@ -159,7 +159,7 @@ class Batches:
         """Stored bytes uint8[n, width] of an observation field."""
         return self._observations.fetch(path, slots)
 
-    def piece_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def pieces_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pieces and places in them of rows by number."""
         index = self.reader.index
         piece = np.searchsorted(index.begin, rows, side="right") - 1
@@ -172,11 +172,11 @@ class Batches:
         batch = self._blank(number, out)
         if out is not None and out is not self._accepted:
             who = f"Lake with {self.window}"
-            check_out(who, self._blank(number), out, self._joined(out))
+            check_out(who, self._blank(number), out, self._ids_of_shared(out))
             self._accepted = out
         return batch
 
-    def _joined(self, out: Any) -> set[int]:
+    def _ids_of_shared(self, out: Any) -> set[int]:
         """Of one-step windows: stacks of `out` that lie in the same frames, which is allowed."""
         if not isinstance(out, Batch) or self.window.n_step != 1:
             return set()
@@ -185,7 +185,7 @@ class Batches:
             id(one)
             for pair in pairs
             if all(isinstance(part, np.ndarray) and part.ndim > 1 for part in pair)
-            and joined(*pair) is not None
+            and shared_frames(*pair) is not None
             for one in pair
         }
 

@@ -70,7 +70,7 @@ class Codec:
         self._encoder: Any = None
 
     @functools.cached_property
-    def _known(self) -> Any:
+    def _ddict(self) -> Any:
         """The dictionary as decoding wants it, for any number of threads."""
         if not self.dictionary:
             return _ffi.NULL
@@ -159,7 +159,7 @@ class Codec:
                 out.nbytes,
                 nowhere + source,
                 size,
-                self._known,
+                self._ddict,
             )
         if made != out.nbytes:
             raise zstandard.ZstdError(
@@ -255,7 +255,7 @@ class Codecs:
             best.usual = reached  # found on disk: what it does now is what it does
         if best is None or (reached < 0.8 * best.usual and len(self.known) < MOST):
             fresh = None
-            if best is not None or _TRAINING * untrained(frames) >= WORTH:
+            if best is not None or _TRAINING * untrained_ratio(frames) >= WORTH:
                 fresh = trained(sample(_SAMPLES), frames)
             if fresh is not None and fresh.usual > reached * 1.25:
                 best, reached = fresh, fresh.usual
@@ -270,7 +270,7 @@ class Codecs:
         return best
 
 
-def untrained(frames: np.ndarray) -> float:
+def untrained_ratio(frames: np.ndarray) -> float:
     """How many times smaller frames become next to a few others, at a hundredth of the cost."""
     others = frames[::2][: DICTIONARY // frames.shape[1]]
     # A zero in front: whatever the frames hold, it does not look like a trained dictionary.

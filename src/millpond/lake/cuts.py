@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LakeRefused
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .manifest import read_json, write_json
 
 _NAME = "cuts.json"
@@ -19,7 +19,7 @@ _NAME = "cuts.json"
 
 def save_cuts(files: Files, folder: Path, cuts: dict[str, int]) -> None:
     """Note the streams that were cut, by number, and the id that the next row of each gets."""
-    with said_plainly("noting a cut", folder / _NAME):
+    with translated_errors("noting a cut", folder / _NAME):
         write_json(files, folder / _NAME, {"cuts": cuts})
 
 

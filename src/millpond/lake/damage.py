@@ -11,7 +11,7 @@ from ..rows import CUT, breaks
 from .codec import Codec
 from .columns import LOST
 from .journal import Block
-from .layout import counted
+from .layout import aranges
 from .manifest import GroupInfo
 from .segment import Meta
 
@@ -50,7 +50,7 @@ class Examined:
     gap: Damage | None = None  # rows before it that no one has set aside
 
 
-class Chain:
+class Continuity:
     """Where every stream of a group stands: a row's flags must follow those of the row before."""
 
     def __init__(self, streams: int) -> None:
@@ -79,15 +79,15 @@ class Chain:
         return broken
 
 
-def kept(count: np.ndarray, bad: np.ndarray) -> np.ndarray:
+def rows_before_damage(count: np.ndarray, bad: np.ndarray) -> np.ndarray:
     """int64[streams]: rows before the first bad one, of bad[rows], stream by stream."""
     keep, which = count.astype(np.int64), np.flatnonzero(bad)
     stream = np.repeat(np.arange(len(count)), count)[which]
-    np.minimum.at(keep, stream, counted(count)[which])
+    np.minimum.at(keep, stream, aranges(count)[which])
     return keep
 
 
-def say_broken(
+def report_broken(
     found: Examined, broken: np.ndarray, first: np.ndarray, slot: np.ndarray, at: int, width: int
 ) -> None:
     """Report rows whose flags contradict: broken[rows], stream by stream, at slot[rows].

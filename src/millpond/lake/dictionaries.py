@@ -8,7 +8,7 @@ from ..errors import LakeDamaged, LakeRefused
 from .codec import Codec
 from .columns import Columns, LakeColumn
 from .manifest import GroupInfo, LakeInfo
-from .recovery import load, numbers, read_dictionary
+from .recovery import load_meta, read_dictionary, segment_files
 from .segment import path_of
 
 
@@ -34,10 +34,10 @@ class Dictionaries:
         columns = Columns(self._info.spec)
         for group in self._groups:
             folder = self._folder / "groups" / group.name
-            for number, kinds in numbers(folder).items():
+            for number, kinds in segment_files(folder).items():
                 path = path_of(folder, number, ".seg")
                 try:
-                    meta = load(path, columns, self._info, group) if "seg" in kinds else None
+                    meta = load_meta(path, columns, self._info, group) if "seg" in kinds else None
                     if meta is None or meta.columns[name].dictionary_sum != identity:
                         continue
                     dictionary = read_dictionary(path, meta, name)

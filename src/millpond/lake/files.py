@@ -71,7 +71,7 @@ class Files:
 
 
 @contextmanager
-def said_plainly(doing: str, path: Path, again: bool = True) -> Generator[None]:
+def translated_errors(doing: str, path: Path, again: bool = True) -> Generator[None]:
     """Turn what the operating system says into an error that names the file and a remedy.
 
     A full disk is LakeFull, unless the operation must not be tried `again`: after a failed sync
@@ -92,7 +92,7 @@ def said_plainly(doing: str, path: Path, again: bool = True) -> Generator[None]:
 
 
 @contextmanager
-def read_plainly(path: Path) -> Generator[None]:
+def translated_read_errors(path: Path) -> Generator[None]:
     """The same for reading. A file that is not there is the caller's matter."""
     try:
         yield

@@ -8,7 +8,7 @@ import weakref
 from typing import Protocol
 
 
-class Forked(Protocol):
+class ForkAware(Protocol):
     """Something with a part in a fork; it holds still while the process is copied."""
 
     def before_fork(self) -> None: ...
@@ -16,19 +16,21 @@ class Forked(Protocol):
     def after_fork(self, child: bool) -> None: ...
 
 
-gate = threading.RLock()  # held while a process forks, and by whoever must not be forked meanwhile
-_watched: weakref.WeakSet[Forked] = weakref.WeakSet()
-_still: list[Forked] = []
+fork_gate = (
+    threading.RLock()
+)  # held while a process forks, and by whoever must not be forked meanwhile
+_watched: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_still: list[ForkAware] = []
 
 
-def watch(thing: Forked) -> None:
+def pause_at_fork(thing: ForkAware) -> None:
     """From now on `thing` is asked to hold still for a fork."""
-    with gate:
+    with fork_gate:
         _watched.add(thing)
 
 
 def _before() -> None:
-    gate.acquire()
+    fork_gate.acquire()
     for thing in list(_watched):
         _still.append(thing)
         thing.before_fork()
@@ -38,7 +40,7 @@ def _after(child: bool) -> None:
     for thing in _still:
         thing.after_fork(child)
     _still.clear()
-    gate.release()
+    fork_gate.release()
 
 
 os.register_at_fork(

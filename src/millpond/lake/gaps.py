@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from .damage import Damage, Examined
-from .recovery import numbers, set_aside
+from .recovery import segment_files, set_aside_files
 from .segment import path_of
 
 
@@ -44,11 +44,11 @@ class Gaps:
             return True
         # Repairs of older versions left only the damaged file. And if the segment before has gone
         # while this one was looked at, a writer is evicting: those between went after it.
-        aside = any(before <= number < one.number for number in set_aside(self.folder))
-        return aside or before not in numbers(self.folder)
+        aside = any(before <= number < one.number for number in set_aside_files(self.folder))
+        return aside or before not in segment_files(self.folder)
 
 
-def say_gap(one: Examined, missing: np.ndarray) -> Damage:
+def gap_damage(one: Examined, missing: np.ndarray) -> Damage:
     """What verify says of it."""
     assert one.meta is not None
     stream = int(np.argmax(missing > 0))

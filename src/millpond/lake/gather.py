@@ -16,7 +16,7 @@ from ..errors import SpecMismatch
 from ..rows import CONTEXT, CUT, Rows
 from .codec import check_within
 from .columns import LOST, RECORD, Columns
-from .layout import counted
+from .layout import aranges
 from .reader import Reader
 
 _DECODED = 32 << 20  # bytes that one call decodes, at most
@@ -109,18 +109,18 @@ class Gather:
         """See that every stretch's bytes are what was written, those read before excepted."""
         reader, width = self.reader, self._widths[path]
         reader.check_records(slots)
-        if not reader.must_look(path, slots):
+        if not reader.needs_check(path, slots):
             return
         seats = slots >> reader.shift
         fresh = np.flatnonzero(~reader.pages[path].whole[seats])
         codecs = reader.codec_of.get(path)
         packed = np.zeros(len(fresh), bool) if codecs is None else codecs[seats[fresh]] >= 0
         plain, packed = fresh[~packed], fresh[packed]
-        reader.ready(path, slots[plain] * width, (slots[plain] + rows[plain]) * width)
+        reader.ensure_checked(path, slots[plain] * width, (slots[plain] + rows[plain]) * width)
         if len(packed):
             start, _ = reader.frames(path, slots[packed])
             _, stop = reader.frames(path, slots[packed] + rows[packed] - 1)
-            reader.ready(path, start, stop)
+            reader.ensure_checked(path, start, stop)
 
     def _move(self, path: str, found: LocatedRows, block: np.ndarray) -> None:
         """Stored bytes of one field into block[row, width], shared among the threads.
@@ -218,7 +218,7 @@ def _without_gaps(
     if not len(where):
         return row, slot, rows
     number = -(-gap[where] // rows[longest])
-    inside = rows[longest] * counted(number)
+    inside = rows[longest] * aranges(number)
     where = np.repeat(where, number)
     return (
         np.insert(row, where, ends[where] + inside),
@@ -234,7 +234,7 @@ def _shorter(
     if rows.max() <= most:
         return row, slot, rows
     number = -(-rows // most)
-    inside = most * counted(number)
+    inside = most * aranges(number)
     rows = np.minimum(np.repeat(rows, number) - inside, most)
     return np.repeat(row, number) + inside, np.repeat(slot, number) + inside, rows
 
@@ -242,6 +242,6 @@ def _shorter(
 def _every_slot(row: np.ndarray, slot: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
     """int64[number]: the slot of every row that is in a stretch; -1: not stored."""
     slots = np.full(number, -1, np.int64)
-    inside = counted(rows)
+    inside = aranges(rows)
     slots[np.repeat(row, rows) + inside] = np.repeat(slot, rows) + inside
     return slots

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadConfig, LakeRefused
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo, check_group_name, load_groups, save_group
-from .recovery import numbers
+from .recovery import segment_files
 
 PATIENCE = 60.0  # seconds to wait while other processes make groups, or the Lake itself
 
@@ -49,10 +49,10 @@ def _known(folder: Path, info: LakeInfo, name: str) -> dict[str, GroupInfo]:
 
 
 def _make(files: Files, folder: Path, info: GroupInfo) -> None:
-    with said_plainly("making a group", folder):
+    with translated_errors("making a group", folder):
         if not folder.exists():
             files.make_folder(folder)
-        if numbers(folder):
+        if segment_files(folder):
             raise LakeRefused(
                 f"{folder}: holds segments but no group.json; restore that file from a copy "
                 "of the Lake, or move the folder away"

@@ -72,7 +72,7 @@ def unpack(
     return blocks
 
 
-def later(
+def records_after_damage(
     journal: bytes, segment: int, streams: int, seed: int, at: int
 ) -> list[tuple[int, list[Block]]]:
     """Runs of whole records that stand after damage at byte `at`, and where each run begins."""
@@ -85,7 +85,7 @@ def later(
     return runs
 
 
-def unfinished(tail: bytes, streams: int) -> bool:
+def is_torn(tail: bytes, streams: int) -> bool:
     """Whether bytes after the last whole record are a record that was never written to its end."""
     if len(tail) < _HEAD.size + _TAIL.size:
         return True

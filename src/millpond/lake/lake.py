@@ -22,8 +22,8 @@ from ..window import Window
 from .batches import Batches
 from .columns import LOST, Columns
 from .create import create
-from .files import Files, read_plainly, said_plainly
-from .forks import watch
+from .files import Files, translated_errors, translated_read_errors
+from .forks import pause_at_fork
 from .gather import Gather, LocatedRows
 from .groups import group_for
 from .manifest import (
@@ -94,7 +94,7 @@ class Lake:
         # The folder as it is now, wherever this process or a link moves to later.
         self.path, self.mode = Path(path).resolve(), mode
         self._files = files or Files()
-        with read_plainly(self.path):
+        with translated_read_errors(self.path):
             self.info = load_lake(self.path)
         self.spec = self.info.spec
         self._reader: Reader | None = None
@@ -105,7 +105,7 @@ class Lake:
         self._moving = self._refreshing = 0
         self._changed = threading.Condition(self._using)
         self._still = False
-        watch(self)
+        pause_at_fork(self)
 
     @staticmethod
     def create(
@@ -128,7 +128,7 @@ class Lake:
         slots = segment_rows or rows_per_segment(columns, limit, groups)
         info = LakeInfo(spec, limit, groups, slots)
         check_lake(info, columns)
-        with said_plainly("creating a Lake", folder):
+        with translated_errors("creating a Lake", folder):
             create(files, folder, info)
         return Lake(folder, "a", files)
 
@@ -156,7 +156,7 @@ class Lake:
         """
         if self.mode != "a":
             raise BadConfig("Lake: opened to read only; use Lake.open(path, mode='a') to write")
-        with said_plainly("opening a writer", self.path):
+        with translated_errors("opening a writer", self.path):
             info = group_for(self._files, self.path, self.info, group, streams)
             folder = self.path / "groups" / group
             return Writer(self._files, folder, self.info, info, continues, threads)
@@ -260,7 +260,7 @@ class Lake:
         _at_least("sample: batch", batch, 1)
         sampler = checked_sampler("Lake.sample", sampler)
         with self._using:
-            batches = self._of(window, threads)
+            batches = self._batches_for(window, threads)
             try:
                 return batches.sample(HostRandom(rng), batch, sampler, out)
             finally:
@@ -303,7 +303,7 @@ class Lake:
         """
         _at_least("iterate: batch", batch, 1)
         _at_least("iterate: epochs", epochs, 0)
-        batches, index = self._of(window, threads), self.reader.index
+        batches, index = self._batches_for(window, threads), self.reader.index
 
         def same() -> None:
             if self.reader.index is not index:
@@ -320,13 +320,13 @@ class Lake:
                 rows = rows if order is None else order(rows)
                 with self._using:
                     same()
-                    with self._whole():
-                        left = np.append(left, rows[batches.found(rows).verdict.valid])
+                    with self._checking_maps():
+                        left = np.append(left, rows[batches.judge_rows(rows).verdict.valid])
                 last = start + _LOOK >= index.total
                 while len(left) >= batch or (last and len(left)):
                     with self._using:
                         same()
-                        with self._whole():
+                        with self._checking_maps():
                             found = batches.batch_of(left[:batch])
                     yield found  # without the lock: whoever has the batch takes their time
                     left = left[batch:]
@@ -339,8 +339,8 @@ class Lake:
         for name, number in (("stream", stream), ("start", start), ("stop", stop)):
             if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
                 raise BadConfig(f"Lake.read: {name} must be a whole number, got {number!r}")
-        with self._using, self._whole():
-            batches = self._of(None, 1)
+        with self._using, self._checking_maps():
+            batches = self._batches_for(None, 1)
             index = self.reader.index
             if not 0 <= stream < index.streams or not 0 <= start <= stop:
                 raise BadConfig(
@@ -371,12 +371,12 @@ class Lake:
 
         `stream, row = lake.starts(Window(n_step=3)); lake.take(stream[:256], row[:256])`.
         """
-        with self._using, self._whole():
-            batches, index = self._of(window, 1), self.reader.index
+        with self._using, self._checking_maps():
+            batches, index = self._batches_for(window, 1), self.reader.index
             rows = np.concatenate([np.zeros(0, np.int64), *batches.valid_rows()])
             if not len(rows):
                 return rows.astype(np.int32), rows
-            piece, at = batches.piece_of(rows)
+            piece, at = batches.pieces_of(rows)
             return index.stream[piece].astype(np.int32), index.first[piece] + at
 
     @overload
@@ -395,8 +395,8 @@ class Lake:
         `out`: a batch to fill, as in `sample`. Of a window of one step its `obs` and `next_obs` may
         be `frames[:, :-1]` and `frames[:, 1:]` of one array: each frame is then written once.
         """
-        with self._using, self._whole():
-            batches = self._of(window, 1)
+        with self._using, self._checking_maps():
+            batches = self._batches_for(window, 1)
             stream = whole_numbers("Lake.take: streams", stream)
             row = whole_numbers("Lake.take: row ids", row)
             if stream.ndim != 1 or stream.shape != row.shape:
@@ -406,7 +406,7 @@ class Lake:
                 )
             piece, at = self.reader.index.find(stream, row)
             if not (self.reader.index.total and len(row)):
-                return batches.none(stream, row)
+                return batches.all_masked(stream, row)
             batch = batches.take(piece, np.maximum(at, 0), out)
             batch.draw.stream[:], batch.draw.row[:] = stream, row
             batch.mask[at < 0] = False
@@ -494,17 +494,17 @@ class Lake:
             self._reader, self._batches = None, {}  # a call was changing them; map again
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (str(self.path), self.mode, self.info.fingerprint, self._files)
+        return _reopen, (str(self.path), self.mode, self.info.fingerprint, self._files)
 
     @contextmanager
-    def _whole(self) -> Generator[None]:
+    def _checking_maps(self) -> Generator[None]:
         """What is read within was there, or LakeDamaged."""
         try:
             yield
         finally:
             self.reader.check_maps()
 
-    def _of(self, window: AnyWindow | None, threads: int) -> Batches:
+    def _batches_for(self, window: AnyWindow | None, threads: int) -> Batches:
         window = checked_window("Lake", window)
         _at_least("sample, iterate: threads", threads, 1)
         key = (window, threads)
@@ -513,7 +513,7 @@ class Lake:
         return self._batches[key]
 
 
-def _again(path: str, mode: str, fingerprint: str, files: Files) -> Lake:
+def _reopen(path: str, mode: str, fingerprint: str, files: Files) -> Lake:
     """The Lake that a copy of one, or another process, was given."""
     lake = Lake(path, mode, files)
     check_same(lake.path, lake.info, fingerprint)

@@ -52,12 +52,12 @@ def layout_after(count: np.ndarray) -> str:
     return SHARES if even else LOG
 
 
-def counted(numbers: np.ndarray) -> np.ndarray:
+def aranges(numbers: np.ndarray) -> np.ndarray:
     """0 ... n - 1 for every n of numbers, one after the other."""
     return np.arange(int(numbers.sum())) - np.repeat(np.cumsum(numbers) - numbers, numbers)
 
 
-def owners(begin: np.ndarray, ends: Iterable[np.ndarray]) -> np.ndarray:
+def slot_owners(begin: np.ndarray, ends: Iterable[np.ndarray]) -> np.ndarray:
     """int32[rows]: whose the rows of a log are, slot by slot, by the ends of its blocks."""
     parts = [np.zeros(0, np.int32)]
     for end in ends:
@@ -73,10 +73,10 @@ def slots_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | No
         owner = np.zeros(0, np.int32) if owner is None else owner
         order = np.argsort(owner, kind="stable")
         # Of a stream that has more rows than are counted, the oldest are.
-        return order[counted(np.bincount(owner, minlength=len(count))) < count[owner[order]]]
+        return order[aranges(np.bincount(owner, minlength=len(count))) < count[owner[order]]]
     if layout == PACKED:
         return np.arange(int(count.sum()))
-    return np.repeat(np.arange(len(count)) * length, count) + counted(count)
+    return np.repeat(np.arange(len(count)) * length, count) + aranges(count)
 
 
 def pieces_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | None) -> Pieces:
@@ -87,13 +87,13 @@ def pieces_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | N
         slot = which * length if layout == SHARES else np.cumsum(rows) - rows
         return Pieces(which, np.zeros_like(which), slot, rows)
     slot = slots_of(layout, length, count, owner)
-    stream, time = np.repeat(which, rows), counted(rows)
+    stream, time = np.repeat(which, rows), aranges(rows)
     apart = (stream[1:] != stream[:-1]) | (slot[1:] != slot[:-1] + 1)
     first = np.append(0, np.flatnonzero(apart) + 1)[: len(slot)]
     return Pieces(stream[first], time[first], slot[first], np.diff(np.append(first, len(slot))))
 
 
-def picked(rows: Rows, slots: np.ndarray) -> Rows:
+def select_rows(rows: Rows, slots: np.ndarray) -> Rows:
     """Rows by their number in `slots` instead of by slot."""
     edges = np.flatnonzero(np.diff(slots, prepend=-2) != 1)  # where neighbours are none
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from ..errors import LakeFailed, LakeLocked
-from .files import said_plainly
-from .forks import gate, watch
+from .files import translated_errors
+from .forks import fork_gate, pause_at_fork
 
 _LOOK = 0.005  # seconds between two tries
 
@@ -19,14 +19,14 @@ class Lock:
 
     def __init__(self, fd: int, path: Path) -> None:
         self._fd, self._path = fd, path
-        watch(self)
+        pause_at_fork(self)
 
     @property
     def held(self) -> bool:
         """Whether this process has it."""
         return self._fd >= 0
 
-    def check_here(self) -> None:
+    def check_path(self) -> None:
         """Raise LakeFailed unless the lock's path still leads to the file that is locked."""
         try:
             same = os.path.samestat(os.stat(self._path), os.fstat(self._fd))
@@ -65,7 +65,7 @@ def take_lock(path: Path, what: str, patience: float = 0.0) -> Lock:
     """The lock of a file, or LakeLocked if another has it for longer than `patience` seconds."""
     end = time.monotonic() + patience
     while True:
-        with said_plainly("locking", path), gate:
+        with translated_errors("locking", path), fork_gate:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

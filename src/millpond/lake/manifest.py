@@ -22,7 +22,7 @@ _SEGMENT = re.compile(r"\d{16}\.(open|journal|seg)")
 _MAX = 1 << 24  # bytes of a manifest that is worth parsing
 _SEGMENT_BYTES = 256 << 20
 # What parsing and checking of values that make no sense raises.
-NONSENSE = (
+PARSE_ERRORS = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -154,7 +154,7 @@ def read_json(path: Path) -> dict[str, Any]:
         found = digest(json.dumps(plain, indent=1, sort_keys=True).encode())
         if not isinstance(plain, dict) or whole["sum"] != f"{found:016x}":
             raise ValueError("its checksum does not match")
-    except NONSENSE as error:
+    except PARSE_ERRORS as error:
         raise LakeRefused(
             f"{path}: the manifest is damaged ({error}); restore this file from a copy of the Lake"
         ) from None
@@ -177,7 +177,7 @@ def save_lake(files: Files, folder: Path, info: LakeInfo) -> None:
     )
 
 
-def no_lake(folder: Path) -> str:
+def not_a_lake(folder: Path) -> str:
     """What to say of a folder that is not a Lake, such as a run's, which has its Lakes within."""
     inner = sorted(path.parent for at in ("*", "lake/*") for path in folder.glob(f"{at}/lake.json"))
     remedy = f"did you mean {inner[0]}?" if inner else "give the folder that Lake.create made"
@@ -188,7 +188,7 @@ def load_lake(folder: Path) -> LakeInfo:
     """What `folder` holds, or LakeRefused if it is not a Lake of this version."""
     path = folder / "lake.json"
     if not path.exists():
-        raise LakeRefused(no_lake(folder))
+        raise LakeRefused(not_a_lake(folder))
     plain = read_json(path)
     if plain.get("format") != FORMAT:
         raise LakeRefused(f"{path}: format {plain.get('format')!r}, expected {FORMAT!r}")
@@ -206,7 +206,7 @@ def load_lake(folder: Path) -> LakeInfo:
         check_lake(info, Columns(info.spec))
         if info.fingerprint != plain["fingerprint"]:
             raise ValueError("spec and fingerprint disagree")
-    except NONSENSE as error:
+    except PARSE_ERRORS as error:
         raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
     return info
 
@@ -277,7 +277,7 @@ def load_group(folder: Path) -> GroupInfo:
         ):
             raise ValueError("its name or numbers")
         return GroupInfo(folder.name, *values)
-    except NONSENSE as error:
+    except PARSE_ERRORS as error:
         raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
 
 

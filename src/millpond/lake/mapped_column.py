@@ -59,7 +59,7 @@ class MappedColumn:
         # A fault would otherwise read 128 KiB around it, for rows drawn anywhere.
         _libc.madvise(where, size, mmap.MADV_RANDOM)
 
-    def hold(self, seat: int, fd: int, offset: int, spans: list[tuple[int, int]]) -> None:
+    def read_in(self, seat: int, fd: int, offset: int, spans: list[tuple[int, int]]) -> None:
         """Read bytes start ... stop - 1 of the file behind `offset` into a seat, for all spans."""
         where = self._base + seat * self.stride
         flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
@@ -90,11 +90,11 @@ class MappedColumn:
         """uint8[stop - start] of one seat, as a view."""
         return self.flat[seat * self.stride + start : seat * self.stride + stop]
 
-    def want_all(self, seat: int, size: int) -> None:
+    def prefetch_all(self, seat: int, size: int) -> None:
         """Start reading the first `size` bytes of a seat from disk."""
         _libc.madvise(self._base + seat * self.stride, size, mmap.MADV_WILLNEED)
 
-    def want(self, pages: np.ndarray) -> None:
+    def prefetch(self, pages: np.ndarray) -> None:
         """Start reading the (sorted) pages from disk, all at once, without waiting for any."""
         ends = np.flatnonzero(np.diff(pages) > _GAP)
         first = pages[np.append(0, ends + 1)] if len(ends) else pages[:1]

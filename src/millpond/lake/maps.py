@@ -1,4 +1,4 @@
-"""`Maps`: how many parts of files a reader may map; segments beyond that are read into memory.
+"""`MapBudget`: how many parts of files a reader may map; segments beyond that are read into memory.
 
 Linux lets a process have `vm.max_map_count` maps, and everything in it needs some. A segment takes
 one per column and index, so a Lake of many short segments would need more than there are. Memory
@@ -14,7 +14,7 @@ from ..errors import LakeFailed
 _USUAL = 65530  # what Linux allows unless it is set otherwise
 
 
-class Maps:
+class MapBudget:
     """What one reader has mapped, and what it holds in memory, of what it may."""
 
     def __init__(self) -> None:

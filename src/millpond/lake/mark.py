@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from ..errors import LakeDamaged
 from .files import Files
-from .journal import Block, digest, later, unpack
+from .journal import Block, digest, records_after_damage, unpack
 from .segment import Meta, damaged, path_of
 
 MAGIC = b"MPMARKED"
-AT = 64  # in the first page of an open segment, behind its header; one sector: never torn
+MARK_OFFSET = 64  # in the first page of an open segment, behind its header; one sector: never torn
 _HEAD = struct.Struct("<8sQQ16s")
 _SUM = struct.Struct("<Q")
-SIZE = _HEAD.size + _SUM.size
+MARK_SIZE = _HEAD.size + _SUM.size
 
 
 class Mark(NamedTuple):
@@ -40,7 +40,7 @@ class Mark(NamedTuple):
 
 def write_mark(files: Files, fd: int, mark: Mark) -> None:
     head = _HEAD.pack(MAGIC, *mark)
-    files.pwrite(fd, memoryview(head + _SUM.pack(digest(head))), AT)
+    files.pwrite(fd, memoryview(head + _SUM.pack(digest(head))), MARK_OFFSET)
 
 
 def read_mark(path: Path) -> Mark | None:
@@ -70,8 +70,8 @@ def _parsed(fd: int) -> tuple[Mark | None, bool]:
     """The mark, and whether there was anything in its place."""
     data = b""
     for _ in range(3):  # a living writer may be replacing it in this very moment
-        data = os.pread(fd, SIZE, AT)
-        if len(data) < SIZE or not any(data):
+        data = os.pread(fd, MARK_SIZE, MARK_OFFSET)
+        if len(data) < MARK_SIZE or not any(data):
             return None, False
         magic, *rest = _HEAD.unpack_from(data)
         if magic == MAGIC and _SUM.unpack_from(data, _HEAD.size)[0] == digest(data[: _HEAD.size]):
@@ -90,12 +90,12 @@ def promised(
         return mark.promised - start
     blocks = unpack(journal, meta.number, meta.streams, seed, sequence=sequence)
     end = blocks[-1].bytes_to_here if blocks else 0
-    for _, more in later(journal, meta.number, meta.streams, seed, end):
+    for _, more in records_after_damage(journal, meta.number, meta.streams, seed, end):
         blocks += more
     return max((block.bytes_to_here for block in blocks if block.commit), default=0)
 
 
-def lost(path: Path, kept: int, promise: int, whole: int) -> LakeDamaged:
+def lost_rows_error(path: Path, kept: int, promise: int, whole: int) -> LakeDamaged:
     """The error for committed rows that do not hold: `kept` bytes of the journal do, `whole` of it
     could be parsed."""
     journal = path.with_suffix(".journal")
@@ -108,7 +108,7 @@ def lost(path: Path, kept: int, promise: int, whole: int) -> LakeDamaged:
     return damaged(path, 0, os.stat(path).st_size, why)
 
 
-def check_kept(
+def check_all_committed(
     path: Path,
     mark: Mark | None,
     journal: bytes,
@@ -127,7 +127,7 @@ def check_kept(
     if end < promise:
         blocks = unpack(journal, meta.number, meta.streams, seed, sequence=sequence)
         whole = blocks[-1].bytes_to_here if blocks else 0
-        raise lost(path, start + end, start + promise, start + whole)
+        raise lost_rows_error(path, start + end, start + promise, start + whole)
 
 
 def check_no_journal(folder: Path, number: int) -> None:
@@ -135,10 +135,10 @@ def check_no_journal(folder: Path, number: int) -> None:
     path = path_of(folder, number, ".open")
     mark = read_mark(path)
     if mark is not None and mark.promised:
-        raise lost(path, 0, mark.promised, 0)
+        raise lost_rows_error(path, 0, mark.promised, 0)
 
 
-def check_behind_gap(path: Path) -> None:
+def check_nothing_promised(path: Path) -> None:
     """Raise LakeDamaged if an open segment was synced: then so were the rows before it."""
     mark = read_mark(path)
     if mark is not None and mark.promised:

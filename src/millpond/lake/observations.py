@@ -34,34 +34,36 @@ class Observations:
         """From slots[reach, n] of every window's rows; masked starts get zeros."""
         outs = leaf(batch.obs, path), leaf(batch.next_obs, path)
         window = self.window
-        quiet = verdict.valid & (verdict.depth == window.before) & (verdict.steps == window.n_step)
+        regular = (
+            verdict.valid & (verdict.depth == window.before) & (verdict.steps == window.n_step)
+        )
         codecs, codec = self.reader.codec_of.get(path), None
         if codecs is not None:
             codec = codecs[slots >> self.reader.shift]
-            quiet &= (codec == codec[window.before]).all(axis=0)
+            regular &= (codec == codec[window.before]).all(axis=0)
             codec = codec[window.before]
-        loud = np.flatnonzero(~quiet)
+        irregular = np.flatnonzero(~regular)
         kinds, counts = np.unique(
-            np.full(len(quiet), -1) if codec is None else codec, return_counts=True
+            np.full(len(regular), -1) if codec is None else codec, return_counts=True
         )
         # The most frequent kind first: where it is nearly all, it is taken for all windows.
         for number in kinds[np.argsort(-counts)].tolist():
-            mine = quiet if codec is None else quiet & (codec == number)
+            mine = regular if codec is None else regular & (codec == number)
             some = np.flatnonzero(mine)
             if not len(some):
                 continue
             if len(some) * 4 >= slots.shape[1] * 3:
                 # The others' places are filled by any window that is at hand, to be overwritten
                 # below. So everything lands in place, without a copy in between.
-                self._fill_quiet(
+                self._fill_regular(
                     path, np.where(mine, slots, slots[:, some[:1]]), None, number, outs
                 )
             else:
-                self._fill_quiet(path, slots[:, some], some, number, outs)
-        if len(loud):
-            self._fill_loud(path, slots[:, loud], verdict, loud, outs)
+                self._fill_regular(path, slots[:, some], some, number, outs)
+        if len(irregular):
+            self._fill_irregular(path, slots[:, irregular], verdict, irregular, outs)
 
-    def _fill_quiet(
+    def _fill_regular(
         self,
         path: str,
         slots: np.ndarray,
@@ -71,9 +73,9 @@ class Observations:
     ) -> None:
         """Windows of one codec (-1: raw) into their places (None: all), a few at a time."""
         field, n = self.reader.columns.obs[path], slots.shape[1]
-        frames = joined(*outs) if which is None and not field.binary else None
+        frames = shared_frames(*outs) if which is None and not field.binary else None
         if frames is not None:
-            self._fill_joined(path, slots, number, frames)
+            self._fill_shared(path, slots, number, frames)
             return
         if which is None and not field.binary:
             parts = outs
@@ -100,7 +102,7 @@ class Observations:
                 values = part.view(field.dtype.newbyteorder("<")).reshape(shape)
             out[slice(None) if which is None else which] = values
 
-    def _fill_joined(self, path: str, slots: np.ndarray, number: int, frames: np.ndarray) -> None:
+    def _fill_shared(self, path: str, slots: np.ndarray, number: int, frames: np.ndarray) -> None:
         """All windows of one codec into frames[n, stack + 1], of which both stacks are views."""
         n, width = slots.shape[1], self.widths[path]
         self._ready(path, slots[self.rows].ravel(), number)
@@ -152,18 +154,18 @@ class Observations:
             self._memory[number] = np.empty(size, np.uint8)
         return self._memory[number][:size].reshape(rows, each)
 
-    def _fill_loud(
+    def _fill_irregular(
         self,
         path: str,
         slots: np.ndarray,
         verdict: Judgement,
-        loud: np.ndarray,
+        irregular: np.ndarray,
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
         """Windows with padding, a shorter sum, or rows in differently stored segments."""
         window, here = self.window, self.window.before
-        depth, steps = verdict.depth[loud], verdict.steps[loud]
-        valid = verdict.valid[loud]
+        depth, steps = verdict.depth[irregular], verdict.steps[irregular]
+        valid = verdict.valid[irregular]
         places: list[np.ndarray] = []  # slots [loud, stack] of both stacks, -1 for zeros
         for ahead in (np.zeros_like(steps), steps):
             back, padded = window.lookback(depth + ahead, np)
@@ -179,7 +181,7 @@ class Observations:
             self.reader.columns.put_obs(path, self.fetch(path, needed), found)
             filled[stored] = found[inverse]
         for out, values in zip(outs, filled, strict=True):
-            out[loud] = values
+            out[irregular] = values
 
     def spread(self, path: str, slots: np.ndarray, out: np.ndarray) -> None:
         """Rows at slots[...], any of them repeated, into out[..., *shape]; zeros where it is -1.
@@ -231,16 +233,16 @@ class Observations:
 
     def _ready(self, path: str, slots: np.ndarray, number: int) -> None:
         """See that rows of one codec (-1: raw) are there and are what was written."""
-        if not self.reader.must_look(path, slots):
+        if not self.reader.needs_check(path, slots):
             return
         if number < 0:
             width = self.widths[path]
-            self.reader.ready(path, slots * width, (slots + 1) * width)
+            self.reader.ensure_checked(path, slots * width, (slots + 1) * width)
         else:
-            self.reader.ready(path, *self.reader.frames(path, slots))
+            self.reader.ensure_checked(path, *self.reader.frames(path, slots))
 
 
-def joined(obs: np.ndarray, next_obs: np.ndarray) -> np.ndarray | None:
+def shared_frames(obs: np.ndarray, next_obs: np.ndarray) -> np.ndarray | None:
     """frames[n, stack + 1, ...], if these stacks [n, stack, ...] are all but its last and first."""
     n, stack = obs.shape[:2]
     frame = obs.strides[1]

@@ -14,9 +14,9 @@ import xxhash
 
 from ..errors import LakeFailed
 from .columns import Columns
-from .files import Files, as_bytes, said_plainly
+from .files import Files, as_bytes, translated_errors
 from .journal import Block, pack, unpack
-from .layout import LOG, SHARES, counted, owners
+from .layout import LOG, SHARES, aranges, slot_owners
 from .mark import Mark, mark_of, read_mark, this_boot, write_mark
 from .seal import extents, mapped_rows
 from .segment import PAGE, Meta, path_of, write_meta
@@ -41,7 +41,7 @@ class OpenSegment:
         self._mark = Mark(0, 0, this_boot())
         self._fd = self._journal = -1
         self._closing = threading.Lock()  # the sealer closes what the writer may be syncing
-        self.dirty = self.doubtful = False  # the latter: a sync failed, rows may not be on disk
+        self.dirty = self.sync_failed = False  # the latter: a sync failed, rows may not be on disk
 
     @property
     def written(self) -> np.ndarray:
@@ -73,7 +73,7 @@ class OpenSegment:
                 f"{self.path}: committed rows exist already, so no segment is made in their "
                 "place; open the writer again: it continues after them"
             )
-        with said_plainly("creating a segment", self.path):
+        with translated_errors("creating a segment", self.path):
             for path in (self.journal_path, self.path):
                 if path.exists():
                     self.files.unlink(path)
@@ -86,7 +86,7 @@ class OpenSegment:
 
     def create_journal(self) -> None:
         """From now on rows can be committed."""
-        with said_plainly("creating a segment", self.journal_path):
+        with translated_errors("creating a segment", self.journal_path):
             self._journal = self.files.create(self.journal_path)
         self.dirty = True
 
@@ -96,11 +96,11 @@ class OpenSegment:
         self._journal_size = blocks[-1].bytes_to_here if blocks else 0
         self.count = blocks[-1].end.copy() if blocks else self.count
         if self.meta.layout == LOG:
-            mine = owners(self.meta.count, [block.end for block in blocks])
+            mine = slot_owners(self.meta.count, [block.end for block in blocks])
             self._owner[: len(mine)] = mine
         self.dirty = True
         try:
-            with said_plainly("opening a segment", self.path):
+            with translated_errors("opening a segment", self.path):
                 self._fd = self.files.open(self.path)
                 self._journal = self.files.open(self.journal_path)
                 old = mark_of(self._fd)
@@ -108,12 +108,12 @@ class OpenSegment:
                 self._set_mark(Mark(self._journal_size, synced, this_boot()))
                 if os.fstat(self._journal).st_size > self._journal_size:
                     self.files.truncate(self._journal, self._journal_size)
-                self._write_again()
+                self._rewrite()
         except BaseException:
             self.close()
             raise
 
-    def _write_again(self) -> None:
+    def _rewrite(self) -> None:
         """Write what was found once more, byte for byte.
 
         If a sync of it failed in another life, the kernel takes its pages for clean though they
@@ -153,8 +153,8 @@ class OpenSegment:
             runs = [(int(place[0]), total, used)] if total else []
             if len(which) > 1:
                 runs = [(0, total, used)]
-                order = np.repeat(place, some) + counted(some)
-        with said_plainly("appending rows", self.path):
+                order = np.repeat(place, some) + aranges(some)
+        with translated_errors("appending rows", self.path):
             for column in self.columns.all:
                 start, width = self.meta.columns[column.name].data.offset, column.width
                 data = rows[column.name]
@@ -181,7 +181,7 @@ class OpenSegment:
             )
             for i, (end, rows_sum) in enumerate(self.pending)
         )
-        with said_plainly("committing rows", self.journal_path):
+        with translated_errors("committing rows", self.journal_path):
             self.files.pwrite(self._journal, memoryview(records), self._journal_size)
         size, number, end = len(records), len(self.pending), self.pending[-1][0]
         # Without a call between, so that no signal handler sees one without the other.
@@ -190,7 +190,7 @@ class OpenSegment:
         self._records += number
         self.count = end
         self.pending = []
-        with said_plainly("committing rows", self.path):
+        with translated_errors("committing rows", self.path):
             self._set_mark(self._mark._replace(committed=self._journal_size))
 
     def _set_mark(self, mark: Mark) -> None:
@@ -201,14 +201,14 @@ class OpenSegment:
         """Note that all that is committed is synced, the folder's names too."""
         with self._closing:
             if self._fd >= 0 and self._mark.synced != self._journal_size:
-                with said_plainly("committing rows", self.path):
+                with translated_errors("committing rows", self.path):
                     self._set_mark(self._mark._replace(synced=self._journal_size))
 
     def sync(self) -> None:
         """Make everything committed survive a power loss; once sealed it does already."""
         with self._closing:
             if self.dirty and self._fd >= 0:
-                with said_plainly("syncing a segment", self.path, again=False):
+                with translated_errors("syncing a segment", self.path, again=False):
                     self._sync(self._fd)
                     if self._journal >= 0:
                         self.files.sync(self._journal)
@@ -218,11 +218,11 @@ class OpenSegment:
         """The sealer's sync of the same rows. After the writer's has failed, success would mean
         nothing: the kernel takes pages it never wrote for clean."""
         with self._closing:
-            self.check_whole()
+            self.check_no_failed_sync()
             self._sync(fd)
 
-    def check_whole(self) -> None:
-        if self.doubtful:
+    def check_no_failed_sync(self) -> None:
+        if self.sync_failed:
             raise LakeFailed(
                 f"{self.path}: not sealed, as syncing it has failed before; open the writer again, "
                 "which writes its rows again"
@@ -232,13 +232,13 @@ class OpenSegment:
         try:
             self.files.sync(fd)
         except BaseException:
-            self.doubtful = True
+            self.sync_failed = True
             raise
 
     def close(self) -> None:
         with (
             self._closing,
-            said_plainly("closing a segment", self.path),
+            translated_errors("closing a segment", self.path),
             ExitStack() as both,
         ):
             for fd in (self._fd, self._journal):
@@ -249,7 +249,7 @@ class OpenSegment:
     def remove(self) -> None:
         """Delete the files, the rows first: a journal alone is nothing."""
         self.close()
-        with said_plainly("removing a segment", self.path):
+        with translated_errors("removing a segment", self.path):
             for path in (self.path, self.journal_path):
                 if path.exists():
                     self.files.unlink(path)

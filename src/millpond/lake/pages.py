@@ -45,7 +45,7 @@ class Pages:
     ) -> None:
         """Map a region of a file onto a seat, or read `spans` of it; nothing of it is checked."""
         if spans is not None:
-            self.column.hold(seat, fd, region.offset, spans)
+            self.column.read_in(seat, fd, region.offset, spans)
         elif region.size:
             self.column.seat(seat, fd, region.offset, region.size)
         self._sums[seat] = seat * self._table_stride + region.sums // 8
@@ -54,32 +54,32 @@ class Pages:
         self.good[seat * self.per_seat : (seat + 1) * self.per_seat] = False
         self.whole[seat], self._left[seat] = False, -1
 
-    def accept(self, seat: int) -> None:
+    def mark_checked(self, seat: int) -> None:
         """All of a seat was checked in another way."""
         self.good[seat * self.per_seat : (seat + 1) * self.per_seat] = True
         self.whole[seat] = True
 
-    def new(self, seat: int) -> np.ndarray:
+    def unchecked(self, seat: int) -> np.ndarray:
         """The pages of a seat that hold rows and were not checked yet, as numbers of the column."""
         number = -(-int(self._size[seat]) // PAGE)
         begin, sums = seat * self.per_seat, int(self._sums[seat])
         held = self._tables[sums : sums + number] != 0
         return begin + np.flatnonzero(held & ~self.good[begin : begin + number])
 
-    def ask(self, pages: np.ndarray) -> None:
+    def prefetch(self, pages: np.ndarray) -> None:
         """Start reading the (sorted) pages from disk; of compressed ones, their neighbours too."""
         packed = self._packed[pages // self.per_seat]
         if packed.any():
             blocks = np.unique(pages[packed] // _BLOCK)
             more = (blocks[:, None] * _BLOCK + np.arange(_BLOCK)).reshape(-1)
             pages = more if packed.all() else np.union1d(pages[~packed], more)
-        self.column.want(pages)
+        self.column.prefetch(pages)
 
     def check(self, pages: np.ndarray) -> int:
         """Compare pages (each once) with their checksums; the first that differs, or -1."""
         seats = pages // self.per_seat
         for seat in np.unique(seats[self._left[seats] < 0]).tolist():
-            self._left[seat] = len(self.new(seat))
+            self._left[seat] = len(self.unchecked(seat))
         begin = pages * PAGE
         end = np.minimum(begin + PAGE, seats * self.column.stride + self._size[seats])
         data = self._bytes

@@ -13,18 +13,18 @@ import numpy as np
 from ..errors import LakeDamaged, LakeFailed
 from .codec import Codec
 from .columns import RECORD, Columns, LakeColumn
-from .files import PAGE, PAGE_BITS, read_plainly
+from .files import PAGE, PAGE_BITS, translated_read_errors
 from .index import Index, SegmentPieces
 from .journal import digest
 from .manifest import GroupInfo, LakeInfo, check_same, load_groups, load_lake
 from .mapped_column import MappedColumn
-from .maps import Maps
-from .mark import check_kept, check_no_journal, read_mark
+from .maps import MapBudget
+from .mark import check_all_committed, check_no_journal, read_mark
 from .open_segment import seed_of, verified
 from .pages import Pages
-from .recovery import numbers, read_dictionary, read_journal, with_blocks
+from .recovery import read_dictionary, read_journal, segment_files, with_blocks
 from .segment import SEALED, Meta, Region, damaged, path_of, read_meta
-from .sigbus import happened
+from .sigbus import fault_addresses
 
 _ADDRESSES = 1 << 44  # bytes of address space for all columns, unless the Lake needs more
 _ALL_ADDRESSES = 3 << 45  # of the 128 TiB that a process has
@@ -75,7 +75,7 @@ class Reader:
         }
         self.codec_of = {name: np.full(seats, -1) for name in wide}  # per seat; -1: raw
         self.codecs: dict[str, list[Codec]] = {name: [] for name in wide}
-        self.maps = Maps()
+        self.maps = MapBudget()
         self.seated: dict[tuple[int, int], Seated] = {}
         self._by_seat: dict[int, Seated] = {}
         self._summed = np.zeros(seats, bool)  # a sealed segment's checksums are checked themselves
@@ -86,7 +86,7 @@ class Reader:
         self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (str(self.folder.absolute()), self.info.fingerprint)
+        return _reopen, (str(self.folder.absolute()), self.info.fingerprint)
 
     def _seats(self) -> int:
         """Segments that there is room for: twice as many as are here, and a generous number."""
@@ -94,7 +94,7 @@ class Reader:
         each = self.info.slots * self.columns.row_bytes + 8 * self._entries * wide
         each += self._most_sums()
         groups = load_groups(self.folder, self.info)
-        here = sum(len(numbers(self.folder / "groups" / group.name)) for group in groups)
+        here = sum(len(segment_files(self.folder / "groups" / group.name)) for group in groups)
         generous = min(self._most_seats(), _MOST_SEATS, _ADDRESSES // each)
         return min(max(generous, 2 * here + 64), _ALL_ADDRESSES // each)
 
@@ -117,7 +117,7 @@ class Reader:
         try:
             for _ in range(_TRIES):
                 try:
-                    with read_plainly(self.folder):
+                    with translated_read_errors(self.folder):
                         self._look()
                     self.check_maps()
                     return
@@ -135,7 +135,7 @@ class Reader:
         there: dict[tuple[int, int], tuple[GroupInfo, Path, Path]] = {}
         for group in groups:
             folder = self.folder / "groups" / group.name
-            for number, kinds in numbers(folder).items():
+            for number, kinds in segment_files(folder).items():
                 if "seg" in kinds:
                     path = path_of(folder, number, ".seg")
                 elif {"open", "journal"} <= kinds:
@@ -221,7 +221,7 @@ class Reader:
                 self.offsets[column.name].seat(seat, fd, stored.offsets, spans=whole)
                 self.codec_of[column.name][seat] = self._codec(segment.path, meta, column.name)
         if spans is not None:
-            self._tables.hold(seat, fd, meta.sums.offset, [(0, meta.sums.size)])
+            self._tables.read_in(seat, fd, meta.sums.offset, [(0, meta.sums.size)])
         elif meta.sums.size:
             self._tables.seat(seat, fd, meta.sums.offset, meta.sums.size)
 
@@ -268,7 +268,9 @@ class Reader:
         start, sequence = segment.journal, segment.records
         journal = read_journal(journal_path, start)
         blocks = verified(journal, meta, self.columns, data, sequence, meta.count)
-        check_kept(segment.path, mark, journal, meta, seed_of(meta), blocks, start, sequence)
+        check_all_committed(
+            segment.path, mark, journal, meta, seed_of(meta), blocks, start, sequence
+        )
         if not blocks:
             return
         self._changed = True
@@ -276,7 +278,7 @@ class Reader:
         segment.journal += blocks[-1].bytes_to_here
         segment.meta = with_blocks(meta, blocks)
         for pages in self.pages.values():
-            pages.accept(seat)
+            pages.mark_checked(seat)
         self._checked[seat] = True
 
     def _build(self) -> None:
@@ -296,7 +298,7 @@ class Reader:
 
     def check_maps(self) -> None:
         """Raise LakeDamaged if mapped bytes could not be had, until refresh() maps them again."""
-        if happened:
+        if fault_addresses:
             for seat, (start, stop) in self._broken().items():
                 why = "it was truncated while it was read, or the disk could not read it"
                 raise damaged(self._by_seat[seat].path, start, stop, why)
@@ -334,7 +336,7 @@ class Reader:
         new = [self._by_seat[int(s)] for s in np.unique(seats[~self._checked[seats]])]
         for at in range(0, len(new), _TOGETHER):
             for segment in new[at : at + _TOGETHER]:
-                self._ask_small(segment)
+                self._prefetch_small(segment)
             for segment in new[at : at + _TOGETHER]:
                 self._check_small(segment)
 
@@ -345,16 +347,16 @@ class Reader:
         indices = ((pages, columns[name].offsets) for name, pages in self.offsets.items())
         return parts + [(pages, region) for pages, region in indices if region is not None]
 
-    def _ask_small(self, segment: Seated) -> None:
+    def _prefetch_small(self, segment: Seated) -> None:
         """Start reading what `_check_small` needs, which else would wait for page after page."""
-        self._tables.want_all(segment.seat, segment.meta.sums.size)
+        self._tables.prefetch_all(segment.seat, segment.meta.sums.size)
         for pages, region in self._small(segment):
-            pages.column.want_all(segment.seat, region.size)
+            pages.column.prefetch_all(segment.seat, region.size)
 
     def _check_small(self, segment: Seated) -> None:
         self._check_sums(segment)
         for pages, _ in self._small(segment):
-            self._check_pages(pages, pages.new(segment.seat))
+            self._check_pages(pages, pages.unchecked(segment.seat))
         for name in self.offsets:
             region = segment.meta.columns[name].offsets
             if region is not None:
@@ -387,11 +389,11 @@ class Reader:
             seat, start, stop = pages.place(wrong)
             raise damaged(self._by_seat[seat].path, start, stop, "checksum differs")
 
-    def must_look(self, name: str, slots: np.ndarray) -> bool:
+    def needs_check(self, name: str, slots: np.ndarray) -> bool:
         """Whether `ready` has anything to do for these rows of a column."""
         return self._ahead > 0 or not self.pages[name].whole[slots >> self.shift].all()
 
-    def ready(self, name: str, start: np.ndarray, stop: np.ndarray) -> None:
+    def ensure_checked(self, name: str, start: np.ndarray, stop: np.ndarray) -> None:
         """Bytes start[i] ... stop[i] - 1 of a column's column are there and are what was written.
 
         Pages read for the first time are checked. Pages that must come from disk are asked for
@@ -403,16 +405,16 @@ class Reader:
         touched = [first if k == 0 else np.minimum(first + k, last) for k in range(span)]
         if self._ahead:
             self._ahead -= 1
-            pages.ask(np.unique(np.concatenate(touched)))
+            pages.prefetch(np.unique(np.concatenate(touched)))
         new = np.concatenate([page[~pages.good[page]] for page in touched])
         if not len(new):
             return
         new = np.unique(new)
         if not self._ahead:
-            pages.ask(new)
+            pages.prefetch(new)
         self._check_pages(pages, new)
 
-    def waited(self, faults_before: int) -> None:
+    def note_faults(self, faults_before: int) -> None:
         """After a batch: if pages had to be waited for one by one, ask beforehand from now on."""
         if self._ahead == 0 and major_faults() - faults_before > 4:
             self._ahead = _AHEAD
@@ -447,7 +449,7 @@ def _spans(meta: Meta, column: LakeColumn) -> list[tuple[int, int]]:
     return [(a, b) for a, b in zip(start.tolist(), stop.tolist(), strict=True) if a < b]
 
 
-def _again(folder: str, fingerprint: str) -> Reader:
+def _reopen(folder: str, fingerprint: str) -> Reader:
     """The reader that a copy of one, or another process, was given: mapped again."""
     info = load_lake(Path(folder))
     check_same(Path(folder), info, fingerprint)

@@ -18,11 +18,11 @@ from ..errors import LakeDamaged, LakeRefused
 from ..rows import CUT
 from .codec import Codec, Codecs
 from .columns import Columns
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .journal import Block, digest
-from .layout import LOG, SHARES, layout_after, owners
+from .layout import LOG, SHARES, layout_after, slot_owners
 from .manifest import GroupInfo, LakeInfo
-from .mark import check_behind_gap, check_kept, check_no_journal, read_mark
+from .mark import check_all_committed, check_no_journal, check_nothing_promised, read_mark
 from .open_segment import OpenSegment, seed_of, verified
 from .seal import mapped_rows
 from .sealer import size_on_disk
@@ -44,7 +44,7 @@ class Recovered(NamedTuple):
     known: dict[str, Codecs]
 
 
-def numbers(folder: Path) -> dict[int, set[str]]:
+def segment_files(folder: Path) -> dict[int, set[str]]:
     """Segment numbers in a group's folder and which files each has; other names are ignored."""
     found: dict[int, set[str]] = {}
     with os.scandir(folder) as entries:
@@ -57,7 +57,7 @@ def numbers(folder: Path) -> dict[int, set[str]]:
     return dict(sorted(found.items()))
 
 
-def set_aside(folder: Path) -> dict[int, list[Path]]:
+def set_aside_files(folder: Path) -> dict[int, list[Path]]:
     """Files that repair moved out of the way, by segment number; no reader looks at them."""
     found: dict[int, list[Path]] = {}
     for entry in os.scandir(folder):
@@ -70,7 +70,7 @@ def set_aside(folder: Path) -> dict[int, list[Path]]:
 def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Recovered:
     """Bring a group's folder into order and say what it holds."""
     columns = Columns(info.spec)
-    there = numbers(folder)
+    there = segment_files(folder)
     next_id = np.zeros(group.streams, np.int64)
     last_flags = np.zeros(group.streams, np.uint8)
     unsealed: list[tuple[Meta, list[Block]]] = []
@@ -80,7 +80,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
 
     def remove_raw_twin(number: int) -> None:
         if {"open", "journal"} & there[number]:
-            with said_plainly("syncing the folder", folder):
+            with translated_errors("syncing the folder", folder):
                 files.sync_folder(folder)  # the sealed one may have been renamed just before
             remove(number, ".open", ".journal")
 
@@ -88,7 +88,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
         for suffix in suffixes:
             path = path_of(folder, number, suffix)
             if suffix[1:] in there[number]:
-                with said_plainly("removing an unfinished file", path):
+                with translated_errors("removing an unfinished file", path):
                     files.unlink(path)
                 there[number].discard(suffix[1:])
 
@@ -97,7 +97,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
         meta = None
         if "seg" in kinds:
             try:
-                meta = load(path_of(folder, number, ".seg"), columns, info, group)
+                meta = load_meta(path_of(folder, number, ".seg"), columns, info, group)
             except LakeDamaged:
                 if "open" not in kinds:
                     raise
@@ -105,7 +105,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
         if meta is not None:
             remove_raw_twin(number)
             sealed[number] = (int(meta.count.sum()), size_on_disk(folder, number))
-            _learn(known, path_of(folder, number, ".seg"), meta, columns)
+            _collect_codecs(known, path_of(folder, number, ".seg"), meta, columns)
             _advance(next_id, last_flags, meta.first, meta.count)
             _flags_of(last_flags, path_of(folder, number, ".seg"), meta, columns)
         elif "open" in kinds:
@@ -115,7 +115,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
                 continue
             if (sealed or unsealed) and (meta.first > next_id).any():
                 # A power loss took rows before these, so none of these was ever synced.
-                check_behind_gap(path_of(folder, number, ".open"))
+                check_nothing_promised(path_of(folder, number, ".open"))
                 remove(number, ".open", ".journal")
                 continue
             unsealed.append((meta, blocks))
@@ -127,11 +127,13 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
             continue
         if meta.count.any():
             layout = layout_after(meta.count)
-    next_number = 1 + max([*there, *set_aside(folder)], default=-1)  # numbers are never reused
+    next_number = 1 + max(
+        [*there, *set_aside_files(folder)], default=-1
+    )  # numbers are never reused
     return Recovered(next_id, last_flags, unsealed, sealed, next_number, layout, known)
 
 
-def load(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
+def load_meta(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
     """The description of a segment file."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -155,11 +157,11 @@ def read_open(
         check_no_journal(folder, number)
         return None, []
     # The description was synced before there was a journal: if it is gone, it was damaged.
-    meta = load(path, columns, info, group)
+    meta = load_meta(path, columns, info, group)
     rows = mapped_rows(path, meta, columns)
     data = {column.name: rows(column.name, 0, info.slots) for column in columns.all}
     blocks = verified(journal, meta, columns, data)
-    check_kept(path, mark, journal, meta, seed_of(meta), blocks)
+    check_all_committed(path, mark, journal, meta, seed_of(meta), blocks)
     return meta, blocks
 
 
@@ -169,7 +171,7 @@ def with_blocks(meta: Meta, blocks: list[Block]) -> Meta:
         return meta
     owner = meta.owner
     if meta.layout == LOG:
-        mine = owners(meta.count, [block.end for block in blocks])
+        mine = slot_owners(meta.count, [block.end for block in blocks])
         owner = mine if owner is None else np.concatenate([owner, mine])
     return replace(meta, count=blocks[-1].end, owner=owner)
 
@@ -205,7 +207,7 @@ def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
     return dictionary if digest(dictionary) == stored.dictionary_sum else None
 
 
-def _learn(known: dict[str, Codecs], path: Path, meta: Meta, columns: Columns) -> None:
+def _collect_codecs(known: dict[str, Codecs], path: Path, meta: Meta, columns: Columns) -> None:
     """Remember the dictionaries a sealed segment uses, to use them again."""
     for column in columns.all:
         stored = meta.columns[column.name]

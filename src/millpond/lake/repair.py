@@ -17,19 +17,19 @@ import numpy as np
 from ..errors import LakeRefused
 from .codec import Codecs
 from .columns import Columns
-from .damage import Chain, Examined
+from .damage import Continuity, Examined
 from .dictionaries import Dictionaries
 from .examine import examine
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .layout import PACKED, Rows
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo, load_groups, load_lake
 from .mark import Mark, this_boot, write_mark
-from .recovery import numbers, set_aside
-from .seal import in_order, mapped_rows, seal
+from .recovery import segment_files, set_aside_files
+from .seal import as_packed, mapped_rows, seal
 from .sealed_file import SealedFile
 from .segment import OPEN, SEALED, Meta, open_meta, path_of
-from .verify import Progress, walk
+from .verify import Progress, examine_segments
 
 REWRITTEN, ASIDE, SHORTENED = "rewritten", "set aside", "journal shortened"
 RAW, CLOSED = "rewritten from its raw twin", "sealed, as rows before it are gone"
@@ -102,15 +102,15 @@ def repair_lake(
                 path = folder / "groups" / group.name / "lock"
                 locks.enter_context(take_lock(path, f"writer group '{group.name}'"))
         mended: list[Mended] = []
-        found = list(walk(folder, info, groups, progress, threads))
+        found = list(examine_segments(folder, info, groups, progress, threads))
         for group in groups:
             mine = [one for one in found if one.group.index == group.index]
-            mender = _Mender(files, folder / "groups" / group.name, info, group, mine)
+            mender = _GroupRepair(files, folder / "groups" / group.name, info, group, mine)
             mended += mender.run(dry_run, threads)
     return Repaired(folder, dry_run, tuple(mended))
 
 
-class _Mender:
+class _GroupRepair:
     """Repairs one group, the oldest segment first."""
 
     def __init__(
@@ -119,7 +119,7 @@ class _Mender:
         self.files, self.folder, self.info, self.group = files, folder, info, group
         self.columns, self.found = Columns(info.spec), found
         self.raw = {one.number: one.meta for one in found if one.kind == OPEN and one.meta}
-        self.shelf = Dictionaries(folder.parent.parent, info, [group])
+        self.dictionaries = Dictionaries(folder.parent.parent, info, [group])
         # A new segment uses the dictionaries of the whole ones, as its writer would.
         self.known: dict[str, Codecs] = {}
         for one in found:
@@ -152,7 +152,7 @@ class _Mender:
                     self._move_aside(path_of(self.folder, one.number, suffix))
             else:
                 self._seal(one, plan, threads)
-            with said_plainly("syncing the folder", self.folder):
+            with translated_errors("syncing the folder", self.folder):
                 self.files.sync_folder(self.folder)
         return [plans[number] for number in sorted(plans)]
 
@@ -177,8 +177,10 @@ class _Mender:
         paths = [path_of(self.folder, one.number, suffix) for suffix in (".open", ".journal")]
         if one.kind != SEALED or not all(path.exists() for path in paths):
             return None
-        chain = Chain(self.group.streams)
-        twin = examine(self.folder, self.group, one.number, OPEN, self.info, chain, self.shelf)
+        continuity = Continuity(self.group.streams)
+        twin = examine(
+            self.folder, self.group, one.number, OPEN, self.info, continuity, self.dictionaries
+        )
         return None if twin.damages else twin
 
     def _close_open_ones(self, plans: dict[int, Mended], ids_were_lost: bool) -> list[int]:
@@ -223,7 +225,7 @@ class _Mender:
         for number in behind:
             path = path_of(self.folder, number, ".gap")
             if not path.exists():
-                with said_plainly("noting a gap", path):
+                with translated_errors("noting a gap", path):
                     self.files.close(self.files.create(path))
                     self.files.sync_folder(self.folder)
 
@@ -235,7 +237,7 @@ class _Mender:
         """Seal the kept rows under the same number; until the rename everything stays."""
         raw = path_of(self.folder, one.number, ".open")
         if plan.aside is not None and not plan.aside.exists():
-            with said_plainly("setting a damaged segment aside", one.path):
+            with translated_errors("setting a damaged segment aside", one.path):
                 self.files.link(one.path, plan.aside)
                 self.files.sync_folder(self.folder)
         if one.kind == SEALED and plan.action == REWRITTEN:
@@ -246,7 +248,7 @@ class _Mender:
                 source.codecs = one.codecs
                 meta, rows = replace(one.meta, count=plan.kept), source.rows
                 if meta.layout == PACKED:
-                    meta, rows = in_order(one.meta, rows, plan.kept)
+                    meta, rows = as_packed(one.meta, rows, plan.kept)
                 self._write(meta, rows, threads)
             finally:
                 os.close(fd)
@@ -259,7 +261,7 @@ class _Mender:
             self._move_aside(journal)
         for path in (raw, journal):
             if path.exists():
-                with said_plainly("removing a raw segment", path):
+                with translated_errors("removing a raw segment", path):
                     self.files.unlink(path)
 
     def _write(self, meta: Meta, rows: Rows, threads: int) -> None:
@@ -268,7 +270,7 @@ class _Mender:
     def _shorten(self, one: Examined) -> None:
         """Cut an open segment's journal after the last record that holds, as recovery does."""
         end, path = one.blocks[-1].bytes_to_here, one.path.with_suffix(".journal")
-        with said_plainly("shortening a journal", path), ExitStack() as last:
+        with translated_errors("shortening a journal", path), ExitStack() as last:
             rows, journal = self.files.open(one.path), self.files.open(path)
             last.callback(self.files.close, rows)
             last.callback(self.files.close, journal)
@@ -280,7 +282,7 @@ class _Mender:
     def _move_aside(self, path: Path) -> None:
         if path.exists():
             aside = free_name(path)
-            with said_plainly("moving a damaged file aside", path):
+            with translated_errors("moving a damaged file aside", path):
                 if aside.exists():  # a stopped repair gave it this second name already
                     self.files.unlink(path)
                 else:
@@ -288,8 +290,8 @@ class _Mender:
 
     def _finish_moving(self) -> None:
         """A repair that was stopped may have moved an open segment aside, but not its journal."""
-        aside = set_aside(self.folder)
-        for number, kinds in numbers(self.folder).items():
+        aside = set_aside_files(self.folder)
+        for number, kinds in segment_files(self.folder).items():
             if kinds == {"journal"} and number in aside:
                 self._move_aside(path_of(self.folder, number, ".journal"))
 
@@ -323,8 +325,8 @@ class _Mender:
 
     def _remember(self, ids: np.ndarray) -> None:
         """An empty segment with the next number says where ids end; written before all else."""
-        taken = [n for n, kinds in numbers(self.folder).items() if kinds != {"tmp"}]
-        number = 1 + max([*taken, *set_aside(self.folder)])
+        taken = [n for n, kinds in segment_files(self.folder).items() if kinds != {"tmp"}]
+        number = 1 + max([*taken, *set_aside_files(self.folder)])
         fingerprint, index, slots = self.info.fingerprint, self.group.index, self.info.slots
         self._note_gaps([number])
         meta = open_meta(self.columns, fingerprint, index, number, slots, ids)

@@ -13,9 +13,9 @@ import numpy as np
 from ..errors import LakeFailed
 from .codec import Codec, Codecs
 from .columns import Columns, LakeColumn
-from .files import PAGE, Files, as_bytes, said_plainly
+from .files import PAGE, Files, as_bytes, translated_errors
 from .journal import digest
-from .layout import LOG, PACKED, SHARES, Rows, counted, picked
+from .layout import LOG, PACKED, SHARES, Rows, aranges, select_rows
 from .page_sums import PageSums, Tables, digests
 from .segment import SEALED, Meta, Region, Stored, path_of, write_meta
 
@@ -41,7 +41,7 @@ def seal(
     its rows are put in the order of their streams.
     """
     if meta.layout == LOG:
-        meta, rows = in_order(meta, rows, meta.count)
+        meta, rows = as_packed(meta, rows, meta.count)
         in_place = None
     codecs = {
         column.name: _codec_for(column, meta, rows, known) for column in columns.all if column.wide
@@ -49,16 +49,16 @@ def seal(
     stays = in_place is not None and not any(codecs.values())
     target = path_of(folder, meta.number, ".seg")
     source = path_of(folder, meta.number, ".open" if stays else ".tmp")
-    with said_plainly("sealing a segment", target):
+    with translated_errors("sealing a segment", target):
         if not stays and source.exists():
             files.unlink(source)
         fd = files.open(source) if stays else files.create(source)
         try:
             if stays:
-                sealed = _sum_up(files, fd, columns, meta, rows)
+                sealed = _seal_in_place(files, fd, columns, meta, rows)
             else:
                 sealed = _write(files, fd, columns, meta, rows, codecs, threads)
-            with said_plainly("syncing a segment", target, again=False):
+            with translated_errors("syncing a segment", target, again=False):
                 if stays and in_place is not None:
                     in_place(fd)
                 else:
@@ -66,20 +66,20 @@ def seal(
         finally:
             files.close(fd)
         files.rename(source, target)
-        with said_plainly("syncing the folder", folder, again=False):
+        with translated_errors("syncing the folder", folder, again=False):
             files.sync_folder(folder)
     return sealed
 
 
-def in_order(meta: Meta, rows: Rows, keep: np.ndarray) -> tuple[Meta, Rows]:
+def as_packed(meta: Meta, rows: Rows, keep: np.ndarray) -> tuple[Meta, Rows]:
     """The first keep[stream] rows of a log, or of a packed segment, as a packed one."""
     stream = np.repeat(np.arange(meta.streams), meta.count)
-    time = counted(meta.count)
+    time = aranges(meta.count)
     chosen = meta.slots()[time < keep[stream]]
-    return replace(meta, layout=PACKED, count=keep, owner=None), picked(rows, chosen)
+    return replace(meta, layout=PACKED, count=keep, owner=None), select_rows(rows, chosen)
 
 
-def _sum_up(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> Meta:
+def _seal_in_place(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> Meta:
     """Leave the rows where they are; write their checksums and the description behind them."""
     tables, stored = Tables(), dict[str, Stored]()
     slots = meta.columns[columns.all[0].name].data.size // columns.all[0].width
@@ -213,7 +213,7 @@ def _compress(
     for start, stop in extents(meta, column.width):
         frames = np.ascontiguousarray(rows(column.name, start, stop))
         blob, some = codec.compress(frames, threads)
-        _read_back(codec, blob, some, frames, threads)
+        _check_decodes(codec, blob, some, frames, threads)
         files.pwrite(fd, memoryview(blob), begin + size)
         pages.add(size, np.frombuffer(blob, np.uint8))
         lengths[start:stop] = some
@@ -231,7 +231,7 @@ def _compress(
     return stored, (pages.finish(), index_pages.finish())
 
 
-def _read_back(
+def _check_decodes(
     codec: Codec, blob: bytes, lengths: np.ndarray, frames: np.ndarray, threads: int
 ) -> None:
     """The raw rows are about to be deleted: see that the compressed ones give them back."""

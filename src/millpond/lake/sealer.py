@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from ..errors import LakeFailed, LakeFull
 from .codec import Codecs
 from .columns import Columns
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .open_segment import OpenSegment
 from .seal import mapped_rows, seal
 from .segment import path_of
@@ -40,7 +40,7 @@ class Sealer:
         self.quota_rows, self.quota_bytes = quota
         self.sealed = sealed  # number → rows, bytes on disk
         self.known, self.threads = known, threads
-        self.still_here: Callable[[], None] = lambda: None  # raises if the folder was replaced
+        self.check_folder: Callable[[], None] = lambda: None  # raises if the folder was replaced
         self._queue: deque[OpenSegment] = deque()
         self._error: BaseException | None = None
         self._stop = False
@@ -124,8 +124,8 @@ class Sealer:
 
     def seal_one(self, segment: OpenSegment) -> None:
         """Seal one segment, delete its raw files, evict what is over quota."""
-        segment.check_whole()
-        self.still_here()
+        segment.check_no_failed_sync()
+        self.check_folder()
         self.evict(segment, len(self._queue) + 1)
         meta = segment.committed()
         rows = mapped_rows(segment.path, meta, self.columns)
@@ -160,7 +160,7 @@ class Sealer:
             path = path_of(self.folder, oldest, ".seg")
             if len(self.sealed) == 1:
                 segment.sync()  # somebody must know which ids were given
-            with said_plainly("dropping the oldest segment", path):
+            with translated_errors("dropping the oldest segment", path):
                 self.files.sync_folder(self.folder)
                 self.files.unlink(path)
             del self.sealed[oldest]

@@ -22,7 +22,7 @@ from .columns import Columns
 from .files import PAGE, Files
 from .journal import digest
 from .layout import LOG, PACKED, SHARES, Pieces, fits, length_of, pieces_of, slots_of
-from .manifest import NONSENSE, GroupInfo, LakeInfo
+from .manifest import PARSE_ERRORS, GroupInfo, LakeInfo
 
 MAGIC = b"MILLPOND"
 # Shares are all that version 1 knows, so segments that have them are still written as such.
@@ -200,7 +200,7 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
         _check_place(meta, int(path.stem), _KINDS[path.suffix], group)
     except LakeRefused:
         raise
-    except NONSENSE as error:
+    except PARSE_ERRORS as error:
         raise damaged(path, offset, offset + length, f"the description is wrong: {error}") from None
     return meta
 
@@ -231,7 +231,7 @@ def damaged(path: Path, start: int, stop: int, why: str) -> LakeDamaged:
 
 def _parse(plain: Any) -> Meta:
     def region(part: Any) -> Region:
-        offset, size, sums = (_whole(n) for n in part)
+        offset, size, sums = (_uint64(n) for n in part)
         return Region(offset, size, sums)
 
     def maybe(part: Any) -> Region | None:
@@ -243,23 +243,23 @@ def _parse(plain: Any) -> Meta:
             region(stored["data"]),
             maybe(stored["offsets"]),
             maybe(stored["dictionary"]),
-            _whole(stored["dictionary_sum"]),
+            _uint64(stored["dictionary_sum"]),
         )
         for name, stored in plain["columns"].items()
     }
     return Meta(
         kind=plain["kind"],
         fingerprint=str(plain["fingerprint"]),
-        group=_whole(plain["group"]),
-        number=_whole(plain["number"]),
-        streams=_whole(plain["streams"]),
+        group=_uint64(plain["group"]),
+        number=_uint64(plain["number"]),
+        streams=_uint64(plain["streams"]),
         layout=str(plain.get("layout", SHARES)),
-        length=_whole(plain["length"]),
-        first=np.array([_whole(n) for n in plain["first"]], np.int64),
-        count=np.array([_whole(n) for n in plain["count"]], np.int64),
+        length=_uint64(plain["length"]),
+        first=np.array([_uint64(n) for n in plain["first"]], np.int64),
+        count=np.array([_uint64(n) for n in plain["count"]], np.int64),
         columns=columns,
         sums=region(plain["sums"]),
-        sums_sum=_whole(plain["sums_sum"]),
+        sums_sum=_uint64(plain["sums_sum"]),
     )
 
 
@@ -311,7 +311,7 @@ def _check(meta: Meta, columns: Columns, slots: int, size: int) -> None:
                 inside(stored.dictionary, f"{column.name}'s dictionary", False)
 
 
-def _whole(value: Any) -> int:
+def _uint64(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**64:
         raise ValueError(f"{value!r} is not a 64-bit number")
     return value

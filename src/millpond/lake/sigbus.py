@@ -36,7 +36,7 @@ class _Range(NamedTuple):
     broken: set[int]  # numbers of parts that were blanked
 
 
-happened: list[int] = []  # addresses; empty in a process in which all is well
+fault_addresses: list[int] = []  # addresses; empty in a process in which all is well
 _ranges: dict[int, _Range] = {}
 _before = _Action()
 _installed: list[Any] = []  # the handler, which must live as long as the process
@@ -67,7 +67,7 @@ def _on_bus(number: int, info: int, context: int) -> None:
                 which = (address - base) // part.stride
                 part.blank(which)
                 part.broken.add(which)
-                happened.append(address)
+                fault_addresses.append(address)
                 return
     except BaseException:  # nothing may be raised through a signal handler of C
         pass

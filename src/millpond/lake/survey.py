@@ -15,7 +15,7 @@ from .examine import pages_of
 from .files import PAGE
 from .lake import Lake, Stats
 from .reader import Reader, Seated
-from .recovery import set_aside
+from .recovery import set_aside_files
 from .segment import SEALED
 
 _SCAN = 1 << 20  # rows looked at together
@@ -245,7 +245,9 @@ def _groups(lake: Lake) -> tuple[GroupSurvey, ...]:
         seated = [s for s in lake.reader.seated.values() if s.group.index == group.index]
         streams = [s for s in lake.streams if s.group == group.name and s.stop > s.first]
         times = [time for s in seated for time in _written(s.path)]
-        aside = [p for ps in set_aside(lake.path / "groups" / group.name).values() for p in ps]
+        aside = [
+            p for ps in set_aside_files(lake.path / "groups" / group.name).values() for p in ps
+        ]
         sealed = sum(s.meta.kind == SEALED for s in seated)
         found.append(
             GroupSurvey(

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import LakeFailed, LakeRefused
-from .damage import Chain, Damage, Examined
+from .damage import Continuity, Damage, Examined
 from .dictionaries import Dictionaries
 from .examine import examine
-from .gaps import Gaps, say_gap
+from .gaps import Gaps, gap_damage
 from .manifest import (
     GroupInfo,
     LakeInfo,
@@ -26,7 +26,7 @@ from .manifest import (
     load_lake,
     read_json,
 )
-from .recovery import numbers
+from .recovery import segment_files
 from .segment import OPEN, SEALED, path_of
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
@@ -63,7 +63,9 @@ def verify_lake(path: str | Path, progress: Progress | None = None, threads: int
     """
     folder = Path(path)
     info, groups, damages = manifests(folder)
-    found = list(walk(folder, info, groups, progress, threads)) if info is not None else []
+    found = (
+        list(examine_segments(folder, info, groups, progress, threads)) if info is not None else []
+    )
     for one in found:
         damages += one.damages if one.gap is None else [one.gap, *one.damages]
     return Verified(
@@ -113,7 +115,7 @@ def _of_manifest(path: Path, error: LakeRefused) -> Damage:
     return Damage(path, 0, max(1, os.stat(path).st_size), what, None)
 
 
-def walk(
+def examine_segments(
     folder: Path,
     info: LakeInfo,
     groups: list[GroupInfo],
@@ -121,55 +123,59 @@ def walk(
     threads: int = 1,
 ) -> Iterator[Examined]:
     """Examine every segment, group by group, the oldest first."""
-    shelf = Dictionaries(folder, info, groups)
+    dictionaries = Dictionaries(folder, info, groups)
     here = [(group, folder / "groups" / group.name) for group in groups]
-    total = sum(sum(_size(inner, n) for n in numbers(inner)) for _, inner in here)
+    total = sum(sum(_size(inner, n) for n in segment_files(inner)) for _, inner in here)
     done = 0
     for group, inner in here:
-        chain, gaps = Chain(group.streams), Gaps(inner)
-        for number in numbers(inner):
-            before = copy.deepcopy(chain)
-            found = _look(inner, group, number, info, chain, shelf, threads)
+        continuity, gaps = Continuity(group.streams), Gaps(inner)
+        for number in segment_files(inner):
+            before = copy.deepcopy(continuity)
+            found = _examine_current(inner, group, number, info, continuity, dictionaries, threads)
             if found is not None and found.kind == OPEN and found.damages:
                 # Its writer may have recovered and gone on in between: only what stays counts.
-                chain = before
-                found = _look(inner, group, number, info, chain, shelf, threads)
+                continuity = before
+                found = _examine_current(
+                    inner, group, number, info, continuity, dictionaries, threads
+                )
             if found is None:
                 continue
             old = copy.copy(gaps)
             missing = gaps.find(found)
             if missing is not None and old.before is not None and old.before.kind == OPEN:
                 # More of it may have been committed since, and only then what is behind it.
-                fresh = Chain(group.streams)
-                again = _look(inner, group, old.before.number, info, fresh, shelf, threads)
+                fresh = Continuity(group.streams)
+                again = _examine_current(
+                    inner, group, old.before.number, info, fresh, dictionaries, threads
+                )
                 if again is not None and again.meta is not None:
                     old.end = again.meta.first + again.count
                 gaps, missing = old, old.find(found)
             if missing is not None:
-                found.gap = say_gap(found, missing)
+                found.gap = gap_damage(found, missing)
             done += found.size
             if progress is not None:
                 progress(min(done, total), total)
             yield found
 
 
-def _look(
+def _examine_current(
     folder: Path,
     group: GroupInfo,
     number: int,
     info: LakeInfo,
-    chain: Chain,
-    shelf: Dictionaries,
+    continuity: Continuity,
+    dictionaries: Dictionaries,
     threads: int,
 ) -> Examined | None:
     """One segment as readers would see it; None if there is none (any more)."""
     for _ in range(_TRIES):
-        kinds = numbers(folder).get(number, set())
+        kinds = segment_files(folder).get(number, set())
         if not {"seg", "open"} & kinds:
             return None
         kind = SEALED if "seg" in kinds else OPEN
         try:
-            return examine(folder, group, number, kind, info, chain, shelf, threads)
+            return examine(folder, group, number, kind, info, continuity, dictionaries, threads)
         except FileNotFoundError:
             continue  # sealed or dropped in this very moment
     raise LakeFailed(f"{folder}: files kept vanishing while they were read; try again")

@@ -15,16 +15,16 @@ import numpy as np
 from ..errors import BadConfig, LakeFailed, LakeFull, MillpondError, SpecMismatch
 from ..intake import Intake, broken_episode, pack_values
 from ..rows import CUT, Rows, Tree, breaks
-from .closing import Piece, closed_pieces
 from .columns import LOST, Columns
 from .cuts import read_cuts, save_cuts
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .layout import fits, layout_after, length_of
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo
 from .open_segment import OpenSegment
 from .pending_rows import PendingRows
 from .recovery import Recovered, open_segment, recover
+from .same_step import ReadyRows, split_with_borders
 from .sealer import Sealer
 from .segment import open_meta
 
@@ -51,12 +51,12 @@ class Writer:
     ) -> None:
         self._files, self._folder, self._info, self._group = files, folder, info, group
         self._columns = Columns(info.spec)
-        self._whole = Intake(info.spec), self._columns
+        self._unpacked = Intake(info.spec), self._columns
         self._packed = Intake(info.spec.packed), Columns(info.spec.packed)
         self._lock = take_lock(folder / "lock", f"writer group '{group.name}'")
         self._pid = os.getpid()
         self._failed: MillpondError | None = None
-        self._owed: tuple[Columns, list[Piece]] = (self._columns, [])
+        self._unwritten: tuple[Columns, list[ReadyRows]] = (self._columns, [])
         self._segments: list[OpenSegment] = []  # open ones, the newest last; older ones are full
         try:
             found = recover(files, folder, info, group)
@@ -67,7 +67,7 @@ class Writer:
         self._sealer = Sealer(
             files, folder, self._columns, (rows, size), found.sealed, found.known, threads
         )
-        self._sealer.still_here = self._lock.check_here
+        self._sealer.check_folder = self._lock.check_path
         try:
             self._begin(found, continues)
         except BaseException:
@@ -115,8 +115,8 @@ class Writer:
         for envs that reset in the same step: the true final observations of the rows that ended.
         """
         self._check()
-        self._settle()
-        intake, columns = self._packed if packed else self._whole
+        self._write_unwritten()
+        intake, columns = self._packed if packed else self._unpacked
         values, flags, which = self._arrange(intake, rows, env)
         intake.check_values(values)
         if not len(flags):
@@ -126,13 +126,13 @@ class Writer:
             return
         final, _, _ = self._arrange(intake, rows._replace(obs=final_obs), env)
         last = np.where(self._lost[which], np.uint8(CUT), self._last[which])
-        self._owed = (columns, closed_pieces(intake, values, final, which, last))
+        self._unwritten = (columns, split_with_borders(intake, values, final, which, last))
         with suppress(LakeFull):  # they are taken: the next call writes them first, or raises
-            self._settle()
+            self._write_unwritten()
 
-    def _settle(self) -> None:
+    def _write_unwritten(self) -> None:
         """Append what was taken and is not written yet."""
-        columns, pieces = self._owed
+        columns, pieces = self._unwritten
         while pieces:
             self._append(columns, *pieces[0])
             del pieces[0]
@@ -147,21 +147,21 @@ class Writer:
             flags[0] |= np.where(lost, np.uint8(LOST), np.uint8(0))
         encoded = columns.encode(values, flags)
         turned = {name: block.swapaxes(0, 1) for name, block in encoded.items()}
-        self._take(turned, which, len(flags))
+        self._stage(turned, which, len(flags))
         self._last[which] = last
         self._lost[which] = False
 
     def cut(self, env: int | None = None) -> None:
         """Declare continuity lost after the newest row of a stream (default: of every stream)."""
         self._check()
-        self._settle()
+        self._write_unwritten()
         which = slice(None) if env is None else self._only("cut", env)
         self._lost[which] = self.next_row[which] > 0
 
     def commit(self, sync: bool = False) -> None:
         """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
         self._check()
-        self._settle()
+        self._write_unwritten()
         if self._pending.count.any():
             self._flush()
         for segment in self._segments:
@@ -295,7 +295,7 @@ class Writer:
             raise broken_episode(int(before[time, stream]), int(flags[time, stream]), where)
         return flags[-1]
 
-    def _take(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
+    def _stage(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
         """rows[column][stream, time, width] into memory, or straight to disk if they are many."""
         if not self._fits(which, number):
             self._flush()
@@ -383,7 +383,7 @@ class Writer:
 
     def _new_segment(self, first: np.ndarray, layout: str) -> OpenSegment:
         """The next open segment, whose rows begin at ids `first`."""
-        self._lock.check_here()
+        self._lock.check_path()
         meta = open_meta(
             self._columns,
             self._info.fingerprint,
@@ -396,7 +396,7 @@ class Writer:
         segment = OpenSegment(self._files, self._folder, self._columns, meta)
         try:
             segment.create()
-            with self._trusting():
+            with self._failing_for_good():
                 segment.sync()  # so that whoever finds a journal finds a description too
             segment.create_journal()
         except BaseException:
@@ -407,13 +407,13 @@ class Writer:
         return segment
 
     def _sync(self) -> None:
-        self._lock.check_here()
+        self._lock.check_path()
         segments = [*self._sealer.waiting(), *self._segments]
-        with self._trusting():
+        with self._failing_for_good():
             for segment in segments:
                 segment.sync()
             if not self._names_synced:
-                with said_plainly("syncing the folder", self._folder, again=False):
+                with translated_errors("syncing the folder", self._folder, again=False):
                     self._files.sync_folder(self._folder)
                     for above in () if self._path_synced else [*self._folder.parents][:3]:
                         self._files.sync_folder(above)  # its maker may have been killed before
@@ -422,7 +422,7 @@ class Writer:
             segment.mark_synced()
 
     @contextmanager
-    def _trusting(self) -> Generator[None]:
+    def _failing_for_good(self) -> Generator[None]:
         """After an error within, this writer refuses everything."""
         try:
             yield

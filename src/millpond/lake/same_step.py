@@ -12,7 +12,7 @@ from ..intake import Intake, broken_episode, pack_values
 from ..rows import breaks
 
 
-class Piece(NamedTuple):
+class ReadyRows(NamedTuple):
     """Rows [1, stream] of some streams that lie side by side, checked: they can be appended."""
 
     values: dict[str, np.ndarray]
@@ -20,13 +20,13 @@ class Piece(NamedTuple):
     which: slice
 
 
-def closed_pieces(
+def split_with_borders(
     intake: Intake,
     values: Mapping[str, np.ndarray],
     final: Mapping[str, np.ndarray],
     which: slice,
     last: np.ndarray,
-) -> list[Piece]:
+) -> list[ReadyRows]:
     """Rows [time, stream] with a border row after each that ended, in the order they go in.
 
     `last` are the flags before the first of them. Raises for values or episodes that do not fit.
@@ -35,7 +35,7 @@ def closed_pieces(
     closed, keep = close_episodes(intake.fields, values, ends, None, np)
     intake.check_values(closed, keep)
     flags = pack_values(closed)
-    pieces: list[Piece] = []
+    pieces: list[ReadyRows] = []
     for time, (now, kept) in enumerate(zip(flags, keep, strict=True)):
         broken = breaks(last, now) & kept
         if broken.any():
@@ -49,7 +49,7 @@ def closed_pieces(
             rows = {path: value[time : time + 1, part] for path, value in closed.items()}
             begin = which.start + part.start
             streams = slice(begin, begin + part.stop - part.start)
-            pieces.append(Piece(rows, now[None, part], streams))
+            pieces.append(ReadyRows(rows, now[None, part], streams))
     return pieces
 
 
