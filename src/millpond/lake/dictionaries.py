@@ -1,4 +1,4 @@
-"""`Dictionaries`: what decodes a Lake's compressed columns, each made once for all segments."""
+"""`Dictionaries`: the codecs of a Lake's compressed columns, each built once for all segments."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from .segment import path_of
 
 
 class Dictionaries:
-    """Every segment holds its own copy: a damaged one is found again in another segment."""
+    """Every segment holds a copy of its dictionaries, so a damaged one may survive in another."""
 
     def __init__(self, folder: Path, info: LakeInfo, groups: list[GroupInfo]) -> None:
         self._folder, self._info, self._groups = folder, info, groups
         self._codecs: dict[tuple[str, int], Codec] = {}
 
     def codec(self, column: LakeColumn, identity: int, dictionary: bytes | None) -> Codec | None:
-        """The codec of a dictionary; of the same one elsewhere if it is damaged (None)."""
+        """The codec of a dictionary. If it is damaged (None), an intact copy is looked for in the
+        other segments; None if there is none."""
         key = (column.name, identity)
         if key not in self._codecs:
             if dictionary is None:

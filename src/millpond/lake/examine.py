@@ -1,8 +1,8 @@
-"""Examining one segment: everything a committed row depends on, compared with its checksum.
+"""Examines one segment: compares everything its committed rows depend on with its checksums.
 
-A row is damaged if a page that holds bytes of it, of its place in an index or of its compressed
-frame is; if its frame does not decode; or if its flags contradict the row before it. Nothing is
-changed here, and one damage does not hide the next.
+A row is damaged if a page with bytes of it, of its index entry or of its compressed frame is; if
+its frame does not decode; or if its flags contradict the row before it. Nothing is changed, and
+all damage is reported, not only the first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def examine(
         size = os.fstat(fd).st_blocks * 512
         none = np.zeros(group.streams, np.int64)
         found = Examined(path, group, number, kind, size, None, none, none.copy())
-        mark = mark_of(fd) if kind == OPEN else None  # before the journal, which has more
+        mark = mark_of(fd) if kind == OPEN else None  # first: the journal may still grow
         found.promised = kind == SEALED or (mark is not None and mark.promised > 0)
         journal = b"" if kind == SEALED else _journal(path_of(folder, number, ".journal"))
         if kind == OPEN and not journal and (mark is None or not mark.promised):
@@ -71,23 +71,23 @@ def examine(
 
 
 def _journal(path: Path) -> bytes:
-    """A journal's bytes; none, if there is no such file."""
+    """A journal's bytes; empty if there is no such file."""
     try:
         return read_journal(path)
     except FileNotFoundError:
         if path.with_suffix(".open").exists():
             return b""
-        raise  # sealed or dropped in this very moment
+        raise  # just sealed or dropped
 
 
 def _check_ids(meta: Meta, continuity: Continuity) -> None:
-    """Raise ValueError for a whole segment whose rows are those of another."""
+    """Raise ValueError if the segment's row ids overlap those of an older one."""
     if ((meta.first < continuity.end) & (meta.count > 0)).any():
         raise ValueError("it holds row ids that an older segment holds too")
 
 
 class _SealedExamination:
-    """Works through the columns of a sealed segment."""
+    """Examines a sealed segment, column by column."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _SealedExamination:
         meta = file.meta
         self.slots = meta.columns[RECORD].data.size // columns.all[0].width
         self.bad = np.zeros(self.slots, bool)
-        self.rows = meta.slots()  # that hold rows, rising
+        self.rows = meta.slots()  # slots that hold rows, ascending
         self.flags = np.zeros(self.slots, np.uint8)
 
     def run(self, continuity: Continuity) -> None:
@@ -113,7 +113,7 @@ class _SealedExamination:
             self._report(
                 meta.sums.offset,
                 meta.sums.size,
-                "the table of checksums: its own differs",
+                "the table of checksums: its own checksum differs",
                 len(self.rows),
             )
             found.damaged_rows = len(self.rows)
@@ -168,9 +168,7 @@ class _SealedExamination:
             at = index.offset + 8 * int(rows[wrong][0])
             self.bad[rows[wrong]] = True
             number = int(wrong.sum())
-            self._report(
-                at, 16, f"{name}'s index: places of frames fall or leave the column", number
-            )
+            self._report(at, 16, f"{name}'s index: offsets decrease or leave the column", number)
             rows, start, stop = rows[~wrong], start[~wrong], stop[~wrong]
         bad = self.file.bad_pages(data, sums, np.ones(data.pages, bool))
         lost = self._rows_in_bad_pages(rows, start, stop, bad, data.offset, data.size, name)
@@ -179,7 +177,7 @@ class _SealedExamination:
             self._decode(name, codec, rows[~lost])
 
     def _codec(self, column: LakeColumn) -> Codec | None:
-        """The column's codec; None, and all its rows are lost, if there is no dictionary."""
+        """The column's codec; None, with all its rows marked as bad, if the dictionary is lost."""
         stored = self.file.meta.columns[column.name]
         dictionary = self.file.dictionary(stored)
         codec = self.dictionaries.codec(column, stored.dictionary_sum, dictionary)
@@ -187,7 +185,7 @@ class _SealedExamination:
             region = stored.dictionary
             offset, size = (region.offset, region.size) if region else (0, PAGE)
             rows = len(self.rows) if codec is None else 0
-            also = "no other segment has it" if codec is None else "another segment has the same"
+            also = "no other segment has it" if codec is None else "another segment has a copy"
             self._report(
                 offset, size, f"{column.name}'s dictionary: checksum differs; {also}", rows
             )
@@ -222,7 +220,10 @@ class _SealedExamination:
         size: int,
         what: str,
     ) -> np.ndarray:
-        """bool[rows]: those with bytes start ... stop - 1 of a region in bad pages; say which."""
+        """bool[rows]: which rows, at bytes start[i] ... stop[i] - 1, are in bad pages of a region.
+
+        Marks them as bad and reports every run of bad pages.
+        """
         before = np.concatenate([[0], np.cumsum(bad)])
         lost = before[(stop - 1) // PAGE + 1] > before[start // PAGE]
         self.bad[rows[lost]] = True
@@ -241,7 +242,7 @@ class _SealedExamination:
 
 
 def pages_of(start: np.ndarray, stop: np.ndarray, pages: int) -> np.ndarray:
-    """bool[pages]: the pages in which bytes start[i] ... stop[i] - 1 lie."""
+    """bool[pages]: which pages contain any of the bytes start[i] ... stop[i] - 1."""
     edges = np.bincount(start // PAGE, minlength=pages + 1).astype(np.int64)
     edges -= np.bincount((stop - 1) // PAGE + 1, minlength=pages + 1)
     return np.cumsum(edges)[:pages] > 0

@@ -1,4 +1,4 @@
-"""Examining an open segment: every journal record, and the rows of each against its checksum."""
+"""Examines an open segment: every journal record, and its rows against its checksum."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def examine_open(
     columns: Columns,
     continuity: Continuity,
 ) -> None:
-    """Fill in what the journal commits and how many records of it, from the first, hold."""
+    """Fill in what the journal commits, and how many of its records, from the first, are intact."""
     seed, none = seed_of(meta), np.zeros(meta.streams, np.int64)
     rows = mapped_rows(found.path, meta, columns)
     slots = meta.columns[RECORD].data.size // columns.all[0].width
     data = {column.name: rows(column.name, 0, slots) for column in columns.all}
     if mark is not None:
-        # Behind what is promised and behind what holds, nothing was ever committed.
+        # Bytes after both the promised and the verified records were never committed.
         held = verified(journal, meta, columns, data)
         promise = promised(mark, journal, meta, seed)
         journal = journal[: max(promise, held[-1].bytes_to_here if held else 0)]
         report_short_journal(found, len(journal), promise)
     elif mark_is_damaged(found.path):
-        what = "the mark that says how much is committed: checksum differs"
+        what = "the mark of how much is committed: checksum differs"
         found.damages.append(Damage(found.path, MARK_OFFSET, MARK_OFFSET + MARK_SIZE, what, 0))
     prefix = unpack(journal, meta.number, meta.streams, seed)
     end = prefix[-1].bytes_to_here if prefix else 0
@@ -55,7 +55,7 @@ def examine_open(
         if grows and rows_sum(columns, meta, data, begin, block.end) == block.digest:
             return True
         hit = (time >= begin[stream]) & (time < block.end[stream])
-        if hit.any():  # rows of a commit that was never finished are no one's loss
+        if hit.any():  # none: rows of a commit that was never finished
             bad[hit] = True
             slots = stream[hit] * meta.length + time[hit]
             if meta.layout == LOG:
@@ -65,7 +65,7 @@ def examine_open(
 
     good = [check(begin, block) for begin, block in _pairs(none, prefix)]
     found.blocks = prefix[: good.index(False)] if False in good else prefix
-    for _, blocks in behind:  # the first of a run begins where no one knows
+    for _, blocks in behind:  # where the first block of a run begins is not known
         for begin, block in _pairs(blocks[0].end, blocks[1:]):
             check(begin, block)
     keep = _last_commit(found.blocks, none)
@@ -79,7 +79,7 @@ def examine_open(
     if broken.any():
         report_broken(found, broken, meta.first, slot, offset, width)
         bad |= broken
-        first = rows_before_damage(found.count, broken)  # where none is broken: all of them
+        first = rows_before_damage(found.count, broken)  # of an unbroken stream: all
         while found.blocks and (found.blocks[-1].end > first).any():
             found.blocks.pop()
         keep = _last_commit(found.blocks, none)
@@ -89,20 +89,20 @@ def examine_open(
 
 
 def report_short_journal(found: Examined, there: int, promise: int) -> None:
-    """Report a journal that ends before the last commit that its segment is marked with."""
+    """Report a journal that ends before the last commit recorded in its segment's mark."""
     if there < promise:
         path = found.path.with_suffix(".journal")
-        what = "committed records: gone from the journal's end"
+        what = "committed records: missing at the journal's end"
         found.damages.append(Damage(path, there, promise, what, None))
 
 
 def _pairs(begin: np.ndarray, blocks: list[Block]) -> list[tuple[np.ndarray, Block]]:
-    """Every block with the ends of the one before it."""
+    """Every block with the end of the block before it."""
     return list(zip([begin, *(block.end for block in blocks)], blocks, strict=False))
 
 
 def _last_commit(blocks: list[Block], none: np.ndarray) -> np.ndarray:
-    """Drop what the last commit does not cover; return the rows that then count."""
+    """Drop blocks after the last commit; return how many rows of each stream remain."""
     while blocks and not blocks[-1].commit:
         blocks.pop()
     return blocks[-1].end if blocks else none
@@ -111,11 +111,14 @@ def _last_commit(blocks: list[Block], none: np.ndarray) -> np.ndarray:
 def _report_rows(
     found: Examined, slots: np.ndarray, rows: int, meta: Meta, columns: Columns
 ) -> None:
-    """One checksum covers rows in every column: the range runs from their first to last byte."""
+    """Report rows that fail their block's checksum, which covers them in every column.
+
+    So the range runs from their first byte to their last.
+    """
     first, last = columns.all[0], columns.all[-1]
     start = meta.columns[first.name].data.offset + int(slots[0]) * first.width
     stop = meta.columns[last.name].data.offset + (int(slots[-1]) + 1) * last.width
-    what = "rows in this range: not what their journal record committed"
+    what = "rows in this range: differ from what their journal record committed"
     found.damages.append(Damage(found.path, start, stop, what, rows))
 
 

@@ -1,4 +1,4 @@
-"""What must hold when a process forks: no lock is held by a thread that the child does not have."""
+"""Safe forks: the child must not inherit locks held by threads that do not exist in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class ForkAware(Protocol):
-    """Something with a part in a fork; it holds still while the process is copied."""
+    """An object to be brought into a consistent state while the process forks."""
 
     def before_fork(self) -> None: ...
 
@@ -24,7 +24,7 @@ _still: list[ForkAware] = []
 
 
 def pause_at_fork(thing: ForkAware) -> None:
-    """From now on `thing` is asked to hold still for a fork."""
+    """From now on, call `before_fork` and `after_fork` of `thing` around every fork."""
     with fork_gate:
         _watched.add(thing)
 

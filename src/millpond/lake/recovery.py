@@ -1,7 +1,7 @@
-"""What a writer finds when it opens its group: the longest verified prefix, nothing else.
+"""Recovers a group when its writer opens it: keeps the longest verified prefix and nothing else.
 
-Doing it twice changes nothing. Only what never counted is removed: unfinished files, records
-behind the verified ones, and raw segments whose sealed twin is whole.
+Recovery is idempotent. It removes only what never counted: unfinished files, records after the
+verified ones, and raw segments whose sealed copy is intact.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ASIDE = re.compile(r"(\d{16})\.damaged(\.journal)?(\.\d+)?")
 
 
 class Recovered(NamedTuple):
-    """The state of a group: where its streams end, and which segments are there."""
+    """The state of a group: where its streams end, and which segments it has."""
 
     next_id: np.ndarray  # int64[streams]: the id the next row gets
     last_flags: np.ndarray  # uint8[streams]: flags byte of the newest row; meaningless if none
@@ -41,24 +41,26 @@ class Recovered(NamedTuple):
     sealed: dict[int, tuple[int, int]]  # number → rows, bytes on disk
     next_number: int
     layout: str  # of the next segment
-    known: dict[str, Codecs]
+    known: dict[str, Codecs]  # codecs of each wide column
 
 
 def segment_files(folder: Path) -> dict[int, set[str]]:
-    """Segment numbers in a group's folder and which files each has; other names are ignored."""
+    """A group's segments by number, each with the suffixes of its files; others are ignored."""
     found: dict[int, set[str]] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
             match = _FILE.fullmatch(entry.name)
             if match and entry.is_symlink():
-                raise LakeRefused(f"{entry.path}: a link, which is never followed; move the file")
+                raise LakeRefused(
+                    f"{entry.path}: a link, and links are never followed; move the file here"
+                )
             if match:
                 found.setdefault(int(match[1]), set()).add(match[2])
     return dict(sorted(found.items()))
 
 
 def set_aside_files(folder: Path) -> dict[int, list[Path]]:
-    """Files that repair moved out of the way, by segment number; no reader looks at them."""
+    """Damaged files that repair moved aside, by segment number; readers ignore them."""
     found: dict[int, list[Path]] = {}
     for entry in os.scandir(folder):
         match = _ASIDE.fullmatch(entry.name)
@@ -68,7 +70,7 @@ def set_aside_files(folder: Path) -> dict[int, list[Path]]:
 
 
 def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Recovered:
-    """Bring a group's folder into order and say what it holds."""
+    """Clean up a group's folder after a crash, and return its state."""
     columns = Columns(info.spec)
     there = segment_files(folder)
     next_id = np.zeros(group.streams, np.int64)
@@ -81,7 +83,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
     def remove_raw_twin(number: int) -> None:
         if {"open", "journal"} & there[number]:
             with translated_errors("syncing the folder", folder):
-                files.sync_folder(folder)  # the sealed one may have been renamed just before
+                files.sync_folder(folder)  # the sealed copy may have been renamed just before
             remove(number, ".open", ".journal")
 
     def remove(number: int, *suffixes: str) -> None:
@@ -101,7 +103,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
             except LakeDamaged:
                 if "open" not in kinds:
                     raise
-                remove(number, ".seg")  # its raw twin is still there, and is sealed again
+                remove(number, ".seg")  # its raw copy still exists, and is sealed again
         if meta is not None:
             remove_raw_twin(number)
             sealed[number] = (int(meta.count.sum()), size_on_disk(folder, number))
@@ -110,8 +112,8 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
             _flags_of(last_flags, path_of(folder, number, ".seg"), meta, columns)
         elif "open" in kinds:
             meta, blocks = read_open(folder, number, columns, info, group)
-            if meta is None or not blocks:  # the latter: lost with power, unsynced
-                remove(number, ".open", ".journal")  # nothing in it was ever committed
+            if meta is None or not blocks:  # no blocks: unsynced, and lost in a power loss
+                remove(number, ".open", ".journal")
                 continue
             if (sealed or unsealed) and (meta.first > next_id).any():
                 # A power loss took rows before these, so none of these was ever synced.
@@ -134,7 +136,7 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
 
 
 def load_meta(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
-    """The description of a segment file."""
+    """Read the description of a segment file."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return read_meta(fd, path, columns, info, group)
@@ -145,9 +147,9 @@ def load_meta(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) ->
 def read_open(
     folder: Path, number: int, columns: Columns, info: LakeInfo, group: GroupInfo
 ) -> tuple[Meta | None, list[Block]]:
-    """An open segment's description and verified blocks; None if it was never finished.
+    """An open segment's description (None if it was never completed) and its verified blocks.
 
-    LakeDamaged if they are not all that was committed (and synced, if the power was lost since).
+    LakeDamaged if these are not all that was committed (after a power loss: all that was synced).
     """
     path = path_of(folder, number, ".open")
     mark = read_mark(path)
@@ -156,7 +158,7 @@ def read_open(
     if not journal:
         check_no_journal(folder, number)
         return None, []
-    # The description was synced before there was a journal: if it is gone, it was damaged.
+    # The description was synced before the journal was created: if it is unreadable, it is damaged.
     meta = load_meta(path, columns, info, group)
     rows = mapped_rows(path, meta, columns)
     data = {column.name: rows(column.name, 0, info.slots) for column in columns.all}
@@ -166,7 +168,7 @@ def read_open(
 
 
 def with_blocks(meta: Meta, blocks: list[Block]) -> Meta:
-    """An open segment's description with the rows that these blocks, and those before, hold."""
+    """An open segment's description, extended by the rows of these blocks."""
     if not blocks:
         return meta
     owner = meta.owner
@@ -188,7 +190,7 @@ def read_journal(path: Path, start: int = 0) -> bytes:
 def open_segment(
     files: Files, folder: Path, columns: Columns, meta: Meta, blocks: list[Block]
 ) -> OpenSegment:
-    """An open segment that was found, ready to continue."""
+    """Open an existing open segment, to continue after its verified blocks."""
     segment = OpenSegment(files, folder, columns, meta)
     segment.resume(blocks)
     return segment
@@ -208,7 +210,7 @@ def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
 
 
 def _collect_codecs(known: dict[str, Codecs], path: Path, meta: Meta, columns: Columns) -> None:
-    """Remember the dictionaries a sealed segment uses, to use them again."""
+    """Add a sealed segment's dictionaries to the known codecs, for use by new segments."""
     for column in columns.all:
         stored = meta.columns[column.name]
         codecs = known.setdefault(column.name, Codecs(column.width)).known
@@ -221,12 +223,12 @@ def _collect_codecs(known: dict[str, Codecs], path: Path, meta: Meta, columns: C
 def _advance(
     next_id: np.ndarray, last_flags: np.ndarray, first: np.ndarray, count: np.ndarray
 ) -> None:
-    last_flags[first > next_id] = CUT  # rows between are gone: anything may follow
+    last_flags[first > next_id] = CUT  # rows are missing in between: anything may follow
     np.maximum(next_id, first + count, out=next_id)
 
 
 def _flags_of(last: np.ndarray, path: Path, meta: Meta, columns: Columns) -> None:
-    """Flags of the newest row of each stream that has rows here (record column, always raw)."""
+    """Update `last` with the flags of each stream's newest row here (records are always raw)."""
     width = columns.all[0].width
     offset = meta.columns[columns.all[0].name].data.offset
     pieces = meta.pieces()

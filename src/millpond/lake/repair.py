@@ -1,8 +1,8 @@
-"""Repairing a Lake: of every stream of a damaged segment, the longest verified prefix is kept.
+"""Repairs a Lake: keeps the longest verified prefix of every stream of a damaged segment.
 
-What is kept is sealed again under the same number; the damaged file is moved aside and never
-deleted. Rows in later segments stay: their ids leave a gap, which nothing crosses. Whatever stops
-this, running it again ends in the same state; on a Lake without damage it changes nothing.
+What is kept is sealed again under the same number; the damaged file is moved aside, never deleted.
+Rows in later segments stay, after a gap in the ids that no window crosses. An interrupted repair
+can be run again, with the same result; on a Lake without damage it changes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTED = "kept, noted that rows before it are gone"
 
 @dataclass(frozen=True)
 class Mended:
-    """What becomes of one segment: damaged, or sealed because of a damaged one before it.
+    """What happens to one segment, either damaged or affected by damage before it.
 
     Arrays are int64[streams of its group].
     `for one in repair_lake(path).segments: print(one.path, one.lost.sum())`.
@@ -47,17 +47,17 @@ class Mended:
     path: Path
     group: GroupInfo
     number: int
-    action: str  # one of the words above
-    aside: Path | None  # where the damaged file goes
-    first: np.ndarray  # row ids
+    action: str  # one of the constants above
+    aside: Path | None  # where the damaged file is moved
+    first: np.ndarray  # id of the first row
     kept: np.ndarray  # rows
-    lost: np.ndarray
-    known: bool  # False: not even how many rows were lost is known
+    lost: np.ndarray  # rows
+    known: bool  # False: the number of lost rows is unknown
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What repair did, or with `dry_run` would do.
+    """What repair did, or would do with `dry_run`.
 
     `repair_lake(path, dry_run=True).damaged`.
     """
@@ -68,12 +68,12 @@ class Repaired:
 
     @property
     def damaged(self) -> tuple[Mended, ...]:
-        """The segments that were damaged, not those that are only sealed because of them."""
+        """The damaged segments, without those that are only affected by damage before them."""
         return tuple(one for one in self.segments if one.action not in (CLOSED, NOTED))
 
     @property
     def kept(self) -> int:
-        """Rows kept of the damaged segments."""
+        """Rows kept from the damaged segments."""
         return sum(int(one.kept.sum()) for one in self.damaged)
 
     @property
@@ -89,9 +89,9 @@ def repair_lake(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Repaired:
-    """Keep every row that can be verified; LakeLocked if any group is being written.
+    """Keep every row that can be verified; LakeLocked while any group has a writer.
 
-    `repair_lake("runs/lake", dry_run=True)` says what would happen and changes nothing.
+    `repair_lake("runs/lake", dry_run=True)` returns what would happen and changes nothing.
     """
     folder, files = Path(path), files or Files()
     info = load_lake(folder)
@@ -120,7 +120,7 @@ class _GroupRepair:
         self.columns, self.found = Columns(info.spec), found
         self.raw = {one.number: one.meta for one in found if one.kind == OPEN and one.meta}
         self.dictionaries = Dictionaries(folder.parent.parent, info, [group])
-        # A new segment uses the dictionaries of the whole ones, as its writer would.
+        # Rewritten segments reuse the dictionaries of intact ones, as their writer would.
         self.known: dict[str, Codecs] = {}
         for one in found:
             for name, codec in one.codecs.items():
@@ -138,7 +138,7 @@ class _GroupRepair:
         self._finish_moving()
         if ids is not None:
             self._remember(ids)
-        # Whole ones first: rows after a gap are safe from recovery only in a sealed segment.
+        # Undamaged ones first: after a gap, recovery keeps rows of sealed segments only.
         for one in sorted(self.found, key=lambda one: bool(one.damages)):
             plan = plans.get(one.number)
             if plan is None:
@@ -157,7 +157,7 @@ class _GroupRepair:
         return [plans[number] for number in sorted(plans)]
 
     def _plan(self, one: Examined) -> Mended:
-        """What becomes of a damaged segment, looked at alone."""
+        """What to do with a damaged segment, considered by itself."""
         kept, action, aside = one.keep, REWRITTEN, free_name(one.path)
         meta, twin = one.meta, self._raw_twin(one)
         if twin is not None and twin.meta is not None and twin.keep.sum() >= kept.sum():
@@ -173,7 +173,7 @@ class _GroupRepair:
         return Mended(one.path, self.group, one.number, action, aside, first, kept, lost, known)
 
     def _raw_twin(self, one: Examined) -> Examined | None:
-        """The raw segment next to a sealed one, if its writer died before it was removed."""
+        """The raw copy next to a sealed segment, left if the writer died before removing it."""
         paths = [path_of(self.folder, one.number, suffix) for suffix in (".open", ".journal")]
         if one.kind != SEALED or not all(path.exists() for path in paths):
             return None
@@ -184,10 +184,10 @@ class _GroupRepair:
         return None if twin.damages else twin
 
     def _close_open_ones(self, plans: dict[int, Mended], ids_were_lost: bool) -> list[int]:
-        """Plan to seal every open segment that a writer must not continue with; those after gaps.
+        """Plan to seal open segments that a writer must not continue; return those after gaps.
 
-        That is one after a gap (recovery takes it for rows that a power loss left over), one
-        that lost rows and is not the newest, and any where newer ids were given already.
+        These are: one after a gap (recovery would take it for the remains of a power loss), one
+        that lost rows and is not the newest, and any if newer ids have been assigned already.
         """
         if not plans and all(one.gap is None for one in self.found):
             return []
@@ -221,7 +221,7 @@ class _GroupRepair:
         return behind
 
     def _note_gaps(self, behind: list[int]) -> None:
-        """Say that rows before these segments are known to be gone; done before all else."""
+        """Record that rows before these segments are known to be lost; the first step."""
         for number in behind:
             path = path_of(self.folder, number, ".gap")
             if not path.exists():
@@ -234,7 +234,7 @@ class _GroupRepair:
         return one.meta.first
 
     def _seal(self, one: Examined, plan: Mended, threads: int) -> None:
-        """Seal the kept rows under the same number; until the rename everything stays."""
+        """Seal the kept rows under the same number; nothing changes until the final rename."""
         raw = path_of(self.folder, one.number, ".open")
         if plan.aside is not None and not plan.aside.exists():
             with translated_errors("setting a damaged segment aside", one.path):
@@ -268,7 +268,7 @@ class _GroupRepair:
         seal(self.files, self.folder, self.columns, meta, rows, self.known, threads)
 
     def _shorten(self, one: Examined) -> None:
-        """Cut an open segment's journal after the last record that holds, as recovery does."""
+        """Truncate an open segment's journal after the last verified record, as recovery does."""
         end, path = one.blocks[-1].bytes_to_here, one.path.with_suffix(".journal")
         with translated_errors("shortening a journal", path), ExitStack() as last:
             rows, journal = self.files.open(one.path), self.files.open(path)
@@ -283,23 +283,23 @@ class _GroupRepair:
         if path.exists():
             aside = free_name(path)
             with translated_errors("moving a damaged file aside", path):
-                if aside.exists():  # a stopped repair gave it this second name already
+                if aside.exists():  # an interrupted repair has already linked it there
                     self.files.unlink(path)
                 else:
                     self.files.rename(path, aside)
 
     def _finish_moving(self) -> None:
-        """A repair that was stopped may have moved an open segment aside, but not its journal."""
+        """Move journals aside whose segments an interrupted repair has already moved aside."""
         aside = set_aside_files(self.folder)
         for number, kinds in segment_files(self.folder).items():
             if kinds == {"journal"} and number in aside:
                 self._move_aside(path_of(self.folder, number, ".journal"))
 
     def _lost_ids(self, plans: dict[int, Mended]) -> np.ndarray | None:
-        """Where ids end, if what remains would not say it: they are never given twice."""
-        used = np.zeros(self.group.streams, np.int64)  # after all ids that ever were rows' here
-        left = used.copy()  # the same, by what remains
-        unknown = 0  # unreadable segments since the last that said where ids begin
+        """The next ids, if the remaining rows do not show them; ids are never reused."""
+        used = np.zeros(self.group.streams, np.int64)  # after all ids that were ever assigned
+        left = used.copy()  # after all ids of the rows that remain
+        unknown = 0  # unreadable segments since the last readable one
         for one in self.found:
             plan = plans.get(one.number)
             if plan is not None and plan.action == RAW:
@@ -314,17 +314,17 @@ class _GroupRepair:
             unknown = 0
             if plan is None or plan.action != ASIDE:
                 left = np.maximum(left, one.meta.first + kept)
-        used = used + unknown * self.info.slots  # perhaps all rows were those of one stream
+        used = used + unknown * self.info.slots  # all their rows may be of one stream
         return None if (left >= used).all() else used
 
     def _given(self, one: Examined) -> np.ndarray:
-        """Rows per stream to which a segment gave ids, as far as it can be known: else at most."""
+        """How many ids of each stream a segment assigned; the maximum if that is unknown."""
         assert one.meta is not None
         known = one.kind == SEALED or all(damage.rows is not None for damage in one.damages)
         return one.count if known else np.full(self.group.streams, one.meta.length)
 
     def _remember(self, ids: np.ndarray) -> None:
-        """An empty segment with the next number says where ids end; written before all else."""
+        """Write an empty segment, with the next number, that records the next ids."""
         taken = [n for n, kinds in segment_files(self.folder).items() if kinds != {"tmp"}]
         number = 1 + max([*taken, *set_aside_files(self.folder)])
         fingerprint, index, slots = self.info.fingerprint, self.group.index, self.info.slots
@@ -338,11 +338,11 @@ def _no_rows(name: str, start: int, stop: int) -> np.ndarray:
 
 
 def free_name(path: Path) -> Path:
-    """Where a damaged file goes: NUMBER.damaged, or one more if another has that name already."""
+    """Where to move a damaged file: NUMBER.damaged, with a counter if that name is taken."""
     suffix = ".damaged.journal" if path.suffix == ".journal" else ".damaged"
     name = path.with_suffix(suffix)
     for turn in range(1, 10_000):
         if not name.exists() or name.samefile(path):
             return name
         name = path.with_suffix(f"{suffix}.{turn}")
-    raise LakeRefused(f"{path}: thousands of damaged copies of it are here; remove some")
+    raise LakeRefused(f"{path}: there are thousands of damaged copies of it; remove some")

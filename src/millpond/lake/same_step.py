@@ -1,4 +1,4 @@
-"""Rows of envs that reset in the same step, split into what a writer can append."""
+"""Rows of envs that reset in the same step, with border rows, split so a writer can append them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..rows import breaks
 
 
 class ReadyRows(NamedTuple):
-    """Rows [1, stream] of some streams that lie side by side, checked: they can be appended."""
+    """One checked row per stream, [1, stream], of neighbouring streams: ready to be appended."""
 
     values: dict[str, np.ndarray]
     flags: np.ndarray
@@ -27,9 +27,10 @@ def split_with_borders(
     which: slice,
     last: np.ndarray,
 ) -> list[ReadyRows]:
-    """Rows [time, stream] with a border row after each that ended, in the order they go in.
+    """Insert border rows after ended episodes into rows [time, stream]; return them in write order.
 
-    `last` are the flags before the first of them. Raises for values or episodes that do not fit.
+    `last` are the flags of each stream's newest row. Raises SpecMismatch for bad values and
+    BrokenEpisode for a row that cannot follow the one before it.
     """
     ends = {path: final[path] for path in intake.obs}
     closed, keep = close_episodes(intake.fields, values, ends, None, np)
@@ -43,7 +44,7 @@ def split_with_borders(
             where = f"append: stream {which.start + stream}, row {time // 2} of {len(flags) // 2}"
             raise broken_episode(int(last[stream]), int(now[stream]), where)
         last = np.where(kept, now, last)
-        # All streams at once, or each that has ended by itself.
+        # All streams at once, or each ended one by itself.
         some = [slice(0, len(kept))] if kept.all() else [slice(s, s + 1) for s in _true(kept)]
         for part in some:
             rows = {path: value[time : time + 1, part] for path, value in closed.items()}

@@ -1,6 +1,7 @@
-"""Verifying a Lake: a walk over every byte that a committed row depends on. Changes nothing.
+"""Verifies a Lake: checks every byte that a committed row depends on, and changes nothing.
 
-Works on a Lake that is being written: it sees what was committed when it came to a segment.
+Works while the Lake is being written: for each segment, it sees what is committed when it gets to
+it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from .manifest import (
 from .recovery import segment_files
 from .segment import OPEN, SEALED, path_of
 
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+Progress = Callable[[int, int], None]  # (bytes done, total bytes)
 _TRIES = 20  # a file may be sealed or dropped between listing and opening it
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What a walk over a Lake found; `damages` is empty if every byte is what was written.
+    """The result of verifying a Lake; `damages` is empty if every byte is what was written.
 
     `verify_lake(path).clean`.
     """
@@ -46,9 +47,9 @@ class Verified:
     sealed: int  # segments
     open: int
     rows: int  # committed rows, as far as is known
-    damaged_rows: int  # of these
-    lost_rows: int  # rows that repair could not keep: also those behind a damaged one
-    unreadable: int  # segments of which not even the number of rows is known
+    damaged_rows: int  # how many of these are damaged
+    lost_rows: int  # rows that repair could not keep, including those after a damaged one
+    unreadable: int  # segments whose number of rows is unknown
     bytes_read: int
 
     @property
@@ -57,9 +58,9 @@ class Verified:
 
 
 def verify_lake(path: str | Path, progress: Progress | None = None, threads: int = 1) -> Verified:
-    """Check everything in a Lake's folder; LakeRefused if it is none.
+    """Check everything in a Lake's folder; LakeRefused if it is not a Lake.
 
-    `verify_lake("runs/lake").damages` names every damaged range of every file.
+    `verify_lake("runs/lake").damages` lists every damaged range of every file.
     """
     folder = Path(path)
     info, groups, damages = manifests(folder)
@@ -83,7 +84,7 @@ def verify_lake(path: str | Path, progress: Progress | None = None, threads: int
 
 
 def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Damage]]:
-    """What lake.json and every group.json say; those that are damaged are left out."""
+    """Read lake.json and every group.json; returns what is intact, and the damage of the others."""
     damages: list[Damage] = []
     groups: list[GroupInfo] = []
     path = folder / "lake.json"
@@ -92,7 +93,7 @@ def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Dama
             read_json(path)
     except LakeRefused as error:
         return None, [], [_of_manifest(path, error)]
-    info = load_lake(folder)  # whole: if it is refused, it is not a Lake of this version
+    info = load_lake(folder)  # intact; refused if it is not a Lake of this version
     for inner in group_folders(folder):
         try:
             groups.append(load_group(inner))
@@ -102,7 +103,7 @@ def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Dama
         what = "the manifest of a group that holds segments is missing; restore it from a copy"
         damages.append(Damage(inner / "group.json", 0, 1, what, None))
     groups.sort(key=lambda group: group.index)
-    if not damages:  # those that are there must be all
+    if not damages:  # the intact groups must be complete
         try:
             load_groups(folder, info)
         except LakeRefused as error:
@@ -133,7 +134,7 @@ def examine_segments(
             before = copy.deepcopy(continuity)
             found = _examine_current(inner, group, number, info, continuity, dictionaries, threads)
             if found is not None and found.kind == OPEN and found.damages:
-                # Its writer may have recovered and gone on in between: only what stays counts.
+                # Its writer may just have recovered and continued: only lasting damage counts.
                 continuity = before
                 found = _examine_current(
                     inner, group, number, info, continuity, dictionaries, threads
@@ -143,7 +144,7 @@ def examine_segments(
             old = copy.copy(gaps)
             missing = gaps.find(found)
             if missing is not None and old.before is not None and old.before.kind == OPEN:
-                # More of it may have been committed since, and only then what is behind it.
+                # More rows may have been committed to it since, before those of this segment.
                 fresh = Continuity(group.streams)
                 again = _examine_current(
                     inner, group, old.before.number, info, fresh, dictionaries, threads
@@ -168,7 +169,7 @@ def _examine_current(
     dictionaries: Dictionaries,
     threads: int,
 ) -> Examined | None:
-    """One segment as readers would see it; None if there is none (any more)."""
+    """Examine a segment as a reader would see it now; None if it does not exist any more."""
     for _ in range(_TRIES):
         kinds = segment_files(folder).get(number, set())
         if not {"seg", "open"} & kinds:
@@ -177,7 +178,7 @@ def _examine_current(
         try:
             return examine(folder, group, number, kind, info, continuity, dictionaries, threads)
         except FileNotFoundError:
-            continue  # sealed or dropped in this very moment
+            continue  # just sealed or dropped
     raise LakeFailed(f"{folder}: files kept vanishing while they were read; try again")
 
 
