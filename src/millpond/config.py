@@ -75,8 +75,7 @@ def _plain(value: Any) -> Any:
 
 
 def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
-    """`value` checked against the type `hint`; BadConfig if it does not fit. An int passes as a
-    float."""
+    """`value` as the type `hint`, or BadConfig. An int is accepted as a float."""
     origin, options = get_origin(hint), get_args(hint)
     if origin is Literal:
         if value not in options:

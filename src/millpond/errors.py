@@ -121,5 +121,4 @@ class Paused(MillpondError):
 
 
 class Diverged(MillpondError):
-    """A loss, gradient or parameter was not finite. The bad update was discarded and its evidence
-    saved."""
+    """A loss, gradient or parameter was not finite. Its evidence was saved, the update was not."""

@@ -52,10 +52,7 @@ class Intake:
     def arrange(
         self, rows: Rows, lead: tuple[int, ...], whose: str, next_obs: Tree | None = None
     ) -> dict[str, Array]:
-        """Values by path, each of shape lead + field.shape; nothing is broadcast or squeezed.
-
-        `whose` names the axes `lead` in errors, such as "[time, env]".
-        """
+        """Values by path, each of shape lead + field.shape; `whose` names these axes in errors."""
         if not isinstance(rows, Rows):
             raise no_rows(rows)
         given = self._given(rows, next_obs)

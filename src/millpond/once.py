@@ -10,10 +10,7 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """Builds an object once per distinct arguments and keeps the `most` recently used.
-
-    `program = Once(Program, most=4)`; `program(settings)` is the same object for equal settings.
-    """
+    """`program = Once(Program, most=4)`; `program(settings)` is the same for equal settings."""
 
     def __init__(self, make: Callable[..., T], most: int) -> None:
         self._make, self._kept = make, functools.lru_cache(maxsize=most)(make)

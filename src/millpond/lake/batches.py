@@ -177,10 +177,7 @@ class Batches:
         return batch
 
     def _ids_of_shared(self, out: Any) -> set[int]:
-        """The `id()` of arrays of `out` whose obs and next_obs are views of one array of frames.
-
-        That is allowed for one-step windows only.
-        """
+        """The `id()` of arrays in `out` that share frames, as one-step windows may."""
         if not isinstance(out, Batch) or self.window.n_step != 1:
             return set()
         pairs = list(zip(arrays_of(out.obs), arrays_of(out.next_obs), strict=False))

@@ -79,7 +79,7 @@ class Continuity:
         return broken
 
 
-def rows_before_damage(count: np.ndarray, bad: np.ndarray) -> np.ndarray:
+def intact_rows(count: np.ndarray, bad: np.ndarray) -> np.ndarray:
     """int64[streams]: rows before each stream's first bad one, from bad[rows], stream by stream."""
     keep, which = count.astype(np.int64), np.flatnonzero(bad)
     stream = np.repeat(np.arange(len(count)), count)[which]

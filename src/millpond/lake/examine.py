@@ -16,7 +16,7 @@ from ..errors import LakeDamaged, LakeRefused
 from ..rows import CUT
 from .codec import Codec
 from .columns import RECORD, Columns, LakeColumn
-from .damage import Continuity, Damage, Examined, report_broken, rows_before_damage
+from .damage import Continuity, Damage, Examined, intact_rows, report_broken
 from .dictionaries import Dictionaries
 from .examine_open import examine_open
 from .files import PAGE
@@ -130,7 +130,7 @@ class _SealedExamination:
         offset = meta.columns[RECORD].data.offset
         report_broken(found, broken, meta.first, self.rows, offset, self.columns.all[0].width)
         bad |= broken
-        found.keep = rows_before_damage(meta.count, bad)
+        found.keep = intact_rows(meta.count, bad)
         found.damaged_rows = int(bad.sum())
 
     def _raw(self, column: LakeColumn, sums: np.ndarray) -> None:
@@ -140,7 +140,7 @@ class _SealedExamination:
         wanted |= pages_of(start, start + width, region.pages)
         take = self._take_flags if column.name == RECORD else None
         bad = self.file.bad_pages(region, sums, wanted, take)
-        self._rows_in_bad_pages(
+        self._in_bad_pages(
             self.rows, start, start + width, bad, region.offset, region.size, column.name
         )
 
@@ -156,7 +156,7 @@ class _SealedExamination:
         assert index is not None
         bad = self.file.bad_pages(index, sums, np.ones(index.pages, bool))
         place = all_rows * 8
-        lost = self._rows_in_bad_pages(
+        lost = self._in_bad_pages(
             all_rows, place, place + 16, bad, index.offset, index.size, f"{name}'s index"
         )
         table = self.file.offsets(name)
@@ -171,7 +171,7 @@ class _SealedExamination:
             self._report(at, 16, f"{name}'s index: offsets decrease or leave the column", number)
             rows, start, stop = rows[~wrong], start[~wrong], stop[~wrong]
         bad = self.file.bad_pages(data, sums, np.ones(data.pages, bool))
-        lost = self._rows_in_bad_pages(rows, start, stop, bad, data.offset, data.size, name)
+        lost = self._in_bad_pages(rows, start, stop, bad, data.offset, data.size, name)
         codec = self._codec(column)
         if codec is not None:
             self._decode(name, codec, rows[~lost])
@@ -210,7 +210,7 @@ class _SealedExamination:
                     len(some),
                 )
 
-    def _rows_in_bad_pages(
+    def _in_bad_pages(
         self,
         rows: np.ndarray,
         start: np.ndarray,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from .columns import RECORD, Columns
-from .damage import Continuity, Damage, Examined, report_broken, rows_before_damage
+from .damage import Continuity, Damage, Examined, intact_rows, report_broken
 from .journal import Block, is_torn, records_after_damage, unpack
 from .layout import LOG, aranges
 from .mark import MARK_OFFSET, MARK_SIZE, Mark, mark_is_damaged, promised
@@ -79,7 +79,7 @@ def examine_open(
     if broken.any():
         report_broken(found, broken, meta.first, slot, offset, width)
         bad |= broken
-        first = rows_before_damage(found.count, broken)  # of an unbroken stream: all
+        first = intact_rows(found.count, broken)  # of an unbroken stream: all
         while found.blocks and (found.blocks[-1].end > first).any():
             found.blocks.pop()
         keep = _last_commit(found.blocks, none)

@@ -31,10 +31,7 @@ class PendingRows:
         return min(self.most, length_of(layout, self.slots, self.streams))
 
     def rows(self, layout: str) -> dict[str, np.ndarray]:
-        """The buffer as uint8[stream, step, width] per column.
-
-        The layout must not change while rows wait.
-        """
+        """uint8[stream, step, width] per column; the layout must not change while rows wait."""
         steps = self.steps(layout)
         if steps not in self._views:
             self._views[steps] = {

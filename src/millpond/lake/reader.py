@@ -89,8 +89,7 @@ class Reader:
         return _reopen, (str(self.folder.absolute()), self.info.fingerprint)
 
     def _seats(self) -> int:
-        """How many segments to reserve addresses for: a generous number, at least twice as many as
-        there are."""
+        """How many segments to reserve addresses for: many, and at least twice as many as exist."""
         wide = sum(column.wide for column in self.columns.all)
         each = self.info.slots * self.columns.row_bytes + 8 * self._entries * wide
         each += self._most_sums()
@@ -168,8 +167,7 @@ class Reader:
                 self._advance(self.seated[key], journal)
 
     def _without_journal(self, folder: Path, number: int) -> None:
-        """Raise LakeDamaged if the segment has commits but no journal; look again if it just got
-        one."""
+        """Raise LakeDamaged if a segment has commits but no journal (unless it just got one)."""
         try:
             check_no_journal(folder, number)
         except LakeDamaged:

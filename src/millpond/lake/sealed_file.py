@@ -72,10 +72,7 @@ class SealedFile:
         wanted: np.ndarray,
         take: Callable[[int, np.ndarray], None] | None = None,
     ) -> np.ndarray:
-        """bool[pages]: which of the wanted pages fail their checksum.
-
-        `take(offset, data)` is called with everything that is read.
-        """
+        """bool[pages]: wanted pages that fail their checksum; all data read is passed to `take`."""
         bad = np.zeros(region.pages, bool)
         mine = sums[region.sums // 8 : region.sums // 8 + region.pages].tolist()
         for first, last in runs(wanted):

@@ -74,9 +74,7 @@ class Meta:
     columns: Mapping[str, Stored]
     sums: Region  # of a sealed segment: the table of all page checksums
     sums_sum: int  # the checksum of that table
-    owner: np.ndarray | None = (
-        None  # int32[rows]: the stream of each slot of a log, from its journal
-    )
+    owner: np.ndarray | None = None  # int32[rows]: the stream of each slot of a log
 
     def can_have(self, count: np.ndarray) -> bool:
         """Whether there is room for count[stream] rows."""

@@ -1,7 +1,6 @@
 """Verifies a Lake: checks every byte that a committed row depends on, and changes nothing.
 
-Works while the Lake is being written: for each segment, it sees what is committed when it gets to
-it.
+Works while the Lake is being written: of each segment, it sees what is committed at that time.
 """
 
 from __future__ import annotations
@@ -132,13 +131,11 @@ def examine_segments(
         continuity, gaps = Continuity(group.streams), Gaps(inner)
         for number in segment_files(inner):
             before = copy.deepcopy(continuity)
-            found = _examine_current(inner, group, number, info, continuity, dictionaries, threads)
+            found = _examine_now(inner, group, number, info, continuity, dictionaries, threads)
             if found is not None and found.kind == OPEN and found.damages:
                 # Its writer may just have recovered and continued: only lasting damage counts.
                 continuity = before
-                found = _examine_current(
-                    inner, group, number, info, continuity, dictionaries, threads
-                )
+                found = _examine_now(inner, group, number, info, continuity, dictionaries, threads)
             if found is None:
                 continue
             old = copy.copy(gaps)
@@ -146,7 +143,7 @@ def examine_segments(
             if missing is not None and old.before is not None and old.before.kind == OPEN:
                 # More rows may have been committed to it since, before those of this segment.
                 fresh = Continuity(group.streams)
-                again = _examine_current(
+                again = _examine_now(
                     inner, group, old.before.number, info, fresh, dictionaries, threads
                 )
                 if again is not None and again.meta is not None:
@@ -160,7 +157,7 @@ def examine_segments(
             yield found
 
 
-def _examine_current(
+def _examine_now(
     folder: Path,
     group: GroupInfo,
     number: int,

@@ -128,9 +128,7 @@ class Writer:
         final, _, _ = self._arrange(intake, rows._replace(obs=final_obs), env)
         last = np.where(self._lost[which], np.uint8(CUT), self._last[which])
         self._unwritten = (columns, split_with_borders(intake, values, final, which, last))
-        with suppress(
-            LakeFull
-        ):  # the rows are accepted: the next call writes them first, or raises
+        with suppress(LakeFull):  # rows are accepted: the next call writes them first, or raises
             self._write_unwritten()
 
     def _write_unwritten(self) -> None:
@@ -175,7 +173,7 @@ class Writer:
         self._send_full()
 
     def _save_cuts(self) -> None:
-        """Save cuts that no row records yet; saved cuts that a row has recorded since are harmless."""
+        """Save the cuts that no row records yet; saving one that a row does is harmless."""
         if self._saved is not None and not self._lost.any():
             return
         end = self._end()
