@@ -131,7 +131,7 @@ def first_reads(lake: Lake, pond: Pond) -> float:
     out = {"obs": pinned_array((pond.streams, fill.runs.length, FRAME))}
     start, blocks = time.perf_counter(), 6
     for _ in range(blocks):
-        fill.runs.rows_of(fill.runs.deal(), out)
+        fill.runs.rows_of(fill.runs.next_cores(), out)
     moved = blocks * fill.runs.length * pond.streams * FRAME
     return moved / (time.perf_counter() - start) / 1e9
 

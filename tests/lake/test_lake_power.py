@@ -203,7 +203,7 @@ def test_what_a_failed_sync_may_have_lost_is_not_sealed(tmp_path, monkeypatch):
     with pytest.raises(LakeFailed, match="open the writer again"):
         writer._sealer.seal_one(segment)
     monkeypatch.setattr(
-        segment, "check_whole", check_from_second_call(segment.check_no_failed_sync)
+        segment, "check_no_failed_sync", check_from_second_call(segment.check_no_failed_sync)
     )
     with pytest.raises(LakeFailed, match="open the writer again"):
         writer._sealer.seal_one(segment)
