@@ -22,11 +22,11 @@ class HostRandom:
         self.generator = seed
 
     def integers(self, shape: tuple[int, ...], *below: Any) -> tuple[np.ndarray, ...]:
-        """One array of whole numbers in [0, b) for each b in `below`."""
+        """Whole numbers in [0, below), for each of `below`."""
         return tuple(self._integers(shape, limit) for limit in below)
 
     def _integers(self, shape: tuple[int, ...], limit: Any) -> np.ndarray:
-        if np.ndim(limit):  # one limit per number; 0 for an empty stream, which is rejected later
+        if np.ndim(limit):  # a limit each; 0 where a stream holds nothing, which is judged later
             return self.generator.integers(0, np.maximum(limit, 1), shape)
         if limit == 1:
             return np.zeros(shape, np.int64)
