@@ -19,7 +19,7 @@ from .columns import RECORD, Columns, LakeColumn
 from .damage import Continuity, Damage, Examined, intact_rows, report_broken
 from .dictionaries import Dictionaries
 from .examine_open import examine_open
-from .files import PAGE
+from .files import PAGE, opened
 from .manifest import GroupInfo, LakeInfo
 from .mark import mark_of
 from .recovery import read_journal
@@ -40,8 +40,7 @@ def examine(
     """Examine one segment. FileNotFoundError if it was sealed or dropped meanwhile."""
     columns = Columns(info.spec)
     path = path_of(folder, number, ".seg" if kind == SEALED else ".open")
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         size = os.fstat(fd).st_blocks * 512
         none = np.zeros(group.streams, np.int64)
         found = Examined(path, group, number, kind, size, None, none, none.copy())
@@ -66,8 +65,6 @@ def examine(
             else:
                 examine_open(found, mark, journal, meta, columns, continuity)
         return found
-    finally:
-        os.close(fd)
 
 
 def _journal(path: Path) -> bytes:

@@ -105,6 +105,16 @@ def translated_read_errors(path: Path) -> Generator[None]:
         ) from error
 
 
+@contextmanager
+def opened(path: Path) -> Generator[int]:
+    """A descriptor for reading a file, closed at the end of the block; links are not followed."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def as_bytes(array: Any) -> memoryview:
     """A contiguous array as bytes, without a copy."""
     return memoryview(array).cast("B")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import LakeDamaged
-from .files import Files
+from .files import Files, opened
 from .journal import Block, digest, records_after_damage, unpack
 from .segment import Meta, damaged, path_of
 
@@ -45,11 +45,8 @@ def write_mark(files: Files, fd: int, mark: Mark) -> None:
 
 def read_mark(path: Path) -> Mark | None:
     """The mark of an open segment; None if it is damaged, or missing, as in older versions."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         return mark_of(fd)
-    finally:
-        os.close(fd)
 
 
 def mark_of(fd: int) -> Mark | None:
@@ -58,12 +55,9 @@ def mark_of(fd: int) -> Mark | None:
 
 def mark_is_damaged(path: Path) -> bool:
     """Whether there are bytes in place of the mark that are not a valid one."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         mark, anything = _parsed(fd)
         return mark is None and anything
-    finally:
-        os.close(fd)
 
 
 def _parsed(fd: int) -> tuple[Mark | None, bool]:

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import LakeDamaged, LakeFailed
 from .codec import Codec
 from .columns import RECORD, Columns, LakeColumn
-from .files import PAGE, PAGE_BITS, translated_read_errors
+from .files import PAGE, PAGE_BITS, opened, translated_read_errors
 from .index import Index, SegmentPieces
 from .journal import digest
 from .manifest import GroupInfo, LakeInfo, check_same, load_groups, load_lake
@@ -177,8 +177,7 @@ class Reader:
             raise
 
     def _seat(self, key: tuple[int, int], group: GroupInfo, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with opened(path) as fd:
             meta = read_meta(fd, path, self.columns, self.info, group)
             if not self._free:
                 raise LakeFailed(
@@ -195,8 +194,6 @@ class Reader:
             except BaseException:
                 self._unseat(key)
                 raise
-        finally:
-            os.close(fd)
 
     def _place(self, segment: Seated, fd: int) -> None:
         """Map a segment; or read it into memory if it is sealed and the maps are used up."""

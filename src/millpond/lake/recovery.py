@@ -18,7 +18,7 @@ from ..errors import LakeDamaged, LakeRefused
 from ..rows import CUT
 from .codec import Codec, Codecs
 from .columns import Columns
-from .files import Files, translated_errors
+from .files import Files, opened, translated_errors
 from .journal import Block, digest
 from .layout import LOG, SHARES, layout_after, slot_owners
 from .manifest import GroupInfo, LakeInfo
@@ -137,11 +137,8 @@ def recover(files: Files, folder: Path, info: LakeInfo, group: GroupInfo) -> Rec
 
 def load_meta(path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
     """Read the description of a segment file."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         return read_meta(fd, path, columns, info, group)
-    finally:
-        os.close(fd)
 
 
 def read_open(
@@ -180,11 +177,8 @@ def with_blocks(meta: Meta, blocks: list[Block]) -> Meta:
 
 def read_journal(path: Path, start: int = 0) -> bytes:
     """A journal's bytes from `start` on."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         return os.pread(fd, max(0, os.fstat(fd).st_size - start), start)
-    finally:
-        os.close(fd)
 
 
 def open_segment(
@@ -201,11 +195,8 @@ def read_dictionary(path: Path, meta: Meta, name: str) -> bytes | None:
     stored = meta.columns[name]
     if stored.dictionary is None:
         return b"" if stored.dictionary_sum == digest(b"") else None
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         dictionary = os.pread(fd, stored.dictionary.size, stored.dictionary.offset)
-    finally:
-        os.close(fd)
     return dictionary if digest(dictionary) == stored.dictionary_sum else None
 
 
@@ -234,9 +225,6 @@ def _flags_of(last: np.ndarray, path: Path, meta: Meta, columns: Columns) -> Non
     pieces = meta.pieces()
     newest = np.zeros(meta.streams, np.int64)  # slots
     np.maximum.at(newest, pieces.stream, pieces.slot + pieces.rows - 1)
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         for stream in np.flatnonzero(meta.count):
             last[stream] = os.pread(fd, 1, offset + int(newest[stream]) * width)[0]
-    finally:
-        os.close(fd)

@@ -7,7 +7,6 @@ can be run again, with the same result; on a Lake without damage it changes noth
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from .columns import Columns
 from .damage import Continuity, Examined
 from .dictionaries import Dictionaries
 from .examine import examine
-from .files import Files, translated_errors
+from .files import Files, opened, translated_errors
 from .layout import PACKED, Rows
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo, load_groups, load_lake
@@ -242,16 +241,13 @@ class _GroupRepair:
                 self.files.sync_folder(self.folder)
         if one.kind == SEALED and plan.action == REWRITTEN:
             assert one.meta is not None
-            fd = os.open(one.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+            with opened(one.path) as fd:
                 source = SealedFile(fd, one.path, one.meta, self.columns)
                 source.codecs = one.codecs
                 meta, rows = replace(one.meta, count=plan.kept), source.rows
                 if meta.layout == PACKED:
                     meta, rows = as_packed(one.meta, rows, plan.kept)
                 self._write(meta, rows, threads)
-            finally:
-                os.close(fd)
         else:
             meta = self.raw[one.number]
             rows = mapped_rows(raw, meta, self.columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from ..errors import LakeFailed
 from .codec import Codec, Codecs
 from .columns import Columns, LakeColumn
-from .files import PAGE, Files, as_bytes, translated_errors
+from .files import PAGE, Files, as_bytes, opened, translated_errors
 from .journal import digest
 from .layout import LOG, PACKED, SHARES, Rows, aranges, select_rows
 from .page_sums import PageSums, Tables, digests
@@ -257,11 +256,8 @@ def _next_page(offset: int) -> int:
 
 def mapped_rows(path: Path, meta: Meta, columns: Columns) -> Rows:
     """A `Rows` function over an open segment's file, which is mapped into memory."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         file = np.frombuffer(mmap.mmap(fd, 0, prot=mmap.PROT_READ), np.uint8)
-    finally:
-        os.close(fd)
     parts = {
         column.name: file[meta.columns[column.name].data.offset :][
             : meta.columns[column.name].data.size
