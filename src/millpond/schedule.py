@@ -34,7 +34,7 @@ class Schedule:
     over: float = 1.0  # fraction of the horizon, or of a cycle, until it reaches `end`
     cycle: int = 0  # steps between two restarts; 0: no restarts
     restart: tuple[float, ...] = ()  # value after the first restart, the second, ...; none: `start`
-    agents: tuple[float, ...] = ()  # a factor per agent for those values; none: 1
+    agents: tuple[float, ...] = ()  # factors for those values, one per agent; none: 1
 
     def __post_init__(self) -> None:
         if self.shape not in ("constant", "linear", "exponential", "cosine"):

@@ -141,7 +141,7 @@ def examine_segments(
             old = copy.copy(gaps)
             missing = gaps.find(found)
             if missing is not None and old.before is not None and old.before.kind == OPEN:
-                # More rows may have been committed to it since, before those of this segment.
+                # The segment before may have received commits since, before this one was written.
                 fresh = Continuity(group.streams)
                 again = _examine_now(
                     inner, group, old.before.number, info, fresh, dictionaries, threads
