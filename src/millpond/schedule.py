@@ -45,7 +45,7 @@ class Schedule:
         if self.shape != "constant" and self.end is None:
             raise BadConfig(f"Schedule: a {self.shape} schedule needs an end")
         if not 0 < self.over <= 1:
-            raise BadConfig(f"Schedule: over must be a fraction in (0, 1], got {self.over}")
+            raise BadConfig(f"Schedule: over must be a share in (0, 1], got {self.over}")
         if self.cycle < 0:
             raise BadConfig(f"Schedule: cycle must be 0 (no restarts) or more, got {self.cycle}")
         levels = (self.start, self.last, *self.restart)
