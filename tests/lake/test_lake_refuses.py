@@ -229,7 +229,7 @@ def test_refusals_change_nothing(lake_path):
     refused(lake_path, LakeRefused, "not empty", lambda: Lake.create(lake_path, SPEC, 10**6))
     refused(lake_path, LakeRefused, "16 streams", lambda: opened.writer("g", STREAMS + 1))
     refused(lake_path, BadConfig, "group", lambda: opened.writer("h", STREAMS))
-    refused(lake_path, BadConfig, "read only", lambda: Lake.open(lake_path).writer("g", STREAMS))
+    refused(lake_path, BadConfig, "read-only", lambda: Lake.open(lake_path).writer("g", STREAMS))
     foreign = lake_path / "groups"
     refused(lake_path, LakeRefused, "not a Lake", lambda: Lake.open(foreign, "a"))
 
