@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, Literal, NoReturn
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
@@ -29,7 +31,7 @@ _STATES = 65_536  # of a Discrete observation, at most
 
 @dataclass(frozen=True)
 class GymEnv(PlainFacts):
-    """A registered Gymnasium env by its id. 64-bit observations are narrowed to 32 bits.
+    """A Gymnasium env by its id, or by `module:Class`. 64-bit observations are narrowed to 32 bits.
 
     Its actions are a Discrete space, or a Box of floats, which is flattened.
     `async` gives each copy its own process. `max_episode_steps` 0 keeps the env's own limit.
@@ -39,7 +41,7 @@ class GymEnv(PlainFacts):
     `GymEnv("FrozenLake-v1", options=("is_slippery=false", "map_name=8x8"))`.
     """
 
-    id: str  # the name it is registered by
+    id: str  # the name it is registered by, or module:Class
     vectorization: Literal["sync", "async"] = "sync"  # async: each env in its own process
     max_episode_steps: int = 0  # time limit in steps; 0: the env's own
     film: bool = False  # build it so that it can be rendered
@@ -294,7 +296,7 @@ def _make(env: GymEnv, num_envs: int) -> Any:
     return _build(
         env,
         lambda options, wrappers: gymnasium.make_vec(
-            env.id,
+            _spec(env.id),
             num_envs,
             wrappers=[*wrappers, partial(GymChecks, name=env.name)],
             vectorization_mode=env.vectorization,
@@ -304,8 +306,18 @@ def _make(env: GymEnv, num_envs: int) -> Any:
     )
 
 
+def _spec(name: str) -> str | EnvSpec:
+    """What Gymnasium makes an env from: its id, or `module:Class` of one that is not registered."""
+    module, _, own = name.rpartition(":")
+    if not module or own in gymnasium.registry:
+        return name
+    kind = getattr(importlib.import_module(module), own, None)  # which may register the id
+    is_env = isinstance(kind, type) and issubclass(kind, gymnasium.Env)
+    return EnvSpec(own, entry_point=name) if is_env and own not in gymnasium.registry else name
+
+
 def _wrapped(env: GymEnv, options: dict[str, Any], wrappers: list[Any]) -> Any:
-    built: Any = gymnasium.make(env.id, **options)
+    built: Any = gymnasium.make(_spec(env.id), **options)
     for wrapper in wrappers:
         built = wrapper(built)
     return built

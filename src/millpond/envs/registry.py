@@ -84,6 +84,8 @@ def _of_another(name: str) -> AnyEnv:
         remedy = _in_full(name) or nearest(name, env_names())
         raise BadConfig(f"there is no env '{name}'; {remedy} (your own: package.module:Name)")
     env = make_part("env", name, _OURS)
+    if isinstance(env, gymnasium.Env):
+        raise BadConfig(f"env '{name}' is a Gymnasium env; use 'gym:{name}'")
     if not isinstance(env, (Env, HostEnv)):
         raise BadConfig(
             f"env '{name}': expected an Env (reset, step, observe, render) or a HostEnv (vector), "
