@@ -36,8 +36,8 @@ _AHEAD = 64  # batches whose pages are prefetched after one that had to wait for
 
 
 @dataclass
-class Seated:
-    """A mapped segment, and its seat."""
+class MappedSegment:
+    """A segment that has a seat in the mapped columns."""
 
     path: Path
     group: GroupInfo
@@ -76,8 +76,8 @@ class Reader:
         self.codec_of = {name: np.full(seats, -1) for name in wide}  # per seat; -1: raw
         self.codecs: dict[str, list[Codec]] = {name: [] for name in wide}
         self.maps = MapBudget()
-        self.seated: dict[tuple[int, int], Seated] = {}
-        self._by_seat: dict[int, Seated] = {}
+        self.seated: dict[tuple[int, int], MappedSegment] = {}
+        self._by_seat: dict[int, MappedSegment] = {}
         self._summed = np.zeros(seats, bool)  # seats whose table of checksums has been checked
         self._checked = np.zeros(seats, bool)  # seats whose records and offsets have been checked
         self._ahead = 0
@@ -186,7 +186,7 @@ class Reader:
                 )
             seat = self._free.pop()
             status = os.fstat(fd)
-            new = Seated(path, group, meta, seat, status.st_ino, status.st_blocks * 512)
+            new = MappedSegment(path, group, meta, seat, status.st_ino, status.st_blocks * 512)
             self.seated[key] = self._by_seat[seat] = new
             self._changed = True
             try:
@@ -195,7 +195,7 @@ class Reader:
                 self._unseat(key)
                 raise
 
-    def _place(self, segment: Seated, fd: int) -> None:
+    def _place(self, segment: MappedSegment, fd: int) -> None:
         """Map a segment; or read it into memory if it is sealed and the maps are used up."""
         meta, seat = segment.meta, segment.seat
         number = 1 + sum(1 + (stored.offsets is not None) for stored in meta.columns.values())
@@ -250,7 +250,7 @@ class Reader:
         self._checked[old.seat] = self._summed[old.seat] = False
         self._free.append(old.seat)
 
-    def _advance(self, segment: Seated, journal_path: Path) -> None:
+    def _advance(self, segment: MappedSegment, journal_path: Path) -> None:
         """Verify what an open segment's journal has committed since the last refresh."""
         meta, seat = segment.meta, segment.seat
         data = {
@@ -337,20 +337,20 @@ class Reader:
             for segment in new[at : at + _TOGETHER]:
                 self._check_small(segment)
 
-    def _small(self, segment: Seated) -> list[tuple[Pages, Region]]:
+    def _small(self, segment: MappedSegment) -> list[tuple[Pages, Region]]:
         """The parts of a segment that are read whole: its records and its indices."""
         columns = segment.meta.columns
         parts = [(self.pages[RECORD], columns[RECORD].data)]
         indices = ((pages, columns[name].offsets) for name, pages in self.offsets.items())
         return parts + [(pages, region) for pages, region in indices if region is not None]
 
-    def _prefetch_small(self, segment: Seated) -> None:
+    def _prefetch_small(self, segment: MappedSegment) -> None:
         """Start reading what `_check_small` needs, so that it does not wait page by page."""
         self._tables.prefetch_all(segment.seat, segment.meta.sums.size)
         for pages, region in self._small(segment):
             pages.column.prefetch_all(segment.seat, region.size)
 
-    def _check_small(self, segment: Seated) -> None:
+    def _check_small(self, segment: MappedSegment) -> None:
         self._check_sums(segment)
         for pages, _ in self._small(segment):
             self._check_pages(pages, pages.unchecked(segment.seat))
@@ -360,7 +360,7 @@ class Reader:
                 self._check_offsets(segment, name, region)
         self._checked[segment.seat] = True
 
-    def _check_offsets(self, segment: Seated, name: str, region: Region) -> None:
+    def _check_offsets(self, segment: MappedSegment, name: str, region: Region) -> None:
         """Check that frames are in order and within the data: reads must not leave the file."""
         ends = self.offsets[name].column.bytes(segment.seat, 0, region.size).view("<u8")
         inside = ends[-1] <= segment.meta.columns[name].data.size
@@ -368,7 +368,7 @@ class Reader:
             end = region.offset + region.size
             raise damaged(segment.path, region.offset, end, "frames lie outside their region")
 
-    def _check_sums(self, segment: Seated) -> None:
+    def _check_sums(self, segment: MappedSegment) -> None:
         """Check a sealed segment's table of checksums, before any of them is used."""
         meta, seat = segment.meta, segment.seat
         if digest(self._tables.bytes(seat, 0, meta.sums.size)) != meta.sums_sum:

@@ -14,7 +14,7 @@ from .columns import LOST
 from .examine import pages_of
 from .files import PAGE
 from .lake import Lake, Stats
-from .reader import Reader, Seated
+from .reader import MappedSegment, Reader
 from .recovery import set_aside_files
 from .segment import SEALED
 
@@ -222,7 +222,7 @@ def _parts(reader: Reader) -> tuple[ColumnSize, ...]:
     return tuple(parts)
 
 
-def _pages_of(segment: Seated, width: int) -> int:
+def _pages_of(segment: MappedSegment, width: int) -> int:
     """How many pages of a raw column hold rows."""
     pieces = segment.meta.pieces()
     start = pieces.slot * width
