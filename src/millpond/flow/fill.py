@@ -33,9 +33,10 @@ class Fill:
     The seed determines the order of blocks, so training is reproducible. Over many blocks, `choice`
     decides what is equally likely: every transition ("uniform"), every transition from row `since`
     of its stream on ("newest"), or every group ("balanced"). With "recent", the probability of a
-    transition halves with every `half_life` rows of age. The runs suit the Pond's window, whatever
-    it is. With small rows, more `runs` per block are faster, since every block costs a few calls.
-    Up to five blocks are in host memory at a time, and as many on a Pond's device.
+    transition halves with every `half_life` rows of age. A run is `core` rows, plus the rows around
+    them that the Pond's window needs. With small rows, more `runs` per block are faster, since
+    every block costs a few calls. Up to five blocks are in host memory at a time, and as many on a
+    Pond's device.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class Continuity:
     def broken(
         self, meta: Meta, count: np.ndarray, flags: np.ndarray, bad: np.ndarray
     ) -> np.ndarray:
-        """bool[rows]: which rows of the next segment cannot follow the row before them.
+        """bool[rows]: which rows of the next segment cannot follow the row before; keeps its end.
 
         `flags` and `bad` (damaged rows) are [rows], stream by stream, count[stream] of each. A
         damaged row says nothing about its neighbours.

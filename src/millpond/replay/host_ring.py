@@ -15,7 +15,7 @@ from .host_store import HostStore
 from .layouts import Layout
 from .snapshot import Snapshot, newest_flags
 
-# By flags byte: FIRST and BORDER as the next row must have them; 255 after a CUT: anything goes.
+# By flags byte: FIRST and BORDER as the next row must have them; after a CUT 255, as no row has.
 FOLLOWS = bytes(
     255 if byte & CUT else BORDER if byte & ENDED else FIRST if byte & BORDER else 0
     for byte in range(256)
