@@ -289,7 +289,7 @@ def test_export_and_restore(case):
     vector = case.vector(seed=5)
     if not case.saves:
         assert vector.export() is None
-        with pytest.raises(BadState, match="cannot restore"):
+        with pytest.raises(BadState, match="cannot save or restore"):
             vector.restore({})
         return
     moments, before, turns = [], [], actions(case, 150)
@@ -316,7 +316,7 @@ def test_restore_refuses_what_is_not_its_own(case):
         vector.restore(smaller.export())
     arrays = vector.export()
     del arrays["turn"]
-    with pytest.raises(BadState, match="leaves was expected"):
+    with pytest.raises(BadState, match="expected an exported state"):
         vector.restore(arrays)
 
 

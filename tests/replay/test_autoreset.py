@@ -222,7 +222,7 @@ def taken_for_next_step(envs, obs, flags) -> tuple[Rows, np.ndarray, np.ndarray]
 
 
 def test_a_vector_that_does_not_say_how_it_resets_is_not_guessed_at():
-    with pytest.raises(BadConfig, match="nothing resets it"):
+    with pytest.raises(BadConfig, match="autoreset is off"):
         GymRows(vector(AutoresetMode.DISABLED))
     envs = vector(AutoresetMode.SAME_STEP)
     with pytest.raises(BadConfig, match="metadata says"):
