@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadConfig, MillpondError
-from ..lake.manifest import no_lake
+from ..lake.manifest import not_a_lake
 from ..lake.repair import repair_lake
 from ..lake.survey import survey_lake
 from ..lake.verify import Verified, verify_lake
@@ -173,7 +173,7 @@ def _check_folder(path: Path) -> None:
         what = "this is a file" if path.exists() else "there is no such folder"
         raise BadConfig(f"{path}: {what}; give the folder of a Lake")
     if not (path / "lake.json").exists():
-        raise BadConfig(no_lake(path))
+        raise BadConfig(not_a_lake(path))
 
 
 def _threads() -> int:
