@@ -143,7 +143,8 @@ def test_public_names_are_pinned():
         assert getattr(millpond, name).__doc__, f"{name} has no docstring"
 
 
-INSIDE = [path for path in FILES if path != SRC / "__init__.py"]  # which names what all of them give
+# All but what only names what the others give.
+INSIDE = [path for path in FILES if path != SRC / "__init__.py"]
 
 
 @pytest.mark.parametrize("path", INSIDE, ids=lambda p: str(p.relative_to(SRC)))
