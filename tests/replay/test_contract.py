@@ -199,10 +199,12 @@ def some_shapes(subject: str, window: str, sampler: str) -> list[tuple[int, int]
 
 def run_cell(subject: str, window: str, pattern: str, sampler: str, config) -> int:
     ran, shapes = 0, SHAPES[subject.split("-")[0]]
+    examples = config.getoption("--examples")
     if subject.startswith("device") and not config.getoption("--full"):
         shapes = some_shapes(subject, window, sampler)
+        examples = min(examples, 2)  # of each pattern; one takes as long as several on the host
 
-    @settings(max_examples=config.getoption("--examples"))
+    @settings(max_examples=examples)
     @given(stories(subject, shapes))
     def run(story):
         nonlocal ran
