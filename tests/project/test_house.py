@@ -28,7 +28,7 @@ BASE = {
     "sequence",
     "returns",
     "samplers",
-    "asked",
+    "arguments",
     "batch_out",
     "borders",
     "intake",
