@@ -26,7 +26,7 @@ from scenarios import (
 from sequence_oracle import SequenceModel, check_sequences, started
 
 from millpond import NotEnoughData, Sequence, Window, prioritized, recent, stratified
-from millpond.samplers import Prioritized
+from millpond.samplers import Prioritized, Recent
 
 WINDOWS = {
     "plain": Window(),
@@ -102,6 +102,8 @@ def play(subject_class, window: Window, pattern, story, draws: int = DRAWS, samp
         model.aged = isinstance(sampler, Prioritized)
     streams = [Stream(env, pattern, chance) for env in range(num_envs)]
     whole = subject.layout == "shared"
+    if isinstance(sampler, Recent) and subject.placement == "host":
+        draws *= 16  # of 39 rows of five envs the oldest is one draw in a thousand
 
     def record(env: int) -> dict:
         row = streams[env].next()
@@ -199,12 +201,10 @@ def some_shapes(subject: str, window: str, sampler: str) -> list[tuple[int, int]
 
 def run_cell(subject: str, window: str, pattern: str, sampler: str, config) -> int:
     ran, shapes = 0, SHAPES[subject.split("-")[0]]
-    examples = config.getoption("--examples")
     if subject.startswith("device") and not config.getoption("--full"):
         shapes = some_shapes(subject, window, sampler)
-        examples = min(examples, 2)  # of each pattern; one takes as long as several on the host
 
-    @settings(max_examples=examples)
+    @settings(max_examples=config.getoption("--examples"))
     @given(stories(subject, shapes))
     def run(story):
         nonlocal ran
