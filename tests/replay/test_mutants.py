@@ -43,9 +43,6 @@ EQUIVALENT = {
 }
 SEQUENCE_EQUIVALENT = {
     "eligible: 0 -1 in return": EQUIVALENT["eligible: 0 -1 in return"],
-    "before: 1 -1 in return": "a row more is read, which decides nothing",
-    "before: self.burn_in +1 in return": "a row more is read, which decides nothing",
-    "before: self.stack +1 in return": "a row more is read, which decides nothing",
     "eligible: size +1 in count": "flags decide; the count only spares useless draws",
     "eligible: self.length -1 in count": "flags decide; the count only spares useless draws",
     "eligible: 1 -1 in count": "flags decide; the count only spares useless draws",

@@ -30,6 +30,7 @@ class Stretches:
         shape = max(0, len(ring) - rows + 1), rows * width
         # One item per row, each of which overlaps with the next: no index of rows is worked out.
         self._items = as_strided(ring, shape, ring.strides, writeable=False)
+        self._width = width
         self._long = rows * width * ring.itemsize >= _LONG
 
     def take(self, places: Places, out: np.ndarray) -> None:
@@ -37,8 +38,8 @@ class Stretches:
         begin, whole, rest, rows = places
         flat = out.reshape(len(out), -1)
         if self._store.field.binary:
-            packed = self._items[begin].reshape(len(begin), self._rows, -1)
-            flat[whole] = self._store.unpack(packed).reshape(len(begin), -1)
+            packed = self._items[begin].reshape(-1, self._width)
+            flat[whole] = self._store.unpack(packed).reshape(len(begin), flat.shape[1])
         elif self._long:
             every = range(len(out)) if isinstance(whole, slice) else whole.tolist()
             for place, first in zip(every, begin.tolist(), strict=True):
