@@ -161,11 +161,11 @@ def test_agents_with_one_head_hold_their_own_rows():
 
 
 def test_sequences_are_one_gather_per_column():
-    """Of every column [batch, rows] at once; and of the flags, once to judge and once to fill."""
+    """Of every column [batch, rows] at once; and of the flags, once."""
     pond = Pond(SPEC, ENVS * LENGTH, ENVS, window=Sequence(6, burn_in=2, end="stop"))
     lowered = jax.jit(pond.sample, static_argnums=2).lower(pond.init(), jax.random.key(0), BATCH)
     gathers = [line for line in lowered.as_text().splitlines() if '"stablehlo.gather"' in line]
-    assert len(gathers) == len(SPEC.columns) + 2, "\n".join(gathers)
+    assert len(gathers) == len(SPEC.columns) + 1, "\n".join(gathers)
 
 
 def test_outside_jit_a_call_is_one_program(caplog):

@@ -23,8 +23,7 @@ class Sequences:
         sequence, columns, span = self._sequence, self._reader.columns, found.verdict
         here, offsets = sequence.before, sequence.offsets(span, np)
         one = np.arange(len(span.valid))[:, None]
-        flags = found.flags[here + offsets, one]
-        facts = sequence.facts(flags, span, np)
+        facts = sequence.facts(sequence.seen(span, np))
         valid = span.valid[:, None]
         for name in ("mask", "first", "terminated", "truncated", "discount"):
             getattr(batch, name)[...] = getattr(facts, name) * valid
@@ -38,6 +37,7 @@ class Sequences:
             else:
                 extra[...] = columns.small(records, f"extras/{name}")
         if sequence.stack > 1:
+            flags = found.flags[here + offsets, one]
             offsets, padded = sequence.lookback(flags, span, np)
             slots = found.slots[here + offsets, one[..., None]]
             slots[padded] = -1

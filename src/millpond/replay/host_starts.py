@@ -59,14 +59,15 @@ class HostStarts:
         """Exactly, at either end of the ring: what follows the newest row is not here yet."""
         ring, length, before = self.ring, self.layout.length, window.before
         stream, position = self.layout.place(slots)
-        reach = self.reach.reshape(-1, *(1,) * slots.ndim)
-        flags = ring.flat_flags.take(ring.shift(slots, reach), mode="wrap")
+        flags = ring.flat_flags.take(ring.shift(slots[..., None], self.reach), mode="wrap")
         added: Any = ring.each if ring.lockstep else ring.added[stream]
-        newest = (added - 1 - position + before) % length  # counted from the first row looked at
-        for again in range(0, len(reach), length):  # a long burn-in sees every row several times
-            met = np.nonzero(newest + again < len(reach))
-            if len(met[0]):
-                flags[(newest[met] + again, *met)] |= np.uint8(CUT)
+        newest = (added - 1 + before - position) % length  # counted from the first row looked at
+        rows = len(self.reach)
+        for again in range(0, rows, length):  # a long burn-in sees every row several times
+            met = newest < rows - again
+            if b"\1" in met.tobytes():  # in a tenth of the time of `any`
+                flags[met, newest[met] + again] |= np.uint8(CUT)
+        flags = flags.transpose(flags.ndim - 1, *range(flags.ndim - 1))
         span = window.judge(flags, np)
         if window.every == 1:
             return span
@@ -128,7 +129,7 @@ class HostStarts:
         else:
             slots = self.slots(stream, row)
         verdict = self._judge_old(slots, stream, eligible)
-        if verdict.valid.all():
+        if b"\0" not in verdict.valid.tobytes():
             return slots, verdict
         for round_ in range(1, _ROUNDS):
             bad = np.flatnonzero(~verdict.valid)
