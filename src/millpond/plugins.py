@@ -70,7 +70,7 @@ def part_names(kind: str, ours: Iterable[str]) -> list[str]:
     return [*ours, *(name for name in sorted(_registered(kind)) if name not in set(ours))]
 
 
-def look_here() -> None:
+def add_cwd_to_path() -> None:
     """Put the current folder on the import path, as `python` does and a console script does not."""
     here = os.getcwd()
     if here not in sys.path:
@@ -79,11 +79,11 @@ def look_here() -> None:
 
 def failure(error: Exception) -> str:
     """An error raised by the user's code, and where: `ValueError: no level 7, in my_env.py:12`."""
-    place = own_line("".join(traceback.format_exception(error)))
+    place = user_line("".join(traceback.format_exception(error)))
     return f"{type(error).__name__}: {error}" + (f", in {place}" if place else "")
 
 
-def own_line(text: str) -> str:
+def user_line(text: str) -> str:
     """The last place in a traceback in the user's own code, `my_env.py:12`; "" if there is none."""
     found = re.findall(r'File "([^"<]+)", line (\d+)', text)
     ours = os.path.dirname(__file__) + os.sep
@@ -121,7 +121,7 @@ def _loaded(kind: str, name: str, point: EntryPoint) -> Any:
 
 
 def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
-    look_here()
+    add_cwd_to_path()
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:

@@ -18,7 +18,7 @@ OWN_LOOP = "own loop"  # the mode of such a run
 _INSTANT_S = 0.5
 
 
-def word(path: Path | str) -> str:
+def shell_word(path: Path | str) -> str:
     """A path quoted for the shell, for commands that the user may copy."""
     return quote(str(path))
 
@@ -82,7 +82,7 @@ def refuse_used(path: Path) -> None:
         raise RunRefused(f"{path} is a file; choose a new folder with --run")
     if path.exists() and any(path.iterdir()):
         ours = (path / "config.json").exists()
-        remedy = f"millpond resume {word(path)} continues it, or " if ours else ""
+        remedy = f"millpond resume {shell_word(path)} continues it, or " if ours else ""
         raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
 
 

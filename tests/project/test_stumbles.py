@@ -27,7 +27,7 @@ from millpond.doctor.verdict import Verdict
 from millpond.envs import GymEnv, make_env
 from millpond.errors import BadConfig, RunFailed, RunRefused, SpecMismatch
 from millpond.extras import import_extra
-from millpond.run_folder import word
+from millpond.run_folder import shell_word
 from millpond.train import Run
 from millpond.train.presets import settings_for
 from millpond.view import run_report, terminal_curve
@@ -525,7 +525,7 @@ def test_an_env_that_raises_ends_every_command_with_one_line(args, after, capsys
 
 def test_a_folder_with_spaces_is_one_word_of_what_is_to_be_typed(here):
     """Commands that are printed can be pasted into a shell."""
-    assert word(Path("/tmp/a b/run")) == "'/tmp/a b/run'"
+    assert shell_word(Path("/tmp/a b/run")) == "'/tmp/a b/run'"
     fired = Verdict("learning", "red", "no better than random", {})
     path = here / "my lake"
     path.mkdir()

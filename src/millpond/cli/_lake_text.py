@@ -12,7 +12,7 @@ import numpy as np
 from ..lake.repair import Mended, Repaired
 from ..lake.survey import Survey
 from ..lake.verify import Verified
-from ..run_folder import word
+from ..run_folder import shell_word
 from ._print import empty_table, many, print_table, sized
 
 if TYPE_CHECKING:  # it needs more than the core's packages
@@ -116,7 +116,7 @@ def show_verified(found: Verified) -> None:
     if found.unreadable:
         text += f"; {many(found.unreadable, 'segment')} cannot be read at all"
     print(f"{text}. Nothing was changed.")
-    print(f"millpond lake repair {word(found.path)} --dry-run shows what can be kept")
+    print(f"millpond lake repair {shell_word(found.path)} --dry-run shows what can be kept")
 
 
 def verified_json(found: Verified) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ..engine.checkpoint import about_file
 from ..errors import Diverged, MillpondError, NotInstalled, Paused
 from ..metrics import read_metrics
 from ..mixture import MixRun, mix
-from ..run_folder import word
+from ..run_folder import shell_word
 from ._train_text import draw_curve, show_failure
 
 
@@ -27,7 +27,7 @@ def mix_and_show(run: MixRun) -> int:
     try:
         digest = mix(run, Teller(console))
     except KeyboardInterrupt:
-        again = f"millpond resume {word(run.path)} continues from frame {frames_saved(run):,}"
+        again = f"millpond resume {shell_word(run.path)} continues from frame {frames_saved(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
         return 130
     except Paused as error:

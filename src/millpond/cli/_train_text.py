@@ -19,7 +19,7 @@ from rich.text import Text
 from ..doctor import Verdict, Watch
 from ..errors import Diverged, MillpondError, NotInstalled
 from ..metrics import read_metrics
-from ..run_folder import word
+from ..run_folder import shell_word
 from ..train import Run, train
 from ..train.session import curve, resume_point
 from ..view import save_curve, terminal_curve
@@ -50,7 +50,7 @@ def train_and_show(run: Run) -> int:
 
             digest = train(run, show)
     except KeyboardInterrupt:
-        again = f"millpond resume {word(run.path)} continues from step {resume_point(run):,}"
+        again = f"millpond resume {shell_word(run.path)} continues from step {resume_point(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
         return 130
     except Diverged as error:
@@ -67,7 +67,7 @@ def train_and_show(run: Run) -> int:
         took, usual = elapsed(time.monotonic() - began), median(line.speeds)
         print(f"took {took}; {speed_text(usual)} while acting and learning")
     print(f"hash of the parameters {digest}")
-    print(f"next: millpond eval {word(run.path)}")
+    print(f"next: millpond eval {shell_word(run.path)}")
     return 0
 
 
@@ -75,7 +75,8 @@ def show_failure(console: Console, error: BaseException, path: Path) -> None:
     """Print what a user's env or agent (or a bug of ours) raised, and what to do next."""
     console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
     why = f"{type(error).__name__}: {error}".removesuffix(": ")
-    again = f"millpond doctor {word(path)} shows where, millpond resume {word(path)} continues it"
+    folder = shell_word(path)
+    again = f"millpond doctor {folder} shows where, millpond resume {folder} continues it"
     console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
 
 

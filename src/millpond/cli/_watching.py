@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import MillpondError
 from ..extras import require
-from ..run_folder import word
+from ..run_folder import shell_word
 from ..view.address import address, listen
 
 _STOP_S = 3.0
@@ -39,7 +39,7 @@ def watching(run: Path, wanted: bool) -> Generator[None]:
             alive = child.poll() is None
             _stop(child)
             if alive:
-                again = f"millpond watch {word(run.parent)} shows it again"
+                again = f"millpond watch {shell_word(run.parent)} shows it again"
                 print(f"the page has ended with the run; {again}")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..logged import LoggedRun, find_logged
 from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
-from ..run_folder import word
+from ..run_folder import shell_word
 from ..train import Run, find_runs
 from ._options import Parser
 from ._print import elapsed, empty_table, fitted, print_table, short
@@ -60,7 +60,7 @@ def main(args: Sequence[str]) -> int:
     for one in found:
         if one["why"]:
             first = one["why"].partition("\n")[0]
-            where = f"millpond doctor {word(one['run'])} says where"
+            where = f"millpond doctor {shell_word(one['run'])} says where"
             print(f"{one['run']} {one['state']}: {first}; {where}")
     return 0
 

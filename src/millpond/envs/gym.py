@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from ..config import nearest
 from ..errors import BadConfig, BadState, NotInstalled, RunFailed, SpecMismatch
-from ..plugins import failure, find_part, look_here
+from ..plugins import add_cwd_to_path, failure, find_part
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
 from .actions import is_real
@@ -338,7 +338,7 @@ def _build(env: GymEnv, make: Any) -> Any:
     if env.max_episode_steps:
         options["max_episode_steps"] = env.max_episode_steps
     own = dict(text.split("=", 1) for text in env.options)
-    look_here()  # the env, or a wrapper, may be a module of the current folder
+    add_cwd_to_path()  # the env, or a wrapper, may be a module of the current folder
     wrappers = [_wrapper(env, name) for name in env.wrappers]
     try:
         return make(options | {key: _value(text) for key, text in own.items()}, wrappers)

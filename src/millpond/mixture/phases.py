@@ -21,7 +21,7 @@ from ..engine.stopping import stop_asked
 from ..errors import LakeFull, Paused
 from ..lake.files import Files
 from ..replay import PondState
-from ..run_folder import word
+from ..run_folder import shell_word
 from ..train.session import Report, not_finite
 from .best import Best
 from .drain import MixDrain
@@ -335,5 +335,5 @@ def _paused(run: MixRun) -> Generator[None]:
             run.folder.say("paused", run.folder.status()["steps"])
         raise Paused(
             f"{run.path} paused: {error}. Nothing that was saved is lost: free some space, then "
-            f"run millpond resume {word(run.path)}"
+            f"run millpond resume {shell_word(run.path)}"
         ) from error

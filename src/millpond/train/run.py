@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..engine.settings import Settings
 from ..errors import BadConfig, Diverged, MillpondError, Paused, RunRefused
-from ..run_folder import is_logged, lock_folder, read_status, refuse_used, word, write_status
+from ..run_folder import is_logged, lock_folder, read_status, refuse_used, shell_word, write_status
 from ..whole_file import write_whole
 from .old_runs import from_version_1, with_auto_mode
 
@@ -165,7 +165,9 @@ def _no_run(path: Path) -> str:
     if not path.exists():
         return f"there is no folder {path}; {remedy}"
     if (path / "lake.json").is_file():
-        return f"{path} is a Lake, not a run; millpond lake info {word(path)} says what it holds"
+        return (
+            f"{path} is a Lake, not a run; millpond lake info {shell_word(path)} says what it holds"
+        )
     return f"{path} is not a run: it has no config.json; {remedy}"
 
 
