@@ -310,7 +310,7 @@ def test_export_and_restore(case):
 
 def test_restore_refuses_what_is_not_its_own(case):
     if not case.saves:
-        return
+        pytest.skip("its state cannot be saved")
     vector, smaller = case.vector(), case.vector(NUM_ENVS - 1)
     with pytest.raises(BadState, match=r"leaf/0 is .* got"):
         vector.restore(smaller.export())

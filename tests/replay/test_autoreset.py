@@ -31,6 +31,7 @@ from millpond import (
 from millpond.envs import GymRows
 
 RINGS = ["host-stream", "host-per_env", "host-shared", "device-per_env", "device-shared"]
+OTHERS = [("device-per_env", "uniform"), ("device-shared", "prioritized")]
 
 
 def same_step(stream: Stream, steps: int) -> tuple[list[dict], list[int]]:
@@ -48,8 +49,16 @@ def same_step(stream: Stream, steps: int) -> tuple[list[dict], list[int]]:
     return rows, final
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
-@pytest.mark.parametrize("subject", RINGS)
+# Both samplers on the host; on a device, where most of the time is compiling, one per layout.
+CELLS = [
+    pytest.param(subject, sampler, marks=[pytest.mark.full] if other else [])
+    for subject in RINGS
+    for sampler in ("uniform", "prioritized")
+    for other in [(subject, sampler) in OTHERS]
+]
+
+
+@pytest.mark.parametrize(("subject", "sampler"), CELLS)
 def test_contract_of_same_step_autoreset(subject, sampler):
     window = WINDOWS["plain" if subject.endswith("shared") else "stack3-n2-lives"]
     envs, length = 3, 16

@@ -149,7 +149,7 @@ def test_what_the_env_counts_is_told(capsys, here):
 def test_a_film_shows_the_whole_episode(trained, capsys, here):
     code, out, _ = call(capsys, "eval", trained, "--episodes", 4, "--video", here / "new" / "a.gif")
     assert code == 0
-    assert "6 pictures in" in out
+    assert "6 frames in" in out
     with Image.open(here / "new" / "a.gif") as film:
         assert film.n_frames > 1
         assert film.size == (80, 80)
@@ -179,7 +179,7 @@ def test_eval_refuses_what_it_cannot_play(trained, capsys, here):
     assert "has no checkpoint at 1 steps; it has 80, 96" in err
     code, _, err = call(capsys, "eval", trained, "--episodes", 1)
     assert code == 2
-    assert "--episodes must be at least 2, got 1" in err
+    assert "--episodes must be at least 2, for a standard error, got 1" in err
     code, _, err = call(capsys, "eval", here)
     assert code == 1
     assert "is not a run: it has no config.json; millpond runs lists all runs" in err

@@ -677,7 +677,7 @@ def test_what_the_report_refuses(root, tmp_path, capsys):
     assert main(["report", str(tmp_path / "nowhere")]) == 1
     assert "is not a run" in capsys.readouterr().err
     assert main(["report", str(root / "plain"), "-o", "report.pdf"]) == 2
-    assert "names an .html file" in capsys.readouterr().err
+    assert "must name an .html file" in capsys.readouterr().err
 
 
 PARENT = """
