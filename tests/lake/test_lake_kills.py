@@ -89,10 +89,10 @@ def kill_often(folder: Path, kills: int, seed: int) -> Promised:
 
 
 def report(promised: Promised) -> str:
+    recovering, rows = promised.lives - promised.opened, int(promised.committed.sum())
     return (
-        f"{promised.lives} kills: {promised.lives - promised.opened} during recovery, {promised.commits} commits "
-        f"acknowledged, {int(promised.committed.sum())} rows, {int(promised.first.sum())} evicted, "
-        "0 lost, 0 invented"
+        f"{promised.lives} kills: {recovering} during recovery, {promised.commits} commits "
+        f"acknowledged, {rows} rows, {int(promised.first.sum())} evicted, 0 lost, 0 invented"
     )
 
 
