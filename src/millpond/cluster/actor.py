@@ -17,12 +17,12 @@ from ..engine.trace import digest
 from ..engine.trees import joined
 from ..errors import ChannelClosed
 from ..rows import Rows
-from .links import RaySink, RayWeights
 from .member import RayMember
-from .outbox import Outbox
+from .outbox import Outbox, RaySink
 from .ray import Lost
+from .weights import RayWeights
 
-_SLICE_S = 0.2  # how long one wait may take before it is looked around
+_SLICE_S = 0.2  # how long one wait may take before a pause is noticed
 
 
 class RayActor(RayMember, ActorCalls):
@@ -61,7 +61,7 @@ class RayActor(RayMember, ActorCalls):
                 if self.outbox.full:
                     self._wait()
                     continue
-                with self._door.step():
+                with self.step():
                     self._chunk(goal)
             while not self.outbox.empty and not self._hold:
                 self._wait()

@@ -12,15 +12,19 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..engine.stopping import SIGNALS
-from ..errors import BadConfig, RunFailed
+from ..errors import BadConfig, ChannelClosed, RunFailed
 from ..extras import import_extra
 from ..process.signals import held_back
 
+T = TypeVar("T")
+
+AGAIN_S = 0.2  # after so long a server that was lost is asked again
 _ENVIRONMENT = ("XLA_", "JAX_", "OMP_", "OPENBLAS_", "MKL_", "NPROC")
 
 
@@ -43,6 +47,21 @@ def result_of(ray: Any, reference: Any, timeout: float) -> Any:
         return ray.get(reference, timeout=timeout)
     except (errors.RayActorError, errors.ObjectLostError, errors.GetTimeoutError) as error:
         raise Lost(type(error).__name__) from error
+
+
+def until_back(call: Callable[[], T], patience: float) -> T:
+    """The result of `call`, repeated while it raises `Lost` for at most `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return call()
+        except Lost as lost:
+            if time.monotonic() > deadline:
+                raise ChannelClosed(
+                    f"{lost}: it has been away for {patience:g} s; look at the cluster's nodes, or "
+                    "raise --crew.start-s"
+                ) from lost
+            time.sleep(AGAIN_S)
 
 
 def why_of(error: BaseException) -> str:

@@ -19,9 +19,10 @@ from ..engine.supervised_crew import SupervisedCrew
 from ..engine.team import CALL_S, Asks, Begun, Failed, Gone, Member, Server
 from ..errors import RunFailed
 from .actor import RayActor
-from .hosts import ShardHost, WeightsHost
 from .learner import RayLearner
 from .ray import beside_us, connected, import_ray, passed_on, why_of
+from .shards import ShardHost
+from .weights import WeightsHost
 
 
 class RayTeam:

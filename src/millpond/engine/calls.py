@@ -1,60 +1,58 @@
-"""What a crew may call of an actor or a learner, wherever it works: report, export, restore.
+"""The methods of an actor or a learner that a crew may call, wherever it works.
 
-Only a member that works while it answers, as on Ray, has to say when that is possible.
+In a process they are called between two cycles anyway. On Ray, where one thread works and others
+answer, `between()` waits for the end of a cycle.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from .actor import Actor
-from .checkpoint import named_leaves
+from .checkpoint import Arrays, named_leaves
 from .episode_stats import Sums
 from .learner import Learner, Progress
 
 
 class Calls:
-    """`with self.between():` around what must not meet a cycle that is under way."""
+    """`with self.between():` around what must not happen during a cycle."""
 
     def between(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
 
 class ActorCalls(Calls):
-    """Of an `actor` that is in some `cycle`."""
+    """What may be called of an `actor`."""
 
     actor: Actor
     cycle: int
 
     def report(self) -> Sums:
-        """What happened since the last report."""
         with self.between():
             return self.actor.report()
 
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state."""
+    def export(self) -> Arrays:
         with self.between():
             return self.actor.export()
 
-    def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Continue from an exported state; False if the envs had to begin again."""
+    def restore(self, cycle: int, arrays: Arrays) -> bool:
+        """Continue at `cycle` from an exported state; False if the envs had to begin again."""
         with self.between():
             self.cycle = cycle
             return self.actor.restore(arrays)
 
 
 class LearnerCalls(Calls):
-    """Of a `learner`."""
+    """What may be called of a `learner`."""
 
     learner: Learner
 
-    def report(self) -> list[Progress]:
-        """Of each policy what happened since the last report."""
+    def report(self) -> Progress:
         with self.between():
             return self.learner.report()
 
@@ -68,16 +66,13 @@ class LearnerCalls(Calls):
         return {name: np.asarray(leaf) for name, leaf in named_leaves(self.learner.batch)}
 
     def cut(self, actor: int) -> None:
-        """An actor's envs begin again."""
         with self.between():
             self.learner.cut(actor)
 
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The whole state of each policy."""
+    def export(self) -> list[Arrays]:
         with self.between():
             return self.learner.export()
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Continue from an exported state."""
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         with self.between():
             self.learner.restore(arrays)

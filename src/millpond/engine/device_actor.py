@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ from ..intake import Intake
 from ..once import Once
 from ..rows import Array, Rows
 from .acting import Acting, Params, actor_key, all_policies
-from .checkpoint import named_leaves
+from .checkpoint import Arrays, named_leaves
 from .episode_stats import EpisodeStats, Sums, count, new_stats, no_sums
 from .keys import Role
 from .player import Past
@@ -81,11 +81,11 @@ class DeviceActor:
         """Env steps of every policy here, since the run began: uint32[policies]."""
         return np.asarray(self.state.tally.steps)
 
-    def export(self) -> dict[str, np.ndarray]:
+    def export(self) -> Arrays:
         """The whole state."""
         return {name: np.asarray(_plain(leaf)) for name, leaf in named_leaves(self.state)}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
+    def restore(self, arrays: Arrays) -> bool:
         """Continue from an exported state; False if the envs had to begin new episodes."""
         leaves = [_like(leaf, arrays[name]) for name, leaf in named_leaves(self.state)]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)

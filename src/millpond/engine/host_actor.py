@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import jax
 import numpy as np
 
@@ -11,6 +9,7 @@ from ..agents import Now
 from ..envs import HostEnv, HostVector, checked_vector
 from ..rows import Array, Rows
 from .acting import Acting, Params, actor_key, all_policies
+from .checkpoint import Arrays
 from .episode_stats import Sums, count, new_stats, no_sums
 from .keys import Role
 from .player import Past
@@ -97,11 +96,11 @@ class HostActor:
     def steps(self) -> np.ndarray:
         return np.asarray(self.tally.steps)
 
-    def export(self) -> dict[str, np.ndarray]:
+    def export(self) -> Arrays:
         tally = {f"tally/{name}": np.asarray(a) for name, a in self.tally._asdict().items()}
         return {"turn": np.array(self.turn, np.int64), **tally}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
+    def restore(self, arrays: Arrays) -> bool:
         """What was counted comes back; these envs cannot be saved: they begin new episodes."""
         self.turn = int(arrays["turn"])
         self.vector.close()

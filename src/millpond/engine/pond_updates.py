@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from ..agents import AgentState
 from ..once import Once
 from ..replay import Pond
 from ..rows import Array, Batch, Draw, Rows
+from .checkpoint import Arrays
 from .device_update import DeviceUpdate
 from .keys import Role, key_of
 from .lake_share import LakeShare, blend
@@ -76,11 +77,11 @@ class PondUpdates:
     def cut(self, envs: np.ndarray) -> None:
         self.state = self._program.cut(self.state, envs)
 
-    def export(self) -> list[dict[str, np.ndarray]]:
+    def export(self) -> list[Arrays]:
         pond = self._program.pond
         return [pond.export(self.of(policy)) for policy in range(len(self._keys))]
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         pond = self._program.pond
 
         def together(axis: int | None, *leaves: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from ..agents import AgentState, Rollout
 from ..envs import spec_of
 from ..rows import Array, Rows
 from ..window import History, Stacker
+from .checkpoint import Arrays
 from .episode_stats import numbers_of
 from .keys import Role, key_of
 from .provenance import stack_hash
@@ -84,14 +85,14 @@ class RolloutUpdates:
     def cut(self, envs: np.ndarray) -> None:
         """Episodes begin with a FIRST row, behind which nothing is looked at."""
 
-    def export(self) -> list[dict[str, np.ndarray]]:
+    def export(self) -> list[Arrays]:
         """The frames that the next stacks begin with."""
         policies = len(self._policies)
         leaves = jax.tree.leaves(jax.device_get(self._history))
         each = [leaf.reshape(policies, -1, *leaf.shape[1:]) for leaf in leaves]
         return [{f"{i}": leaf[policy] for i, leaf in enumerate(each)} for policy in range(policies)]
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         tree = jax.tree.structure(self._history)
         leaves = [np.concatenate([one[f"{i}"] for one in arrays]) for i in range(tree.num_leaves)]
         self._history = jax.tree.unflatten(tree, leaves)

@@ -6,7 +6,7 @@ apart from the code that is watched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..agents import Replayed
 from ..return_check import places_of, return_of, same_return
 from ..rows import BORDER, CUT, Rows, breaks, pack_flags
 from ..window import Window
+from .checkpoint import Arrays
 from .limiter import Limiter
 from .settings import Settings
 from .updates import Lesson
@@ -170,7 +171,7 @@ class RowAudit:
             wrong += not same_return((last.reward[i], last.discount[i]), wanted)
         return checked, wrong
 
-    def export(self) -> list[dict[str, np.ndarray]]:
+    def export(self) -> list[Arrays]:
         """All that must be known of each policy to continue, right after a report."""
         return [
             {
@@ -183,7 +184,7 @@ class RowAudit:
             for policy in range(len(self.policies))
         ]
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         """Continue from an exported state of each policy."""
         self.turn, self.known = (int(number) for number in arrays[0]["turns"])
         self.steps = np.stack([one["steps"] for one in arrays])

@@ -1,4 +1,4 @@
-"""Drawing from several places as if they were one: how many rows each gives, and in which order."""
+"""Sampling from several shards as if they were one: how many rows each gives, in which order."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .trees import joined, part
 def deal(masses: np.ndarray, batch: int, updates: int, key: Sequence[int]) -> np.ndarray | None:
     """int64[updates, places, policies]: rows that each place gives, in proportion to its mass.
 
-    `masses` float64[places, policies]. Every row is assigned by itself, so over many batches every
-    place has its share exactly. `key` decides the chance. None if a policy has nothing anywhere.
+    `masses` is float64[places, policies]. Each row is assigned independently, so on average a place
+    has exactly its share. `key` seeds it. None if a policy has nothing stored anywhere.
     """
     total = masses.sum(0)
     if not (total > 0).all():
@@ -34,13 +34,12 @@ def deal(masses: np.ndarray, batch: int, updates: int, key: Sequence[int]) -> np
 def assemble(parts: Sequence[Sample], counts: np.ndarray, total: np.ndarray) -> list[Sample]:
     """Batches [policies, batch], one for each update, from what every place gave.
 
-    A place gives its rows policy by policy and, within a policy, update by update. If they were
-    drawn by priority, their `draw.probability` is the mass of the row; here it is divided by the
-    mass of all places.
+    A place gives its rows policy by policy and, within a policy, update by update. With priorities,
+    their `draw.probability` is the mass of the row; here it is divided by the mass of all places.
     """
     updates, places, policies = counts.shape
     size = int(counts[0, :, 0].sum())
-    if places == 1:  # as they lie, without a copy
+    if places == 1:  # views, no copy
         shape = (policies, updates, size)
         whole = jax.tree.map(
             lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]).swapaxes(0, 1), parts[0]

@@ -1,29 +1,29 @@
-"""Replay in shards: `LocalShards` are in this process."""
+"""Replay in shards: `LocalShards`, and what all learners from shards have in common."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ..rows import Draw, Rows
 from ..sequence import Sample
-from .checkpoint import within
+from .checkpoint import Arrays, within
 from .chunk_dedup import ChunkId
-from .host_updates import Stores
+from .host_replay import Replay
 from .settings import Settings
 from .shard import Shard
 from .shard_sampling import assemble, deal, importance
 from .shard_store import Chunk
 from .trees import part
 
-_DEAL = 104_729  # keeps the chance of dealing apart from that of drawing
+_DEAL = 104_729  # so that dealing uses other random numbers than drawing
 
 
-class LocalShards:
-    """Every shard in this process: what mode ray does, without Ray, as its reference."""
+class LocalShards(Replay):
+    """All shards in this process: the same as mode ray, without Ray, to compare it with."""
 
     def __init__(self, settings: Settings, policies: range, folder: Path) -> None:
         self.settings, self.policies = settings, policies
@@ -31,7 +31,7 @@ class LocalShards:
             Shard(settings, index, policies, shard_folder(folder, index), secrets.token_hex(8))
             for index in range(settings.shards)
         ]
-        self.stores: Stores = [(slice(None), self.store)]
+        self.stores = [(slice(None), self.store)]
         self._cycle = 0
         self._batches: dict[int, Sample] = {}
 
@@ -69,23 +69,22 @@ class LocalShards:
         for actor in actors_in(self.settings, envs):
             self.shards[actor % len(self.shards)].cut(actor)
 
-    def export(self) -> list[dict[str, np.ndarray]]:
+    def export(self) -> list[Arrays]:
         return together([shard.export(self.policies) for shard in self.shards], self._cycle)
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         self._cycle, parts = apart(arrays, len(self.shards))
         for shard, one in zip(self.shards, parts, strict=True):
             shard.began(self._cycle)
             shard.restore(self.policies, one)
 
     def close(self) -> None:
-        """Release files."""
         for shard in self.shards:
             shard.close()
 
 
 def actors_in(settings: Settings, envs: np.ndarray) -> list[int]:
-    """Whose envs, bool[env], these are."""
+    """The actors to which some of envs bool[env] belong."""
     return np.flatnonzero(envs.reshape(settings.actors, -1).any(1)).tolist()
 
 
@@ -97,9 +96,9 @@ def draw_together(
     updates: int,
     ask: Callable[[np.ndarray], list[Sample]],
 ) -> list[Sample]:
-    """Batches [policies, batch] of updates `turn`, `turn + 1`, ...; none if nothing is stored.
+    """Batches [policies, batch] for updates `turn`, `turn + 1`, ...; none if nothing is stored.
 
-    `masses` float64[shards, policies]; `ask(counts)` has every shard draw its share.
+    `masses` is float64[shards, policies]; `ask(counts)` has every shard draw its share.
     """
     key = (settings.seed, _DEAL, policies.start, turn)
     counts = deal(masses, settings.replayed.batch, updates, key)
@@ -114,19 +113,16 @@ def shard_folder(folder: Path, index: int) -> Path:
     return folder / "lake" / f"shard-{index}"
 
 
-def together(shards: list[list[dict[str, np.ndarray]]], cycle: int) -> list[dict[str, np.ndarray]]:
-    """Of each policy what all shards exported, under their own names."""
-    found: list[dict[str, np.ndarray]] = []
+def together(shards: list[list[Arrays]], cycle: int) -> list[Arrays]:
+    """What all shards exported for each policy, under the number of the shard."""
+    found: list[Arrays] = []
     for parts in zip(*shards, strict=True):
         named = {f"{i}/{name}": a for i, part in enumerate(parts) for name, a in part.items()}
         found.append({"cycle": np.array(cycle, np.int64), **named})
     return found
 
 
-def apart(
-    arrays: Sequence[Mapping[str, np.ndarray]], shards: int
-) -> tuple[int, list[list[dict[str, np.ndarray]]]]:
-    """What `together` put together: the cycle, and of each shard what each policy had."""
-
+def apart(arrays: Sequence[Arrays], shards: int) -> tuple[int, list[list[Arrays]]]:
+    """The reverse of `together`: the cycle, and each shard's stores of the policies."""
     parts = [[within(one, f"{shard}/") for one in arrays] for shard in range(shards)]
     return int(arrays[0]["cycle"]), parts

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LearnerLost, RunFailed
+from .checkpoint import Arrays
 from .episode_stats import Sums
 from .events import Events
 from .learner import Progress
@@ -235,10 +236,9 @@ class SupervisedCrew:
         return self.team.result(call)
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:
-        """Of every actor its sums, of every policy its progress."""
+        """What every actor and every learner reports."""
         actors = [Sums(*one) for one in self.ask("actor", "report")]
-        learners = [Progress(*one) for some in self.ask("learner", "report") for one in some]
-        return actors, learners
+        return actors, [Progress(*one) for one in self.ask("learner", "report")]
 
     def params(self) -> list[Any]:
         """Every learner's parameters, [its policies]."""
@@ -264,7 +264,7 @@ class SupervisedCrew:
 
     # --- saving ----------------------------------------------------------------------------------
 
-    def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+    def export(self) -> tuple[list[Arrays], list[Arrays]]:
         """The whole state of every actor and every policy, at one cycle."""
         self.meet()
         actors = self.ask("actor", "export")
@@ -297,7 +297,7 @@ class SupervisedCrew:
         self._until_stopped()
         self.goal = 0
 
-    def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
+    def restore(self, actors: Sequence[Arrays], learners: Sequence[Arrays]) -> None:
         """Continue from an exported state."""
         self.cycle = int(learners[0]["cycles"])
         given = [([learners[policy] for policy in group],) for group in self.settings.groups]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..engine.actor import make_actor
 from ..engine.calls import ActorCalls
+from ..engine.checkpoint import Arrays
 from ..engine.provenance import traced_spec
 from ..engine.trace import digest
 from ..errors import ChannelFull
@@ -97,7 +97,7 @@ class ActorWorker(ProcessMember, ActorCalls):
         self.goal = max(self.cycle + self._busy, *self.begun)
         return self.goal
 
-    def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
+    def restore(self, cycle: int, arrays: Arrays) -> bool:
         self.goal, self.begun = cycle, [cycle] * len(self.begun)
         whole = super().restore(cycle, arrays)
         self.arrived()  # first: once it is said to be restored, its line counts

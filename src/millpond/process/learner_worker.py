@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from ..engine.calls import LearnerCalls
+from ..engine.checkpoint import Arrays
 from ..engine.learner import Learner, Progress
 from ..engine.provenance import traced_spec
 from ..engine.trees import joined
@@ -140,13 +140,13 @@ class LearnerWorker(ProcessMember, LearnerCalls):
         del self.sources[actor][:-1]
         super().cut(actor)
 
-    def report(self) -> list[Progress]:
-        found = super().report()
-        for progress in found:
-            progress.evidence["torn"] = self.torn
-        return found
+    def report(self) -> Progress:
+        progress = super().report()
+        for line in progress.evidence:
+            line["torn"] = self.torn
+        return progress
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         super().restore(arrays)
         self.cycle = self.goal = self.learner.cycles
         self.publish()
