@@ -124,5 +124,7 @@ def together(shards: list[list[Arrays]], cycle: int) -> list[Arrays]:
 
 def apart(arrays: Sequence[Arrays], shards: int) -> tuple[int, list[list[Arrays]]]:
     """The reverse of `together`: the cycle, and each shard's stores of the policies."""
-    parts = [[within(one, f"{shard}/") for one in arrays] for shard in range(shards)]
+    parts: list[list[Arrays]] = [
+        [within(one, f"{shard}/") for one in arrays] for shard in range(shards)
+    ]
     return int(arrays[0]["cycle"]), parts

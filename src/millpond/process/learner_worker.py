@@ -17,7 +17,7 @@ from ..engine.trees import joined
 from ..errors import ChannelBroken, ChannelClosed
 from ..rows import Rows
 from ..transport.channel import Channel
-from ..transport.channel_reader import ChannelReader
+from ..transport.channel_ends import ChannelReader
 from ..transport.weights import Weights
 from .blocks import from_block
 from .member import SLICE_S, NotYet, ProcessMember, params_template
