@@ -17,10 +17,9 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..engine.stopping import SIGNALS
+from ..engine.stopping import SIGNALS, held_back
 from ..errors import BadConfig, ChannelClosed, RunFailed
 from ..extras import import_extra
-from ..process.signals import held_back
 
 T = TypeVar("T")
 

@@ -13,10 +13,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from .actor import Actor
+from ..rows import Rows
+from .actor import make_actor
 from .checkpoint import Arrays, named_leaves
 from .episode_stats import Sums
 from .learner import Learner, Progress
+from .settings import Settings
+from .stopwatch import Stopwatch
+from .trace import digest
 
 
 class Calls:
@@ -27,10 +31,30 @@ class Calls:
 
 
 class ActorCalls(Calls):
-    """What may be called of an `actor`."""
+    """An `actor` with the newest parameters of every learner, and what may be called of it."""
 
-    actor: Actor
+    settings: Settings
+    index: int
+    incarnation: int
     cycle: int
+    watch: Stopwatch
+
+    def make(self, steps: np.ndarray) -> None:
+        """Make the actor; it has no parameters yet."""
+        groups = self.settings.groups
+        self.actor = make_actor(self.settings, self.index, self.incarnation, self.cycle, steps)
+        self.params: list[Any] = [None] * len(groups)  # one tree for each learner
+        self.versions = np.full(len(groups), -1, np.int64)
+        self._sizes = [len(group) for group in groups]
+        self.rows = 0  # hash of the newest rows, if the run keeps a trace
+
+    def act(self) -> Rows:
+        """One cycle with the parameters at hand."""
+        rows = self.actor.cycle(tuple(self.params), np.repeat(self.versions, self._sizes))
+        if self.settings.crew.trace:
+            self.rows = digest(rows)
+        self.watch.starting = False
+        return rows
 
     def report(self) -> Sums:
         with self.between():

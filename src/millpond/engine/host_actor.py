@@ -17,7 +17,7 @@ from .settings import Settings
 
 
 class HostActor:
-    """Acts in a `HostVector`, whose seed no other actor, incarnation or start of the run has."""
+    """Acts in a `HostVector`. Every actor and incarnation, and every resume, has its own seed."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class HostActor:
         )
 
     def _begin_envs(self) -> HostVector:
-        """Envs whose first episodes are not those that any before them began with."""
+        """Envs whose first episodes differ from those of all envs before."""
         acting = self._acting
         assert isinstance(acting.settings.world, HostEnv)
         words = np.random.SeedSequence((*self._who, self.turn)).generate_state(1)
@@ -55,9 +55,9 @@ class HostActor:
         now = self._acting.now(self.tally.steps)  # of the cycle's first turn
         population, turns = self._acting.population, list[Rows]()
         for _ in range(self._acting.turns):
-            key = jax.random.fold_in(self._key, self.turn)
+            seen, turn = population.seen(self.vector), np.uint32(self.turn)
             self.history, action, extras = self._move(
-                params, self.history, *population.seen(self.vector), key, now, versions
+                params, self.history, *seen, self._key, turn, now, versions
             )
             rows = self.vector.step(np.asarray(population.by_env(action)))
             rows = jax.tree.map(np.asarray, population.by_policy(rows))
@@ -81,11 +81,13 @@ class HostActor:
         obs: Array,
         flags: Array,
         key: jax.Array,
+        turn: Array,
         now: Now,
         versions: Array,
     ) -> tuple[Past, Array, dict[str, Array]]:
         player = self._acting.player
-        move = player.move(all_policies(params), history, obs, flags, player.chance(key), now)
+        chance = player.chance(jax.random.fold_in(key, turn))
+        move = player.move(all_policies(params), history, obs, flags, chance, now)
         return move.history, move.action, self._acting.provenance(versions, now, move)
 
     def report(self) -> Sums:
@@ -101,7 +103,7 @@ class HostActor:
         return {"turn": np.array(self.turn, np.int64), **tally}
 
     def restore(self, arrays: Arrays) -> bool:
-        """What was counted comes back; these envs cannot be saved: they begin new episodes."""
+        """Restore the counts only: these envs cannot be saved, so they begin new episodes."""
         self.turn = int(arrays["turn"])
         self.vector.close()
         self.vector = self._begin_envs()
