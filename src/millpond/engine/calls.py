@@ -19,7 +19,6 @@ from .checkpoint import Arrays, named_leaves
 from .episode_stats import Sums
 from .learner import Learner, Progress
 from .settings import Settings
-from .stopwatch import Stopwatch
 from .trace import digest
 
 
@@ -37,7 +36,7 @@ class ActorCalls(Calls):
     index: int
     incarnation: int
     cycle: int
-    watch: Stopwatch
+    watch: Any  # a Stopwatch
 
     def make(self, steps: np.ndarray) -> None:
         """Make the actor; it has no parameters yet."""
