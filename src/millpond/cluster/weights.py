@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..engine.team import CALL_S
 from ..engine.trace import digest
@@ -41,13 +41,6 @@ class WeightsHost:
         return {"pid": os.getpid()}
 
 
-class Published(NamedTuple):
-    """One learner's parameters."""
-
-    version: int
-    params: Any
-
-
 class RayWeights:
     """The parameters of all learners, versioned and checked by hash."""
 
@@ -58,9 +51,9 @@ class RayWeights:
         """Send a learner's parameters to the actors; may raise `Lost`."""
         result_of(self._ray, self._host.publish.remote(learner, version, params), CALL_S)
 
-    def pull(self, have: Sequence[int]) -> list[Published | None]:
-        """For each learner its newest parameters; None if the version in `have` is the newest."""
-        found: list[Published | None] = []
+    def pull(self, have: Sequence[int]) -> list[tuple[int, Any] | None]:
+        """Each learner's newest version and parameters; None where `have` is that version."""
+        found: list[tuple[int, Any] | None] = []
         for one in result_of(self._ray, self._host.pull.remote(list(have)), CALL_S):
             if one is None:
                 found.append(None)
@@ -72,5 +65,5 @@ class RayWeights:
                     f"weights: version {version} is not what was published; look for faulty "
                     "memory or network between the machines"
                 )
-            found.append(Published(version, params))
+            found.append((version, params))
         return found

@@ -33,7 +33,7 @@ class HostActor:
         self.turn = cycle * acting.turns  # since the run began
         self.vector = self._begin_envs()
         self.history = acting.player.init()
-        self.tally = new_stats(settings.policies, acting.envs_here)
+        self.tally = new_stats(settings.policies, acting.population.envs)
         if steps is not None:
             self.tally = self.tally._replace(steps=np.asarray(steps, np.uint32))
         self.sums = no_sums(settings.policies)

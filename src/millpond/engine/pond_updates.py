@@ -1,4 +1,4 @@
-"""`PondUpdates`: a learner's replay in device memory, and its updates as one program per cycle."""
+"""`PondUpdates`: replay in device memory; a cycle's rows and updates are one jitted program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .updates import Cycle, Learnt, Lesson, lesson_of
 
 
 class PondUpdates:
-    """A Pond for each policy, written together, and the cycle of all as one program."""
+    """A Pond for each policy; a cycle of all policies is one call of `learn`."""
 
     def __init__(
         self, settings: Settings, policies: Sequence[int], share: LakeShare | None = None
@@ -54,7 +54,7 @@ class PondUpdates:
         return agent, lesson, self._evidence(lesson, drawn)
 
     def _evidence(self, lesson: Lesson, drawn: Any) -> Batch | None:
-        """The batch of the first update that was not finite: its rows are still where they were."""
+        """The batch of the first update that was not finite, read from the Pond again."""
         bad = ~np.isfinite(lesson.found).all(-1)
         if not bad.any():
             return None
@@ -67,7 +67,7 @@ class PondUpdates:
         return blend(jax.device_get(batch), other, np)
 
     def of(self, policy: int) -> Any:
-        """The Pond's state of one policy, counted from our first."""
+        """The Pond's state of one policy, numbered within this learner."""
 
         def pick(axis: int | None, leaf: Array) -> Array:
             return leaf if axis is None else leaf[policy]
@@ -92,7 +92,7 @@ class PondUpdates:
 
 
 class _PondProgram:
-    """What learners of as many policies share in a process, so that it is compiled once."""
+    """The jitted functions of a learner: learners of as many policies in a process share them."""
 
     def __init__(self, settings: Settings, policies: int) -> None:
         self.settings, learns = settings, settings.replayed
@@ -120,7 +120,7 @@ class _PondProgram:
         policy: Array,
         drawn: Any,
     ) -> tuple[AgentState, Any, Lesson]:
-        """Of one policy: rows [time, env], and from a Lake drawn [updates, batch]."""
+        """For one policy: rows [time, env], and samples from a Lake, drawn [updates, batch]."""
         pond = self.pond.add(pond, rows)
         updates, now = self.settings.learns.updates, self.settings.now(steps, policy, jnp)
         keys = jax.random.split(jax.random.fold_in(key, cycle), updates)
@@ -131,7 +131,7 @@ class _PondProgram:
             lesson = lesson_of(done.learned, done.batch, self.agent.reports)
             return (done.agent, done.pond), lesson
 
-        # A few updates are written out: a loop costs XLA's CPU backend more than they do.
+        # A few updates are unrolled: on CPU, XLA's loop would cost more than they do.
         unroll = updates if updates <= 4 else 1
         (agent, pond), lesson = jax.lax.scan(update, (agent, pond), (keys, drawn), unroll=unroll)
         return agent, pond, lesson

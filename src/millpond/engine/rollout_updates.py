@@ -1,4 +1,4 @@
-"""`RolloutUpdates`: a learner without replay: it learns from each cycle's rows, and keeps none."""
+"""`RolloutUpdates`: a learner without replay, which learns from each cycle's rows only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .updates import Cycle, Learnt, Lesson
 
 
 class RolloutUpdates:
-    """Stacks are put together here as they were by the actors, and compared with them by hash."""
+    """Rebuilds the stacks that the actors acted on, and compares the two by hash."""
 
     def __init__(self, settings: Settings, policies: range, agent: Any) -> None:
         self.settings, self._agent = settings, agent
@@ -73,7 +73,7 @@ class RolloutUpdates:
         return agent, history, numbers_of(found, self._agent.reports), strange, evidence
 
     def _lesson(self, found: np.ndarray, strange: np.ndarray) -> Lesson:
-        """Nothing is drawn: batches of no rows. The mean of the updates stands for each."""
+        """Nothing is drawn, so batches have no rows; each update shows the mean of all."""
         policies, updates = len(found), self.settings.learns.updates
         none = np.zeros((policies, updates, 0), np.float32)
         ids = np.zeros((policies, updates, 0), np.int64)
@@ -83,10 +83,10 @@ class RolloutUpdates:
         return Lesson(each, ids.astype(np.int32), ids, none, none, none.astype(bool), odd)
 
     def cut(self, envs: np.ndarray) -> None:
-        """Episodes begin with a FIRST row, behind which nothing is looked at."""
+        """Nothing to do: new episodes begin with a FIRST row, which resets the stack."""
 
     def export(self) -> list[Arrays]:
-        """The frames that the next stacks begin with."""
+        """The frames that the next stacks are made of."""
         policies = len(self._policies)
         leaves = jax.tree.leaves(jax.device_get(self._history))
         each = [leaf.reshape(policies, -1, *leaf.shape[1:]) for leaf in leaves]

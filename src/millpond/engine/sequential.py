@@ -1,4 +1,4 @@
-"""`LocalCrew`: actors and learners in this process, one after the other (mode `sequential`)."""
+"""`LocalCrew`: actors and learners in this process, taking turns (mode `sequential`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .trees import joined, part
 
 
 class LocalCrew:
-    """All actors and learners in this process, one after the other."""
+    """All actors and learners of a run, in this process."""
 
     def __init__(
         self, actors: Sequence[Actor], learners: Sequence[Learner], trace: Trace | None
@@ -30,7 +30,7 @@ class LocalCrew:
     @staticmethod
     @contextlib.contextmanager
     def opened(settings: Settings, folder: Path) -> Generator[LocalCrew]:
-        """Make them all, and close them at the end."""
+        """Make the actors and learners, and close them at the end."""
         with contextlib.ExitStack() as stack:
             learners = [
                 stack.enter_context(Learner.opened(settings, policies, folder))
