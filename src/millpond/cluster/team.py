@@ -76,9 +76,8 @@ class RayTeam:
             kind.__init__(self, *args)
             call(self)
 
-        return type(
-            f"Hooked{kind.__name__}", (kind,), {"__init__": begin}
-        )  # Ray knows classes by name
+        # A name of its own, as Ray knows classes by their names.
+        return type(f"Hooked{kind.__name__}", (kind,), {"__init__": begin})
 
     def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
         shard = self.shards[index % len(self.shards)]
