@@ -12,11 +12,11 @@ from process_runs import CREW
 
 from millpond.engine.stopping import ask_to_stop, stop_asked
 from millpond.engine.supervised_crew import SupervisedCrew
-from millpond.engine.team import Begun, Failed, Gone, Member, Server
+from millpond.engine.team import Failed, Gone, Member, Server, StartPoint
 from millpond.engine.watch import Watch
 from millpond.errors import RunFailed
 
-BEGUN = Begun([7], np.zeros(1, np.uint32))
+START = StartPoint([7], np.zeros(1, np.uint32))
 TIMES = replace(CREW.crew, hang_s=60.0, start_s=300.0, failures=3)
 
 
@@ -161,7 +161,7 @@ def test_an_actor_that_hangs_before_its_first_beat_is_seen(tmp_path):
     now = [0.0]
     of = replace(CREW, mode="ray", crew=TIMES)
     crew = SupervisedCrew(of, tmp_path, Team(), lambda: now[0])
-    crew._join("actor", 0, 1, BEGUN, "actor 0")
+    crew._join("actor", 0, 1, START, "actor 0")
     crew.team.how["actor 0"] = "hangs"
     while now[0] < 290:
         now[0] += 0.5
@@ -179,7 +179,7 @@ def test_a_learner_is_not_blamed_for_a_server_that_hangs(tmp_path, server):
     now = [0.0]
     of = replace(CREW, mode="ray", crew=TIMES)
     crew = SupervisedCrew(of, tmp_path, Team(), lambda: now[0])
-    crew.members["learner", 0] = Member("learner", 0, 0, BEGUN, "learner 0")
+    crew.members["learner", 0] = Member("learner", 0, 0, START, "learner 0")
 
     def look_until(end: float) -> None:
         while now[0] < end:

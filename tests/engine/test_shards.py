@@ -30,7 +30,7 @@ from millpond.engine.shard import Shard, actors_of, narrow
 from millpond.engine.shard_store import Chunk
 from millpond.engine.sharded import assemble, deal, importance
 from millpond.engine.supervised_crew import SupervisedCrew
-from millpond.engine.team import Begun, Member, Server
+from millpond.engine.team import Member, Server, StartPoint
 from millpond.errors import BadConfig, ChannelClosed
 from millpond.metrics import read_metrics
 from millpond.rows import FIRST, Rows, host_batch
@@ -191,7 +191,7 @@ def test_a_lake_comes_back_with_its_rows_and_none_twice(tmp_path_factory, faults
         found = lake.read(stream.number, 0, stream.stop)
         assert found.reward.tolist() == list(range(12 * TURNS))
         assert not (found.flags & ~np.uint8(FIRST)).any()  # no cut: the actor lived on
-    assert sink.shard.stood(0).cycle == 12
+    assert sink.shard.progress(0).cycle == 12
     sink.shard.close()
 
 
@@ -499,9 +499,9 @@ def test_nobody_hangs_because_the_driver_was_away(tmp_path):
     now = [0.0]
     of = replace(BASE, mode="ray", crew=replace(BASE.crew, hang_s=60.0))
     crew = SupervisedCrew(of, tmp_path, Silent(), lambda: now[0])
-    begun = Begun([0], np.zeros(1, np.uint32))
+    start = StartPoint([0], np.zeros(1, np.uint32))
     seen = dict(beats=100, seen=0.0, starting=False)
-    crew.members["actor", 0] = Member("actor", 0, 0, begun, "handle", **seen)
+    crew.members["actor", 0] = Member("actor", 0, 0, start, "handle", **seen)
 
     def look_until(end: float) -> None:
         while now[0] < end:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.calls import ActorCalls
 from ..engine.chunk_dedup import ChunkId
+from ..engine.crew_member import ActorMember
 from ..engine.settings import Settings
 from ..engine.shard_store import Chunk
 from ..engine.trees import joined
@@ -23,7 +23,7 @@ from .weights import RayWeights
 _SLICE_S = 0.2  # how long one wait may take before a pause is noticed
 
 
-class RayActor(RayMember, ActorCalls):
+class RayActor(RayMember, ActorMember):
     """`member.run(goal)` acts up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(

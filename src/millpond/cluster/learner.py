@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..engine.calls import LearnerCalls
 from ..engine.checkpoint import Arrays
+from ..engine.crew_member import LearnerMember
 from ..engine.learner import Learner
 from ..engine.settings import Settings
 from ..engine.trees import part
@@ -26,7 +26,7 @@ from .weights import RayWeights
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
 
 
-class RayLearner(RayMember, LearnerCalls):
+class RayLearner(RayMember, LearnerMember):
     """`member.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
@@ -113,7 +113,7 @@ class RayLearner(RayMember, LearnerCalls):
                 self._moved.wait(left)
         return self.cycle, self.learner.bad
 
-    def stood(self, actor: int) -> tuple[int, np.ndarray]:
+    def progress(self, actor: int) -> tuple[int, np.ndarray]:
         """The cycle before which all rows are here, and the actor's env steps up to there."""
         packs = self.packs
         if packs is not None:

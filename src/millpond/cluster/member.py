@@ -8,11 +8,11 @@ import threading
 from collections.abc import Generator
 from typing import Any
 
-from ..engine.calls import Calls
+from ..engine.crew_member import CrewMember
 from ..engine.stopwatch import Stopwatch
 
 
-class RayMember(Calls):
+class RayMember(CrewMember):
     """`member.beat()` reports its progress. Subclasses have `run`, and work in `with self.step():`.
 
     A plain lock would not be fair: the working thread would take it again before anyone else could.

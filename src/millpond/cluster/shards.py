@@ -74,13 +74,13 @@ class ShardHost(Shard):
         async with self._changed:
             self._changed.notify_all()
 
-    def began(self, cycle: int) -> None:
-        super().began(cycle)
+    def restart_at(self, cycle: int) -> None:
+        super().restart_at(cycle)
         self._reached = [cycle] * len(self._reached)
 
-    def go_on(self, policies: range, cycle: int, arrays: list[Arrays]) -> None:
+    def restore_at(self, policies: range, cycle: int, arrays: list[Arrays]) -> None:
         """Continue at `cycle`, with the exported stores of a learner's policies."""
-        self.began(cycle)
+        self.restart_at(cycle)
         if arrays:
             self.restore(policies, arrays)
 
@@ -164,7 +164,7 @@ class RemoteShards(Replay):
 
         def ask() -> None:
             pairs = zip(self._shards, parts, strict=True)
-            calls = [one.go_on.remote(self._policies, self.cycle, part) for one, part in pairs]
+            calls = [one.restore_at.remote(self._policies, self.cycle, part) for one, part in pairs]
             self._results(calls)
 
         until_back(ask, self._patience)

@@ -16,7 +16,7 @@ from ..engine.crew import CrewLoop
 from ..engine.environment import child_environment
 from ..engine.settings import Settings
 from ..engine.supervised_crew import SupervisedCrew
-from ..engine.team import CALL_S, Asks, Begun, Failed, Gone, Member, Server
+from ..engine.team import CALL_S, Asks, Failed, Gone, Member, Server, StartPoint
 from ..errors import RunFailed
 from .actor import RayActor
 from .learner import RayLearner
@@ -79,9 +79,9 @@ class RayTeam:
         # A name of its own, as Ray knows classes by their names.
         return type(f"Hooked{kind.__name__}", (kind,), {"__init__": begin})
 
-    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
+    def start_actor(self, index: int, incarnation: int, start: StartPoint) -> Any:
         shard = self.shards[index % len(self.shards)]
-        begin = (index, incarnation, min(begun.cycles), begun.steps, shard, self.weights)
+        begin = (index, incarnation, min(start.cycles), start.steps, shard, self.weights)
         how = {"scheduling_strategy": "SPREAD", "max_concurrency": 4}
         return self._make(self._hooked(RayActor, "actor"), self._plain, *begin, **how)
 
@@ -132,23 +132,23 @@ class RayTeam:
         with contextlib.suppress(Exception):  # it is already gone
             self._ray.kill(member, no_restart=False)
 
-    def stood(self, actor: Member, crew: Asks) -> Begun:
+    def progress(self, actor: Member, crew: Asks) -> StartPoint:
         """How far an actor's rows are safe: as its shard says, else as the learners say."""
         deadline = time.monotonic() + self.settings.crew.start_s
         which = actor.index % len(self.shards)
         while True:
             try:
-                found = crew.result(self.call(self.shards[which], "stood", actor.index))
+                found = crew.result(self.call(self.shards[which], "progress", actor.index))
                 break
             except Gone as error:  # it is coming back
                 if time.monotonic() > deadline:
                     raise RunFailed(f"shard {which}, of {actor.name}, stays away") from error
                 time.sleep(0.1)
-        learners = crew.ask("learner", "stood", actor.index)
+        learners = crew.ask("learner", "progress", actor.index)
         cycle, steps = min(one for one, _ in learners), [some for _, some in learners]
         if found is not None and found[0] >= cycle:
             cycle, steps = found[0], [found[1]]
-        return Begun([int(cycle)] * len(learners), np.concatenate(steps))
+        return StartPoint([int(cycle)] * len(learners), np.concatenate(steps))
 
     def pace(self, crew: Asks) -> dict[str, Any]:
         """What the shards hold, each and in total; one that is away is left out."""

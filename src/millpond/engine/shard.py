@@ -34,7 +34,7 @@ class Collected(NamedTuple):
     masses: np.ndarray  # float64[policies], after these rows or later ones
 
 
-class Stood(NamedTuple):
+class ActorProgress(NamedTuple):
     """How far the rows of an actor reach."""
 
     cycle: int
@@ -59,7 +59,7 @@ class Shard:
         self.actors = actors_of(settings, index)
         self.turns = settings.learns.turns
         spec = traced_spec(settings)
-        self.ledger, self._stood = ChunkDedup(), dict[int, Stood]()
+        self.ledger, self._progress = ChunkDedup(), dict[int, ActorProgress]()
         if settings.replay == "lake":
             folder.mkdir(parents=True, exist_ok=True)
             self.store = LakeStore(settings, spec, self.actors, policies, folder, session)
@@ -77,7 +77,9 @@ class Shard:
             _, incarnation, number = note["id"]
             known[actor] = (incarnation, number + bool(note["whole"]))
             if note["whole"]:
-                self._stood[actor] = Stood(note["stop"], np.array(note["steps"], np.uint32))
+                self._progress[actor] = ActorProgress(
+                    note["stop"], np.array(note["steps"], np.uint32)
+                )
         self.ledger = ChunkDedup(known)
 
     def append(self, chunk: Chunk) -> Judgement:
@@ -86,7 +88,7 @@ class Shard:
         if judgement == "new":
             self.store.add(chunk)
             self.ledger.took(chunk.id)
-            self._stood[chunk.id.actor] = Stood(chunk.stop, np.array(chunk.steps))
+            self._progress[chunk.id.actor] = ActorProgress(chunk.stop, np.array(chunk.steps))
             self.counts["chunks"] += 1
             self.counts["rows"] += chunk.rows.reward.size
         elif judgement == "known":
@@ -159,17 +161,17 @@ class Shard:
 
     def cut(self, actor: int, cycle: int | None = None) -> None:
         """An actor begins new episodes after `cycle`; chunks that it sent since then say so."""
-        stood = self._stood.get(actor)
-        if cycle is None or stood is None or stood.cycle <= cycle:
+        progress = self._progress.get(actor)
+        if cycle is None or progress is None or progress.cycle <= cycle:
             self.store.cut(actor)
 
-    def stood(self, actor: int) -> Stood | None:
+    def progress(self, actor: int) -> ActorProgress | None:
         """How far an actor's rows reach; None if it has sent none."""
-        return self._stood.get(actor)
+        return self._progress.get(actor)
 
-    def began(self, cycle: int) -> None:
+    def restart_at(self, cycle: int) -> None:
         """Everybody continues at `cycle`; what was in flight is dropped."""
-        self._taken, self.ledger, self._stood = cycle, ChunkDedup(), {}
+        self._taken, self.ledger, self._progress = cycle, ChunkDedup(), {}
         self._pending = {actor: [] for actor in self.actors}
 
     def stats(self) -> dict[str, Any]:

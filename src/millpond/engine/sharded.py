@@ -75,7 +75,7 @@ class LocalShards(Replay):
     def restore(self, arrays: Sequence[Arrays]) -> None:
         self._cycle, parts = apart(arrays, len(self.shards))
         for shard, one in zip(self.shards, parts, strict=True):
-            shard.began(self._cycle)
+            shard.restart_at(self._cycle)
             shard.restore(self.policies, one)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ from .learner import Progress
 from .settings import Settings
 from .stopping import stop_if_asked
 from .stopwatch import SHARES
-from .team import CALL_S, Begun, Failed, Gone, Member, Team
+from .team import CALL_S, Failed, Gone, Member, StartPoint, Team
 from .trace import Trace
 from .watch import Watch
 
@@ -70,11 +70,11 @@ class SupervisedCrew:
 
     def __enter__(self) -> SupervisedCrew:
         self._await_servers()
-        begun = self._begun_at(0)
+        start = self._start_at(0)
         for index in range(len(self.settings.groups)):
-            self._join("learner", index, 0, begun, self.team.start_learner(index))
+            self._join("learner", index, 0, start, self.team.start_learner(index))
         for index in range(self.settings.actors):
-            self._join("actor", index, 0, begun, self.team.start_actor(index, 0, begun))
+            self._join("actor", index, 0, start, self.team.start_actor(index, 0, start))
         self.check()
         self._starting = False
         return self
@@ -82,9 +82,9 @@ class SupervisedCrew:
     def __exit__(self, *_: object) -> None:
         """The team ends its members."""
 
-    def _begun_at(self, cycle: int) -> Begun:
+    def _start_at(self, cycle: int) -> StartPoint:
         blank = np.zeros(self.settings.policies, np.uint32)
-        return Begun([cycle] * len(self.settings.groups), blank)
+        return StartPoint([cycle] * len(self.settings.groups), blank)
 
     def _await_servers(self) -> None:
         """Raise if a server cannot start: everybody else would wait for it."""
@@ -97,10 +97,12 @@ class SupervisedCrew:
             except Gone as error:
                 raise RunFailed(f"{server.name} does not start: {error}") from error
 
-    def _join(self, role: str, index: int, incarnation: int, begun: Begun, handle: Any) -> Member:
-        member = self.members[role, index] = Member(role, index, incarnation, begun, handle)
+    def _join(
+        self, role: str, index: int, incarnation: int, start: StartPoint, handle: Any
+    ) -> Member:
+        member = self.members[role, index] = Member(role, index, incarnation, start, handle)
         self.watch.ask(member)
-        self._note("started", member, cycle=min(begun.cycles), **self.team.about(handle))
+        self._note("started", member, cycle=min(start.cycles), **self.team.about(handle))
         return member
 
     def check(self) -> None:
@@ -277,7 +279,7 @@ class SupervisedCrew:
         # A new incarnation that has not acted yet is exported as it begins, so the cut before its
         # rows must be in what the learners export.
         for (role, index), member in sorted(self.members.items()):
-            if role == "actor" and member.incarnation and max(member.begun.cycles) >= self.cycle:
+            if role == "actor" and member.incarnation and max(member.start.cycles) >= self.cycle:
                 self.ask("learner", "cut", index)
         with self._moving():
             found = self._ask_each("learner", "export", lambda _: (), self._long_s)
@@ -310,7 +312,7 @@ class SupervisedCrew:
         with self._moving():
             self._ask_each("learner", "restore", lambda i: given[i], self._long_s)
         for member in self.members.values():  # if one is lost now, its successor begins here
-            member.begun = self._begun_at(self.cycle)
+            member.start = self._start_at(self.cycle)
         whole = self._ask_each("actor", "restore", lambda i: (self.cycle, actors[i]))
         for index, kept in enumerate(whole):
             if not kept:
@@ -340,8 +342,8 @@ class SupervisedCrew:
         if failed:
             self._before = f"{member.name} failed: {why}", traceback
         self.team.kill(member.handle)
-        index, begun = member.index, self.team.stood(member, self)
-        got_on = sum(begun.cycles) > sum(member.begun.cycles)
+        index, start = member.index, self.team.progress(member, self)
+        got_on = sum(start.cycles) > sum(member.start.cycles)
         self._failures[index] = 0 if got_on else self._failures[index] + 1
         if self._failures[index] >= crew.failures:
             raise _failed(
@@ -350,8 +352,8 @@ class SupervisedCrew:
                 traceback,
             ) from error
         incarnation = member.incarnation + 1
-        handle = self.team.start_actor(index, incarnation, begun)
-        new = self._join("actor", index, incarnation, begun, handle)
+        handle = self.team.start_actor(index, incarnation, start)
+        new = self._join("actor", index, incarnation, start, handle)
         if self.goal:
             self._run(new)
 

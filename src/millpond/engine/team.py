@@ -26,7 +26,7 @@ class Failed(Exception):
         self.traceback = traceback
 
 
-class Begun(NamedTuple):
+class StartPoint(NamedTuple):
     """Where an incarnation of an actor begins: up to there the rows before it are safe."""
 
     cycles: list[int]  # for each learner
@@ -40,7 +40,7 @@ class Member:
     role: str
     index: int
     incarnation: int
-    begun: Begun
+    start: StartPoint
     handle: Any  # by which the team knows it
     ready: bool = False  # it has answered a beat
     beats: int = -1  # as last reported
@@ -101,7 +101,7 @@ class Team(Protocol):
         """The servers, which start again by themselves."""
         ...
 
-    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
+    def start_actor(self, index: int, incarnation: int, start: StartPoint) -> Any:
         """Start a new incarnation of an actor, whose predecessor is gone; returns its handle."""
         ...
 
@@ -133,7 +133,7 @@ class Team(Protocol):
         """Kill a server; it starts again."""
         ...
 
-    def stood(self, actor: Member, crew: Asks) -> Begun:
+    def progress(self, actor: Member, crew: Asks) -> StartPoint:
         """How far the rows of a lost actor are safe."""
         ...
 

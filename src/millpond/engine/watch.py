@@ -83,7 +83,7 @@ class Watch:
         if not member.ready:
             member.ready = True
             if member.incarnation:
-                self._note("back", member, cycle=min(member.begun.cycles))
+                self._note("back", member, cycle=min(member.start.cycles))
         if beat["beats"] != member.beats or beat["waits"]:
             member.beats, member.seen, member.starting = beat["beats"], now, beat["starting"]
 

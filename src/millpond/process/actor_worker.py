@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.calls import ActorCalls
 from ..engine.checkpoint import Arrays
+from ..engine.crew_member import ActorMember
 from ..engine.provenance import traced_spec
 from ..errors import ChannelFull
 from ..rows import Rows
@@ -17,7 +17,7 @@ from .member import SLICE_S, ProcessMember, params_template, to_block
 from .wire import Message, Wire
 
 
-class ActorWorker(ProcessMember, ActorCalls):
+class ActorWorker(ProcessMember, ActorMember):
     """It has one channel to each learner for rows, and each learner's Weights for parameters."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
@@ -33,7 +33,7 @@ class ActorWorker(ProcessMember, ActorCalls):
             for one, group in zip(weights, self.groups, strict=True)
         ]
         self.make(np.array(values["steps"], np.uint32))
-        self.begun = [int(cycle) for cycle in values["begun"]]  # first cycle for each learner
+        self.starts = [int(cycle) for cycle in values["start"]]  # first cycle for each learner
         canaries = [list(end.canary) for end in (*self.writers, *self.readers)]
         wire.send("ready", {"canaries": canaries, "spec": self.spec.fingerprint()})
 
@@ -44,7 +44,7 @@ class ActorWorker(ProcessMember, ActorCalls):
         rows = self.act()
         self.watch.now("moving")
         for learner, writer in enumerate(self.writers):
-            if self.cycle >= self.begun[learner]:  # else the incarnation before has pushed these
+            if self.cycle >= self.starts[learner]:  # else the incarnation before has pushed these
                 self._push(writer, to_block(rows, self.groups[learner]))
 
     def _pull(self) -> None:
@@ -83,11 +83,11 @@ class ActorWorker(ProcessMember, ActorCalls):
         (To end it, others may have to go on.) Rows that one learner has from the incarnation
         before, all learners must get.
         """
-        self.goal = max(self.cycle + self._busy, *self.begun)
+        self.goal = max(self.cycle + self._busy, *self.starts)
         return self.goal
 
     def restore(self, cycle: int, arrays: Arrays) -> bool:
-        self.goal, self.begun = cycle, [cycle] * len(self.begun)
+        self.goal, self.starts = cycle, [cycle] * len(self.starts)
         whole = super().restore(cycle, arrays)
         self.arrived()  # before the answer: after that the parent reads our heartbeat
         return whole

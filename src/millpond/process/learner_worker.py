@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ..engine.calls import LearnerCalls
 from ..engine.checkpoint import Arrays
+from ..engine.crew_member import LearnerMember
 from ..engine.learner import Learner, Progress
 from ..engine.provenance import traced_spec
 from ..engine.trees import joined
@@ -23,7 +23,7 @@ from .member import SLICE_S, NotYet, ProcessMember, from_block, params_template
 from .wire import Message, Wire
 
 
-class LearnerWorker(ProcessMember, LearnerCalls):
+class LearnerWorker(ProcessMember, LearnerMember):
     """It alone owns its policies' replay. Each cycle it takes rows from every actor and learns."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:

@@ -25,7 +25,7 @@ from ..engine.settings import Settings
 from ..engine.stopping import ask_to_stop
 from ..engine.stopwatch import SHARES
 from ..engine.supervised_crew import SupervisedCrew
-from ..engine.team import Asks, Begun, Member, Server
+from ..engine.team import Asks, Member, Server, StartPoint
 from ..errors import BadConfig, ChannelBroken, ChannelClosed, SpecMismatch
 from ..transport.channel import Channel
 from ..transport.memory import Canary
@@ -96,12 +96,12 @@ class ProcessTeam:
         shared = channels, [self.weights[index]]
         return self._start("learner", index, 0, self.settings.actors + index, values, *shared)
 
-    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Child:
+    def start_actor(self, index: int, incarnation: int, start: StartPoint) -> Child:
         """Start a new incarnation of an actor, with new channels."""
         if incarnation:
             self._renew_channels(index, incarnation)
-        begin = {"begun": begun.cycles, "steps": begun.steps.tolist()}
-        values = {"cycle": min(begun.cycles), **begin}
+        begin = {"start": start.cycles, "steps": start.steps.tolist()}
+        values = {"cycle": min(start.cycles), **begin}
         shared = self.channels[index], self.weights
         return self._start("actor", index, incarnation, index, values, *shared)
 
@@ -253,7 +253,7 @@ class ProcessTeam:
             self._note("not shared", child, why=str(error))
             raise ChannelBroken(f"{child.role} {child.index}: {error}") from error
 
-    def stood(self, actor: Member, crew: Asks) -> Begun:
+    def progress(self, actor: Member, crew: Asks) -> StartPoint:
         """What a lost actor has pushed to each learner."""
         index = actor.index
         # Its line is blank until its first cycle ends; until then its predecessor's steps count.
@@ -261,8 +261,8 @@ class ProcessTeam:
         # It may have died between two pushes of one cycle, so learners may stand at different
         # cycles. Nothing behind the damage in a channel counts.
         pushed = [channel.whole() for channel in self.channels[index]]
-        cycles = [a + b for a, b in zip(actor.begun.cycles, pushed, strict=True)]
-        return Begun(cycles, np.full(self.settings.policies, self._steps[index], np.uint32))
+        cycles = [a + b for a, b in zip(actor.start.cycles, pushed, strict=True)]
+        return StartPoint(cycles, np.full(self.settings.policies, self._steps[index], np.uint32))
 
     def pace(self, crew: Asks) -> dict[str, Any]:
         """How often readers found damaged parameters."""

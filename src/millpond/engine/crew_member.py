@@ -22,14 +22,14 @@ from .settings import Settings
 from .trace import digest
 
 
-class Calls:
+class CrewMember:
     """`with self.between():` around what must not happen during a cycle."""
 
     def between(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
 
-class ActorCalls(Calls):
+class ActorMember(CrewMember):
     """An `actor` with the newest parameters of every learner, and what may be called of it."""
 
     settings: Settings
@@ -70,7 +70,7 @@ class ActorCalls(Calls):
             return self.actor.restore(arrays)
 
 
-class LearnerCalls(Calls):
+class LearnerMember(CrewMember):
     """What may be called of a `learner`."""
 
     learner: Learner
