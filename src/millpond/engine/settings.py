@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -301,7 +302,7 @@ class Settings:
         """How many policies learn: members x agents of the env."""
         return self.members * self.world.num_agents
 
-    @property
+    @functools.cached_property
     def groups(self) -> list[range]:
         """The policies of each learner, which learn in one program: fewer learners cost less."""
         number = min(self.policies, self.crew.learners or self.policies)
@@ -340,7 +341,7 @@ class Settings:
         """The name of the agent's own settings, as in `--dqn.gamma`."""
         return short_name(self.agent)
 
-    @property
+    @functools.cached_property
     def learns(self) -> Replayed | Rollouts:
         """What the agent learns from, and how often."""
         memory = self.network.memory
@@ -373,7 +374,7 @@ class Settings:
         """The window that stacks observations for acting."""
         return Window(self.stack, pad=self.window.pad)
 
-    @property
+    @functools.cached_property
     def ranked(self) -> bool:
         """Whether rows are drawn by priority."""
         return isinstance(self.learns, Replayed) and isinstance(self.sampling, Prioritized)
