@@ -22,6 +22,7 @@ from millpond import prioritized
 from millpond.cli.main import main
 from millpond.cluster.learner import RayLearner
 from millpond.cluster.outbox import Outbox
+from millpond.cluster.packs import Packs
 from millpond.cluster.ray import Lost, import_ray
 from millpond.doctor.actor_checks import lag_bound
 from millpond.engine.chunk_dedup import ChunkDedup, ChunkId
@@ -376,6 +377,62 @@ def test_priorities_find_their_shard_and_their_row(tmp_path):
     shard.rank(range(1), draw, np.where(only, 1.0, 0.0)[None])
     rest = shard.store.masses()[0]
     assert rest < 20
+
+
+# --- what is fetched while a learner learns ------------------------------------------------------
+
+
+class Nearby:
+    """The `RemoteShards` of one shard that is in this process, and may be away."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard, self.away = shard, False
+
+    def collect(self, first, most, timeout):
+        if self.away:
+            raise Lost("shard 0: died")
+        found = self.shard.collect(first, most, range(1))
+        return [found] if found.cycles else None
+
+    def draw_from_each(self, counts, turn):
+        return [self.shard.draw(range(1), counts[:, 0], turn)]
+
+    def took(self, first):
+        self.shard.take(first)
+
+
+def packs_of(path: Path, ahead: int, cycles: int = 9, start_s: float = 60.0) -> Packs:
+    of = replace(ALONE, mode="ray", crew=replace(BASE.crew, chunk=4, start_s=start_s))
+    shard = make_shard(of, path)
+    for number in range(cycles):
+        shard.append(chunk(0, number))
+    return Packs(of, range(1), Nearby(shard), 0, ahead)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_packs_bring_every_cycle_once_with_the_batches_that_are_due(tmp_path, ahead):
+    packs, turns, batches = packs_of(tmp_path, ahead), [], {}
+    while len(turns) < 9 * TURNS:
+        pack = packs.take(timeout=60.0)
+        assert pack.rows.reward.shape == (pack.cycles * TURNS, 1, WIDTH)
+        turns += pack.rows.reward[:, 0, 0].tolist()
+        batches |= pack.batches
+    assert turns == list(range(9 * TURNS))
+    updates, limiter = packs.settings.learns.updates, packs.limiter
+    due = [cycle for cycle in range(1, 10) if limiter.due(cycle)]
+    assert sorted(batches) == list(range(due[0] * updates, (due[-1] + 1) * updates))
+    assert packs.take(timeout=0.0) is None
+    packs.close()  # returns, although no more rows will ever come
+    assert all(fetched.done() for fetched in packs._fetched)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_packs_wait_for_a_shard_that_is_lost_but_not_for_ever(tmp_path, ahead):
+    packs = packs_of(tmp_path, ahead, cycles=0, start_s=0.5)
+    packs.shards.away = True
+    with pytest.raises(ChannelClosed, match=r"shard 0: died: it has been away for 0\.5 s"):
+        packs.take(timeout=60.0)
+    packs.close()
 
 
 # --- whole runs in one process -------------------------------------------------------------------

@@ -25,13 +25,14 @@ def over_policies(
         policies = jax.tree.leaves(arguments[0])[0].shape[0]
         if policies > 1:
             return jax.vmap(function, in_axes, out_axes)(*arguments)
-        return _each(jnp.expand_dims, out_axes, function(*_each(_first, in_axes, arguments)))
+        alone = along(_first, in_axes, arguments)
+        return along(jnp.expand_dims, out_axes, function(*alone))
 
     return call
 
 
-def _each(change: Callable[[Array, int], Any], axes: Any, tree: Any) -> Any:
-    """Apply `change` to every leaf that has an axis of policies."""
+def along(change: Callable[[Array, int], Any], axes: Any, tree: Any) -> Any:
+    """Apply `change(leaf, axis)` to every leaf that has an axis of policies."""
 
     def one(axis: int | None, below: Any) -> Any:
         return below if axis is None else jax.tree.map(lambda leaf: change(leaf, axis), below)

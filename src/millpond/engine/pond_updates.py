@@ -18,7 +18,7 @@ from .device_update import DeviceUpdate
 from .keys import Role, key_of
 from .lake_share import LakeShare, blend
 from .make_agent import make_agent
-from .over_policies import over_policies
+from .over_policies import along, over_policies
 from .provenance import traced_spec
 from .settings import Settings
 from .trees import part
@@ -68,11 +68,7 @@ class PondUpdates:
 
     def of(self, policy: int) -> Any:
         """The Pond's state of one policy, numbered within this learner."""
-
-        def pick(axis: int | None, leaf: Array) -> Array:
-            return leaf if axis is None else leaf[policy]
-
-        return jax.tree.map(pick, self._program.pond.axes, self.state, is_leaf=_is_none)
+        return along(lambda leaf, _: leaf[policy], self._program.pond.axes, self.state)
 
     def cut(self, envs: np.ndarray) -> None:
         self.state = self._program.cut(self.state, envs)
@@ -88,7 +84,7 @@ class PondUpdates:
             return leaves[0] if axis is None else jnp.stack(leaves)
 
         states = [pond.restore(one) for one in arrays]
-        self.state = jax.tree.map(together, pond.axes, *states, is_leaf=_is_none)
+        self.state = jax.tree.map(together, pond.axes, *states, is_leaf=lambda axis: axis is None)
 
 
 class _PondProgram:
@@ -138,7 +134,3 @@ class _PondProgram:
 
 
 _program = Once(_PondProgram, most=4)
-
-
-def _is_none(axis: Any) -> bool:
-    return axis is None
