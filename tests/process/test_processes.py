@@ -97,7 +97,7 @@ def test_the_hash_is_of_every_part_and_no_updates_are_told(tmp_path):
     assert one.digest != two.digest
     assert identical_text(one, 22).startswith("identical: 1 cycles, 22 updates, in lockstep and")
     assert identical_text(one, 22).endswith(f"hash of all rows, draws and agents {one.digest}")
-    assert "nothing was learned yet: with more --steps" in identical_text(one, 0)
+    assert "no learning was compared yet; use more --steps" in identical_text(one, 0)
 
 
 @pytest.mark.parametrize("mode", ["sequential", pytest.param("lockstep", marks=pytest.mark.full)])

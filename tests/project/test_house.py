@@ -26,7 +26,7 @@ BASE = {
     "sequence",
     "returns",
     "samplers",
-    "asked",
+    "arguments",
     "batch_out",
     "borders",
     "intake",

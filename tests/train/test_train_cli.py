@@ -208,7 +208,7 @@ def test_runs_are_listed(trained, capsys, here):
     for word in (str(trained), "treasurehunt-small", "pqn", "finished", f"{best:.2f}"):
         assert word in out
     code, out, _ = call(capsys, "runs", here)
-    assert (code, out) == (0, f"no runs in {here}; millpond train ENV makes one\n")
+    assert (code, out) == (0, f"no runs in {here}; start one with millpond train ENV\n")
     code, _, err = call(capsys, "runs")
     assert code == 1
     assert "there is no folder runs; millpond train makes runs" in err

@@ -1,4 +1,4 @@
-"""`HostStarts`: which rows of a host ring may start a transition, and drawing from them."""
+"""`HostStarts`: judges which rows of a host ring are valid starts, and draws from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..sequence import AnyWindow, Sequence, Span
 from ..window import Judgement, Window
 from .host_ring import HostRing
 
-_ROUNDS = 64  # redraws before the valid starts are counted out
+_ROUNDS = 64  # redraws before all valid starts are listed instead
 _BYTES = np.arange(128, dtype=np.uint8)
 _ZERO, _ONE = np.int32(0), np.int32(1)
 
@@ -27,7 +27,7 @@ class HostStarts:
         self._interleaved = num_envs if self.layout.whole else 1
         self._known = np.zeros(1, np.int64), np.full(1, -1)  # stream and id of a valid start
         self.reach = np.arange(-window.before, window.n_step)
-        # Where one flags byte decides about a start, all 128 verdicts are known beforehand.
+        # If a start depends on one flags byte only, all 128 verdicts are precomputed.
         single = len(self.reach) == 1 and isinstance(window, Window)
         self.verdicts = window.judge(_BYTES[None], np) if single else None
         self._around = single and not self.layout.own_heads
@@ -37,14 +37,14 @@ class HostStarts:
         return self.layout.slot(stream, row % self.layout.length)
 
     def here(self, stream: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Which row ids are stored and old enough to start."""
+        """bool[...]: which row ids are stored and possible starts by age."""
         low, high = self.ring.old_enough(self.window)
         if self.ring.lockstep:
             return (row >= low) & (row < high)
         return (row >= low[stream]) & (row < high[stream])
 
     def judge(self, slots: np.ndarray) -> Any:
-        """What the flags around these slots say: a Judgement, or the Span of a Sequence."""
+        """Judge the starts at these slots by the flags around them: a Judgement, or a Span."""
         ring, window = self.ring, self.window
         if isinstance(window, Sequence):
             return self._judge_sequences(window, slots)
@@ -78,9 +78,9 @@ class HostStarts:
         low, high = self.ring.old_enough(self.window)
         if not np.any(high > low):
             return False
-        # A start once found stays valid until it is overwritten.
+        # A known start stays valid until it is overwritten.
         known = self.here(*self._known).all()
-        if known and isinstance(self.window, Sequence):  # or until what its stack needs is
+        if known and isinstance(self.window, Sequence):  # or until its stack is
             known = self.judge(self.slots(*self._known)).valid.all()
         if not known:
             slots = self.valid_slots()
@@ -91,11 +91,11 @@ class HostStarts:
         return True
 
     def forget(self) -> None:
-        """The ring has become another one."""
+        """Drop what is cached, after the ring was replaced."""
         self._known = np.zeros(1, np.int64), np.full(1, -1)
 
     def valid_slots(self) -> np.ndarray:
-        """Every valid start's slot, the oldest first: where almost nothing is valid."""
+        """The slots of all valid starts, the oldest first; used when almost none is valid."""
         low, high = self.ring.old_enough(self.window)
         ids = low + np.arange(self.layout.length)[:, None]
         slots = self.slots(np.arange(self.layout.streams), ids)
@@ -103,7 +103,7 @@ class HostStarts:
         return slots[self.judge(slots).valid]
 
     def draw(self, sampler: Proposer, random: HostRandom, into: Draw) -> tuple[np.ndarray, Any]:
-        """Slots of valid starts and what their flags say; fills `into`, whose size counts."""
+        """Draw as many valid starts as `into` has room for; return their slots and verdicts."""
         ring, stream, row, batch_size = self.ring, into.stream, into.row, len(into.row)
         low, high = ring.old_enough(self.window)
         every = self.window.every
@@ -159,14 +159,14 @@ class HostStarts:
         return slots, self.judge(slots)
 
     def _judge_old(self, slots: np.ndarray, stream: np.ndarray, eligible: Eligible) -> Any:
-        """As `judge`; a stream in which nothing is old enough yet has no valid start."""
+        """`judge`, but starts of streams without any possible start are invalid."""
         verdict = self.judge(slots)
         if self.ring.lockstep:
             return verdict
         return verdict._replace(valid=verdict.valid & (eligible.count > 0)[stream])
 
     def too_few(self, batch_size: int) -> NotEnoughData:
-        """The error where nothing can be drawn."""
+        """The error if no start is valid."""
         window = self.window
         need = 1 if self.layout.whole else window.n_step + 1
         what, end = "transitions", ""
