@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 import numpy as np
@@ -54,14 +55,26 @@ class Packs:
             places[actor * width : (actor + 1) * width] = there
         self._order = None if given == sorted(given) else places
         self._stop = threading.Event()
-        self._thread = ThreadPoolExecutor(1) if ahead else None
-        self._fetched: deque[Future[Pack | None]] = deque()
-        for _ in range(ahead + 1):  # one more than wait, which is being fetched
-            self._fetch_another()
-
-    def _fetch_another(self) -> None:
+        self._fetched: deque[Future[Pack | None]] = deque()  # or asked for
+        self._asked: queue.SimpleQueue[Future[Pack | None] | None] = queue.SimpleQueue()
+        # A daemon, unlike the threads of an executor: it must not keep a process from ending.
+        self._thread = threading.Thread(target=self._fetch_all, daemon=True) if ahead else None
         if self._thread:
-            self._fetched.append(self._thread.submit(self._fetch_one))
+            self._thread.start()
+            for _ in range(ahead + 1):  # one more than wait, which is being fetched
+                self._ask()
+
+    def _ask(self) -> None:
+        """Have the thread fetch another pack."""
+        self._fetched.append(Future())
+        self._asked.put(self._fetched[-1])
+
+    def _fetch_all(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            try:
+                asked.set_result(self._fetch_one())
+            except BaseException as error:
+                asked.set_exception(error)
 
     def take(self, timeout: float) -> Pack | None:
         """The next pack, or None if there is none yet."""
@@ -69,14 +82,15 @@ class Packs:
             return self._fetch(timeout)
         if not wait([self._fetched[0]], timeout).done:
             return None
-        self._fetch_another()
+        self._ask()
         return self._fetched.popleft().result()
 
     def close(self) -> None:
         """Stop fetching; whatever was fetched is dropped."""
         self._stop.set()
         if self._thread:
-            self._thread.shutdown(cancel_futures=True)
+            self._asked.put(None)
+            self._thread.join()
 
     def _fetch_one(self) -> Pack | None:
         """A pack, however long it takes; None once `close` was called."""

@@ -98,13 +98,14 @@ class Lakes(Replay):
     """
 
     def __init__(self, settings: Settings, policies: range, folder: Path) -> None:
-        self._settings, self._stack = settings, contextlib.ExitStack()
+        self._settings = settings
         paths = [folder / f"policy-{policy}" for policy in policies]
         spec, capacity = traced_spec(settings), settings.replayed.capacity
         self._lakes = [open_or_create(path, spec, capacity) for path in paths]
-        self._writers = [
-            self._stack.enter_context(lake.writer("train", settings.envs)) for lake in self._lakes
-        ]
+        with contextlib.ExitStack() as stack:  # if one cannot be opened, the others are closed
+            opened = stack.enter_context
+            self._writers = [opened(lake.writer("train", settings.envs)) for lake in self._lakes]
+            self._stack = stack.pop_all()
         self._random = [np.random.default_rng(settings.seed) for _ in policies]
         self.stores = [(i, functools.partial(_add, one)) for i, one in enumerate(self._writers)]
 
