@@ -80,7 +80,7 @@ class Outbox:
             if found == "replaced":
                 raise ChannelClosed(
                     f"actor {chunk.id.actor}: incarnation {chunk.id.incarnation} was replaced "
-                    "while it lived; its rows are no longer taken"
+                    "although it was alive; its rows are no longer taken"
                 )
             self._lost_since = None
             if found == "gap":

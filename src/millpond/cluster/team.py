@@ -142,7 +142,7 @@ class RayTeam:
                 break
             except Gone as error:  # it is coming back
                 if time.monotonic() > deadline:
-                    raise RunFailed(f"shard {which}, of {actor.name}, stays away") from error
+                    raise RunFailed(f"shard {which} of {actor.name} does not come back") from error
                 time.sleep(0.1)
         learners = crew.ask("learner", "progress", actor.index)
         cycle, steps = min(one for one, _ in learners), [some for _, some in learners]

@@ -57,7 +57,7 @@ class CrewSettings:
             raise BadConfig(f"crew: gpus must be 0 or more, got {self.gpus}")
         if self.lockstep and self.publish_every > 1:
             raise BadConfig(
-                f"crew: lockstep acts with the newest parameters, got publish_every "
+                f"crew: lockstep needs the newest parameters, got publish_every "
                 f"{self.publish_every}; leave it at 1"
             )
 
@@ -117,7 +117,7 @@ class Settings:
         if not 0 <= self.seed < 2**31:
             raise BadConfig(f"seed must lie in [0, 2^31), got {self.seed}")
         if self.steps >= 2**32:
-            raise BadConfig(f"steps must be below 2^32, which counts them, got {self.steps}")
+            raise BadConfig(f"steps must be below 2^32 (they are uint32), got {self.steps}")
         self._fill_in()
         self._check_learning()
         self._check_crew()
@@ -140,8 +140,8 @@ class Settings:
             object.__setattr__(self, "learning", kind())
         if not isinstance(self.learning, kind):
             raise BadConfig(
-                f"learning: agent {self.agent} is set by {kind.__name__}, got "
-                f"{type(self.learning).__name__}; give settings of that kind, or none"
+                f"learning: agent {self.agent} takes {kind.__name__}, got "
+                f"{type(self.learning).__name__}; give settings of that class, or none"
             )
         plain = make_sampler(self.sampler)
         if self.sampling is None:
@@ -149,7 +149,7 @@ class Settings:
         if type(self.sampling) is not type(plain):
             raise BadConfig(
                 f"sampling: sampler {self.sampler} is a {type(plain).__name__}, got "
-                f"{type(self.sampling).__name__}; give one of that kind, or none"
+                f"{type(self.sampling).__name__}; give one of that class, or none"
             )
 
     def check_actions(self) -> None:
@@ -206,7 +206,7 @@ class Settings:
         if not self.lake:
             if self.lake_share != 0.5:
                 raise BadConfig(
-                    f"lake_share: a share of which Lake? got {self.lake_share}; name it with --lake"
+                    f"lake_share: got {self.lake_share}, but no Lake; name one with --lake"
                 )
             return
         if self.from_lake:

@@ -24,7 +24,7 @@ def film(settings: Settings, params: Any, path: Path, turns: int = 1000, fps: in
     """Film one greedy episode of the first member's policies; returns the number of pictures."""
     kind = path.suffix.lower()
     if kind not in (".gif", ".mp4"):
-        raise BadConfig(f"a film is a .gif or an .mp4, not '{path.name}'; name it so")
+        raise BadConfig(f"film: expected the name of a .gif or an .mp4, got '{path.name}'")
     encoder = find_ffmpeg() if kind == ".mp4" else ""
     if kind == ".gif":
         require("a film", "view", "PIL")

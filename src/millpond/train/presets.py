@@ -70,7 +70,7 @@ def settings_for(
             f"{where} cannot be read: {error.strerror}; millpond presets lists them"
         ) from error
     except UnicodeDecodeError as error:
-        raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error
+        raise BadConfig(f"{where} is not TOML: its bytes are not UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{where} is not TOML: {error}") from error
     if agent is None and file is None and name == preset_for(env) != _own(env):

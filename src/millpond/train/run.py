@@ -66,7 +66,7 @@ class Run:
             raise RunRefused(_no_run(path))
         if is_logged(path):
             raise RunRefused(
-                f"{path} was logged by your own loop (millpond.run), which alone can play it "
+                f"{path} was logged by your own loop (millpond.run), and only that loop can play "
                 "or continue it; runs, watch, report and doctor work with it"
             )
         try:
@@ -175,7 +175,7 @@ def find_runs(root: Path) -> Iterator[Run]:
     `for run in find_runs(Path("runs")): print(run.path, run.status())`.
     """
     if not root.is_dir():
-        raise RunRefused(f"there is no folder {root}; millpond train makes runs")
+        raise RunRefused(f"there is no folder {root}; millpond train creates runs")
     for file in sorted(root.rglob("config.json")):
         try:
             yield Run.open(file.parent)

@@ -38,7 +38,7 @@ class ChannelEnd:
     def __reduce__(self) -> Any:
         name = type(self).__name__
         raise BadConfig(
-            f"{name}: one process alone has this end of a channel, so it cannot be copied or "
+            f"{name}: only one process can have this end of a channel, so it cannot be copied or "
             "pickled; pass the Channel to Process(args=...), and call "
             f"channel.{name.removeprefix('Channel').lower()}(spec) there"
         )
@@ -193,8 +193,8 @@ class ChannelReader(ChannelEnd):
         ready = self.ready
         if not 0 < ready <= self._layout.count:
             raise ChannelBroken(
-                f"channel: {ready} pushes are said to be under way in {self._layout.count} slots; "
-                "its header was overwritten. Restart the writer with a new channel"
+                f"channel: its header claims {ready} pushes in {self._layout.count} slots, so its "
+                "header was overwritten. Restart the writer with a new channel"
             )
         fence()  # read no slot before the number of pushes
         heads: list[Head] = []
