@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console, Group
@@ -62,9 +63,9 @@ def train_and_show(run: Run) -> int:
         return 1
     show_curve(run)
     show_last(run)
-    if line.speed:
-        took = elapsed(time.monotonic() - began)
-        print(f"took {took}; {line.speed} while acting and learning")
+    if line.speeds:
+        took, usual = elapsed(time.monotonic() - began), median(line.speeds)
+        print(f"took {took}; {speed_text(usual)} while acting and learning")
     print(f"hash of the parameters {digest}")
     print(f"next: millpond eval {word(run.path)}")
     return 0
@@ -100,7 +101,8 @@ class ProgressLine:
         self.text = Text("compiling ...")
         lines = Group(self.progress, self.text)
         self.live = Live(lines, console=console, transient=True, refresh_per_second=4)
-        self.greedy = self.speed = ""
+        self.greedy = ""
+        self.speeds: list[float] = []
 
     def __enter__(self) -> ProgressLine:
         if self.console.is_terminal:
@@ -117,11 +119,12 @@ class ProgressLine:
                 self.console.print(f"{line['steps']:>11,} steps   {self.greedy}")
         elif line["kind"] == "train":
             self.progress.update(self.task, completed=line["steps"])
-            self.speed = speed_text(line)
+            self.speeds.append(line["steps_per_second"])
             self.text.plain = self._text(line)
 
     def _text(self, line: dict[str, Any]) -> str:
-        parts = [f"{short(line['steps'])} steps in {elapsed(line['seconds'])}, {self.speed}"]
+        speed = speed_text(line["steps_per_second"])
+        parts = [f"{short(line['steps'])} steps in {elapsed(line['seconds'])}, {speed}"]
         if line["return"] is not None:
             parts.append(f"return {line['return']:.2f}")
         if self.greedy:
@@ -137,12 +140,9 @@ class ProgressLine:
         return "  ".join(parts)
 
 
-def speed_text(line: dict[str, Any]) -> str:
-    """The speed: env steps of all policies per second of acting and learning.
-
-    Time for compiling, evaluating and saving is not included.
-    """
-    return f"{short(line['steps_per_second'])} env steps/s"
+def speed_text(steps_per_second: float) -> str:
+    """The speed: env steps of all policies per second, without evaluating and saving."""
+    return f"{short(steps_per_second)} env steps/s"
 
 
 def greedy_text(line: dict[str, Any]) -> str:
