@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from process_runs import CREW
 
+from millpond.engine.hang_watch import HangWatch
 from millpond.engine.stopping import ask_to_stop, stop_asked
 from millpond.engine.supervised_crew import SupervisedCrew
 from millpond.engine.team import Failed, Gone, Member, Server, StartPoint
-from millpond.engine.watch import Watch
 from millpond.errors import RunFailed
 
 START = StartPoint([7], np.zeros(1, np.uint32))
@@ -63,7 +63,7 @@ class World:
     def __init__(self) -> None:
         self.team, self.now, self.cycle, self.notes = Team(), 0.0, 0, Counter()
         self.team.servers.pop()
-        self.watch = Watch({}, self.team, TIMES, self.note, lambda: self.now)
+        self.watch = HangWatch({}, self.team, TIMES, self.note, lambda: self.now)
         self.run(10)
 
     def note(self, what, who, **more):

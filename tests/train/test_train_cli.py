@@ -149,7 +149,7 @@ def test_what_the_env_counts_is_told(capsys, here):
 def test_a_film_shows_the_whole_episode(trained, capsys, here):
     code, out, _ = call(capsys, "eval", trained, "--episodes", 4, "--video", here / "new" / "a.gif")
     assert code == 0
-    assert "6 pictures in" in out
+    assert "6 frames in" in out
     with Image.open(here / "new" / "a.gif") as film:
         assert film.n_frames > 1
         assert film.size == (80, 80)

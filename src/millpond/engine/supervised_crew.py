@@ -24,13 +24,13 @@ from ..errors import LearnerLost, RunFailed
 from .checkpoint import Arrays
 from .episode_stats import Sums
 from .events import Events
+from .hang_watch import HangWatch
 from .learner import Progress
 from .settings import Settings
 from .stopping import stop_if_asked
 from .stopwatch import SHARES
 from .team import CALL_S, Failed, Gone, Member, StartPoint, Team
 from .trace import Trace
-from .watch import Watch
 
 _SLICE_S = 0.5
 _PAUSE_S = 60.0
@@ -52,7 +52,7 @@ class SupervisedCrew:
         self.trace = Trace(folder) if crew.trace else None
         self._note = Events(folder).note
         self.members: dict[tuple[str, int], Member] = {}
-        self.watch = Watch(self.members, team, crew, self._note, clock)
+        self.watch = HangWatch(self.members, team, crew, self._note, clock)
         self.restarts, self.cycle, self.bad = 0, 0, False
         self.goal = 0  # the cycle that everybody runs to; 0: none
         self._last = -(-settings.steps // (settings.envs * settings.learns.turns))

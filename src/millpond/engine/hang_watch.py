@@ -1,4 +1,4 @@
-"""`Watch`: notices when a member or a server of a run hangs, and ends it.
+"""`HangWatch`: notices when a member or a server of a run hangs, and ends it.
 
 Everybody is asked for a beat now and then. A member hangs if it works but its beats stand still; it
 is killed, and whoever waits for its answer sees that. Ray starts a server that died again by
@@ -16,7 +16,7 @@ from .settings import CrewSettings
 from .team import Failed, Gone, Member, Server, Team
 
 
-class Watch:
+class HangWatch:
     """`watch.look(cycle)`, at least once every few seconds; `cycle` is that of the run."""
 
     def __init__(
