@@ -169,7 +169,7 @@ def test_a_film_that_cannot_be_made_is_refused(trained, capsys, here, monkeypatc
     assert "'millpond[film]'; or install ffmpeg itself, or write a .gif" in err
     code, _, err = call(capsys, "eval", trained, "--video", here / "a.avi")
     assert code == 2
-    assert "a film is a .gif or an .mp4, not 'a.avi'" in err
+    assert "film: expected the name of a .gif or an .mp4, got 'a.avi'" in err
     assert not list(here.iterdir())
 
 
@@ -211,7 +211,7 @@ def test_runs_are_listed(trained, capsys, here):
     assert (code, out) == (0, f"no runs in {here}; start one with millpond train ENV\n")
     code, _, err = call(capsys, "runs")
     assert code == 1
-    assert "there is no folder runs; millpond train makes runs" in err
+    assert "there is no folder runs; millpond train creates runs" in err
 
 
 # --- presets and debugging ---------------------------------------------------------------------
