@@ -279,7 +279,8 @@ def sampled(where: str, of, tmp_path):
         (learner,) = crew.learners
         params = jax.tree.map(lambda leaf: leaf[0], learner.params)
         if where == "host":
-            return params, learner.learning.replay.replays[0].sample(0)
+            batch = learner.learning.replay.draw(0)
+            return params, jax.tree.map(lambda leaf: leaf[0], batch)
         pond = learner.learning._program.pond
         _, batch = pond.sample(learner.learning.of(0), jax.random.key(0), 64)
         return params, jax.device_get(batch)
