@@ -22,7 +22,7 @@ _here = threading.local()  # `_here.asked`: the signals that `stop_asked` of thi
 
 
 class Stopped(Exception):
-    """The parent told this worker process to end."""
+    """The parent asked this worker process to end."""
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Run until told to stop; returns the exit code."""
+    """Run until asked to stop; returns the exit code."""
     descriptor, parent = (int(arg) for arg in sys.argv[1:3])
     die_with(parent)
     hear_signals()
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def work(wire: Wire, begin: Message) -> None:
-    """Be an actor or a learner until told to stop."""
+    """Be an actor or a learner until asked to stop."""
     # JAX, which these import, must find the cores that the parent chose.
     if cores := begin.values.get("cores"):
         os.sched_setaffinity(0, cores)

@@ -172,7 +172,7 @@ def _no_run(path: Path) -> str:
 
 
 def find_runs(root: Path) -> Iterator[Run]:
-    """All runs in a folder and its subfolders, by name; folders that are no runs are skipped.
+    """All runs in a folder and its subfolders, by name; other folders are skipped.
 
     `for run in find_runs(Path("runs")): print(run.path, run.status())`.
     """
