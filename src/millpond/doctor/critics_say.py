@@ -27,7 +27,7 @@ _SURE = 6.0
 def critics(probe: Probe, state: AgentState, batch: Any, now: Any, name: str) -> Verdict:
     """Reward, future and bonus in the goals; then critics and actor, each after a small step."""
     agent, settings = probe.agent, probe.settings.learning
-    update = jax.jit(agent.update)
+    update = probe.update
     mask = np.asarray(batch.mask)
     q = np.asarray(
         agent.values(state.params.critics, batch.obs, agent.box.inward(batch.action))

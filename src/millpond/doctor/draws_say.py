@@ -32,10 +32,10 @@ def draws(probe: Probe) -> list[Verdict]:
             or "no replay was saved: rows are learned as they come, or lie in a Lake"
         )
         return [unknown("replay-transitions", why), unknown("replay-draws", why)]
-    return of_pond(pond, probe.saved.rings[0])
+    return of_pond(pond, probe.saved.rings[0], probe.saved.sample)
 
 
-def of_pond(pond: Pond, ring: Any) -> list[Verdict]:
+def of_pond(pond: Pond, ring: Any, sample: Any = None) -> list[Verdict]:
     """The same of any Pond and its state."""
     names = "replay-transitions", "replay-draws"
     if not isinstance(pond.window, Window):
@@ -44,7 +44,7 @@ def of_pond(pond: Pond, ring: Any) -> list[Verdict]:
         return [
             unknown(name, "there is nothing to draw yet, or no order of rows") for name in names
         ]
-    sample = jax.jit(pond.sample, static_argnums=2)
+    sample = sample or jax.jit(pond.sample, static_argnums=2)
     batches: list[Any] = []
     for turn in range(_DRAWS):
         ring, batch = sample(ring, jax.random.key(100 + turn), _BATCH)

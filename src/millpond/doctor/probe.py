@@ -112,6 +112,11 @@ class Probe:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[policy], tree)
 
     @cached_property
+    def update(self) -> Any:
+        """The agent's `update(state, batch, now)`, compiled once for all checks."""
+        return jax.jit(self.agent.update)
+
+    @cached_property
     def _values(self) -> Any:
         return jax.jit(self.agent.values)
 

@@ -31,8 +31,8 @@ def mixed_rows(agent: Any, state: AgentState, batch: Any, now: Any, name: str) -
         return agent.loss(state, rows, now)[0](state.params)[0]
 
     alone = jax.tree.map(lambda leaf: leaf[:, None], batch)
-    each = np.asarray(jax.jit(jax.vmap(loss))(alone), np.float64)
-    whole, count = float(jax.jit(loss)(batch)), _rows_of(batch)
+    both = jax.jit(lambda alone, together: (jax.vmap(loss)(alone), loss(together)))(alone, batch)
+    each, whole, count = np.asarray(both[0], np.float64), float(both[1]), _rows_of(batch)
     sums = np.array([each.mean(), (each * count).sum() / max(1, count.sum()), each.sum()])
     if (np.abs(sums - whole) < 0.02 * np.abs(sums) + 1e-6).any():
         return None
@@ -50,15 +50,8 @@ def _rows_of(batch: Any) -> np.ndarray:
     return np.asarray(batch.mask).reshape(len(batch.mask), -1).sum(1)
 
 
-def unheard_rows(
-    agent: Any, state: AgentState, batch: Any, now: Any, learned: Learned, name: str
-) -> Verdict | None:
-    """Every transition whose error is not 0 must have a say in the loss: its slope by weight."""
-
-    def loss(weight: Any) -> Any:
-        return agent.loss(state, batch._replace(weight=weight), now)[0](state.params)[0]
-
-    slope = np.asarray(jax.jit(jax.grad(loss))(batch.weight))
+def unheard_rows(slope: np.ndarray, batch: Any, learned: Learned, name: str) -> Verdict | None:
+    """Every transition whose error is not 0 must change the loss: its slope by weight [batch]."""
     wrong = (np.abs(np.asarray(learned.priority)) > 1e-4) & (_rows_of(batch) > 0)
     silent = int((slope[wrong] == 0).sum())
     if wrong.sum() < 16 or silent < 0.1 * wrong.sum():
@@ -81,7 +74,7 @@ def wrong_step(
     whole: Any = _RULES[rule.kind](eps=rule.eps)
     if rule.clip:
         whole = optax.chain(optax.clip_by_global_norm(rule.clip), whole)
-    step = whole.update(gradient, before.optimizer, before.params)[0]
+    step = jax.jit(whole.update)(gradient, before.optimizer, before.params)[0]
     wanted = -rate * _flat(step)
     old = _flat(before.params)
     moved = _flat(after.params) - old
@@ -117,14 +110,15 @@ def _flat(tree: Any) -> np.ndarray:
     )
 
 
-def gradient_of(agent: Any, state: AgentState, batch: Any, now: Any) -> Any:
-    """Of the agent's own loss."""
+def slopes_of(agent: Any, state: AgentState, batch: Any, now: Any) -> tuple[Any, np.ndarray]:
+    """Gradients of the agent's own loss: by its parameters, and by each row's weight."""
     given = {name: jnp.asarray(value) for name, value in now.items()}
 
-    def loss(params: Any) -> Any:
-        return agent.loss(state, batch, given)[0](params)[0]
+    def loss(params: Any, weight: Any) -> Any:
+        return agent.loss(state, batch._replace(weight=weight), given)[0](params)[0]
 
-    return jax.jit(jax.grad(loss))(state.params)
+    by_params, by_weight = jax.jit(jax.grad(loss, (0, 1)))(state.params, batch.weight)
+    return by_params, np.asarray(by_weight)
 
 
 def lowered(learn: Any, begin: AgentState, number: str, clip: float) -> tuple[float, float, bool]:

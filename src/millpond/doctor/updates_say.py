@@ -21,7 +21,7 @@ from .critics_say import critics
 from .goals_say import wrong_errors, wrong_goals
 from .parameters_say import followed
 from .probe import Probe
-from .steps_say import gradient_of, lowered, mixed_rows, unheard_rows, wrong_step
+from .steps_say import lowered, mixed_rows, slopes_of, unheard_rows, wrong_step
 from .verdict import Verdict, green, red, unknown
 
 _BATCH = 256
@@ -56,11 +56,10 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if not bool(np.asarray(pond.can_sample(probe.saved.rings[0]))):
         return unknown(name, "the saved replay is too small to draw from")
     one = _one(state)
-    sample = jax.jit(pond.sample, static_argnums=2)
-    _, batch = sample(probe.saved.rings[0], jax.random.key(3), _BATCH)
+    _, batch = probe.saved.sample(probe.saved.rings[0], jax.random.key(3), _BATCH)
     if float(np.asarray(batch.mask).mean()) < 0.5:
         return unknown(name, "the saved replay is too small to draw from")
-    new, learned = jax.jit(probe.agent.update)(one, batch, _now(probe))
+    new, learned = probe.update(one, batch, _now(probe))
     if isinstance(probe.agent, ActorCritic):
         found = _target(probe, one, new, name)
         return found or critics(probe, one, batch, _now(probe, beta=1.0), name)
@@ -92,16 +91,15 @@ def _step(
     agent, before = probe.agent, states[0]
     if not isinstance(agent, TargetAgent):
         return None
+    rule, now = probe.settings.learning, _now(probe)
+    gradient, by_weight = slopes_of(agent, before, batch, now)
     if not agent.memory:
-        now = _now(probe, beta=1.0)
-        found = unheard_rows(agent, before, batch, now, learned, name)
+        found = unheard_rows(by_weight, batch, learned, name)
         if found is not None and found.evidence["silent"] < found.evidence["transitions"]:
             return found
-        mixed = isinstance(agent, DQN) and mixed_rows(agent, before, batch, now, name)
+        mixed = isinstance(agent, DQN) and mixed_rows(agent, before, batch, _now(probe, beta=1.0), name)
         if mixed or found:
             return mixed or found
-    rule, now = probe.settings.learning, _now(probe)
-    gradient = gradient_of(agent, before, batch, now)
     return wrong_step(rule.optimizer, gradient, *states, float(now["rate"]), name)
 
 
