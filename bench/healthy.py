@@ -102,8 +102,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("bench/out/healthy"))
     parser.add_argument("--only", default="", help="runs whose name contains this")
-    parser.add_argument("--again", action="store_true", help="examine runs that were examined, too")
-    parser.add_argument("--train", action="store_true", help="train what is missing, and stop there")
+    parser.add_argument("--again", action="store_true", help="also runs that were examined")
+    parser.add_argument(
+        "--train", action="store_true", help="only train what is missing"
+    )
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for one command")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

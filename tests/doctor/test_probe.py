@@ -10,15 +10,15 @@ from millpond.doctor import sabotage_control as control
 from millpond.doctor import sabotage_own as own
 from millpond.doctor import sabotage_replay as replay
 from millpond.doctor import sabotage_steps as steps
-from millpond.doctor.acting_say import acted_with, collapsed, evaluation, explored
-from millpond.doctor.draws_say import draws
-from millpond.doctor.parameters_say import dormant, moved, target_follows
+from millpond.doctor.acting_checks import acted_with, collapsed, evaluation, explored
+from millpond.doctor.draw_checks import draws
+from millpond.doctor.parameter_checks import dormant, moved, target_follows
 from millpond.doctor.plants_modes import compiled_again
 from millpond.doctor.plants_probe import FUSED, PQN, PRIORITISED, SAC
-from millpond.doctor.priorities_say import priorities
+from millpond.doctor.priority_checks import priorities
 from millpond.doctor.probe_checks import _rows, _world
-from millpond.doctor.stored_say import same_world, stacks_as_acted, training_and_evaluation
-from millpond.doctor.updates_say import update_audit
+from millpond.doctor.stored_row_checks import same_world, stacks_as_acted, training_and_evaluation
+from millpond.doctor.update_checks import update_audit
 from millpond.train import Run, train
 
 pytestmark = pytest.mark.full  # each fault compiles a program of its own

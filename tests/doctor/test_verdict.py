@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from millpond.doctor.parameters_say import stops_at
+from millpond.doctor.parameter_checks import stops_at
 from millpond.doctor.verdict import green, red, unknown, worst_first, yellow
 
 

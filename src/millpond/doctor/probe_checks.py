@@ -6,22 +6,22 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..errors import MillpondError
-from .acting_say import acted_with, collapsed, evaluation, explored
-from .counterfactual_say import counterfactual
-from .draws_say import draws
-from .memory_say import memory
-from .others_say import others
-from .parameters_say import dormant, moved, target_follows
+from .acting_checks import acted_with, collapsed, evaluation, explored
+from .counterfactual_checks import counterfactual
+from .draw_checks import draws
+from .env_checks import fresh, fresh_starts, own_step, played, shared_chance, sizes_for
+from .memory_checks import memory
+from .multi_agent_checks import others
+from .parameter_checks import dormant, moved, target_follows
 from .play import Play
-from .priorities_say import priorities
+from .play_checks import examined
+from .priority_checks import priorities
 from .probe import Probe
-from .rows_say import examined
-from .stored_say import same_world, stacks_as_acted, training_and_evaluation
-from .timing import mislabelled, timing
-from .updates_say import update_audit
-from .values_say import bellman
+from .stored_row_checks import same_world, stacks_as_acted, training_and_evaluation
+from .timing_checks import mislabelled, timing
+from .update_checks import update_audit
+from .value_checks import bellman
 from .verdict import Verdict, unknown, worst_first
-from .world import fresh, fresh_starts, own_step, played, shared_chance, sizes_for
 
 Asked = Callable[[Probe], Sequence[Verdict]]
 SECONDS = 120.0  # after which no further check is begun

@@ -6,7 +6,7 @@ import math
 
 from ..agents import Replayed, Rollouts
 from .evidence import Evidence
-from .rows_checks import no_health
+from .recorded_row_checks import no_health
 from .verdict import Verdict, green, red, unknown
 
 _LAST = 20  # lines of health that are judged together

@@ -10,7 +10,7 @@ import numpy as np
 from ..rows import FIRST, TERMINATED, TRUNCATED
 from .play import Play
 from .probe import Probe
-from .timing import Pairs, model_errors, pairs
+from .timing_checks import Pairs, model_errors, pairs
 from .verdict import Verdict, green, red, unknown
 
 _SURE = 7.0

@@ -17,11 +17,11 @@ from ..agents.actor_critic import ActorCritic
 from ..agents.optimizer import Optimizer
 from ..agents.target_agent import TargetAgent
 from ..engine.make_agent import make_agent
-from .critics_say import critics
-from .goals_say import wrong_errors, wrong_goals
-from .parameters_say import followed
+from .critic_checks import critics
+from .goal_checks import wrong_errors, wrong_goals
+from .parameter_checks import followed
 from .probe import Probe
-from .steps_say import lowered, mixed_rows, slopes_of, unheard_rows, wrong_step
+from .step_checks import lowered, mixed_rows, slopes_of, unheard_rows, wrong_step
 from .verdict import Verdict, green, red, unknown
 
 _BATCH = 256
@@ -65,14 +65,11 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
         return found or critics(probe, one, batch, _now(probe, beta=1.0), name)
     if (found := _counts(probe, state, name)) is not None:
         return found
-    if isinstance(probe.agent, DQN) and not probe.agent.memory:
-        found = wrong_errors(probe, one, batch, np.asarray(learned.priority), name)
-        if found is not None:
-            return found
+    if (found := _errors(probe, one, batch, learned, name)) is not None:
+        return found
     if (found := _target(probe, one, new, name)) is not None:
         return found
-
-    step = _step(probe, (one, new), batch, learned, name)
+    step = _step(probe, (one, new), batch, name)
     if step is not None and step.evidence.get("explained"):
         return step
 
@@ -84,22 +81,30 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     return found if found.fired else step or found
 
 
+def _errors(probe: Probe, state: AgentState, batch: Any, learned: Any, name: str) -> Verdict | None:
+    """Of agents without memory: which rows count, and whether errors are those of each row."""
+    agent, error = probe.agent, None
+    if not isinstance(agent, TargetAgent) or agent.memory:
+        return None
+    if isinstance(agent, DQN):
+        error = wrong_errors(probe, state, batch, np.asarray(learned.priority), name)
+        if error is not None and error.evidence.get("explained"):
+            return error
+    by_weight = slopes_of(agent, state, batch, _now(probe))[1]
+    found = unheard_rows(by_weight, batch, learned, name)
+    if found is None and isinstance(agent, DQN):
+        found = mixed_rows(agent, state, batch, _now(probe, beta=1.0), name)
+    return found or error
+
+
 def _step(
-    probe: Probe, states: tuple[AgentState, AgentState], batch: Any, learned: Any, name: str
+    probe: Probe, states: tuple[AgentState, AgentState], batch: Any, name: str
 ) -> Verdict | None:
-    """Of agents whose loss can be asked for: which rows count, and how far parameters went."""
-    agent, before = probe.agent, states[0]
-    if not isinstance(agent, TargetAgent):
+    """Of agents whose loss can be asked for: how far one update moves the parameters."""
+    if not isinstance(probe.agent, TargetAgent):
         return None
     rule, now = probe.settings.learning, _now(probe)
-    gradient, by_weight = slopes_of(agent, before, batch, now)
-    if not agent.memory:
-        found = unheard_rows(by_weight, batch, learned, name)
-        if found is not None and found.evidence["silent"] < found.evidence["transitions"]:
-            return found
-        mixed = isinstance(agent, DQN) and mixed_rows(agent, before, batch, _now(probe, beta=1.0), name)
-        if mixed or found:
-            return mixed or found
+    gradient = slopes_of(probe.agent, states[0], batch, now)[0]
     return wrong_step(rule.optimizer, gradient, *states, float(now["rate"]), name)
 
 

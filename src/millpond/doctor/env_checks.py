@@ -16,10 +16,10 @@ import numpy as np
 from ..envs import Env, HostEnv, VectorEnv, action_of, any_action, checked_vector, spec_of
 from ..errors import MillpondError
 from ..rows import BORDER, Array, Rows
-from .counterfactual_say import counterfactual
+from .counterfactual_checks import counterfactual
 from .play import Play
-from .rows_say import examined
-from .timing import effect, late_reward, pairs
+from .play_checks import examined
+from .timing_checks import effect, late_reward, pairs
 from .verdict import Verdict, green, red, unknown, worst_first, yellow
 
 ENVS, TURNS = 16, 256

@@ -17,7 +17,7 @@ from ..agents import AgentState
 from ..agents.optimizer import Optimizer
 from ..engine.make_agent import make_agent
 from .probe import Probe
-from .steps_say import lowered
+from .step_checks import lowered
 from .verdict import Verdict, green, red
 
 _TRIES = 8  # actions of the policy, in each state

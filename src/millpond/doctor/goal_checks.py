@@ -72,6 +72,7 @@ def wrong_errors(
         return red(name, "the gradient flows through the goal", remedy, **numbers)
     fits = {what: _off(np.abs(a - b), found, mask) for what, (a, b) in rules.items()}
     best = min(fits, key=lambda what: fits[what])
+    numbers |= dict(explained=fits[best] < 0.02)
     cause = best if fits[best] < 0.02 else _in_parts(probe, state, batch, scaled, discount * double)
     cause += "; the gradient flows through the goal, too" if flows else ""
     message = f"{wrong:.0%} of the update's errors are not reward + discount * value - q: {cause}"
