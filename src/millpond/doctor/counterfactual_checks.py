@@ -8,46 +8,128 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..envs import action_of, any_action, is_real
+from ..envs import action_of, any_action, is_real, spec_of
 from ..rows import BORDER, Array
-from .verdict import Verdict, green, red, unknown, yellow
+from .verdict import Verdict, green, red, suspicious, unknown, yellow
 
 _SEED = 9
+_OUTCOMES = 4_000_000  # numbers observed after all actions, at most
+_LEVELS, _NUMBERS = 9, 8  # of a real action: values that are tried, and numbers of the vector
 _CHANCES = 8  # random numbers that are tried in every state, with every action
 
 
 def counterfactual(world: Any, state: Any) -> list[Verdict]:
     """Of envs in JAX: whether another action leads elsewhere, and whether chance alone is paid."""
+    state = _some(world, state)
     here = (np.asarray(state.flags) & BORDER) == 0
     if not here.any():
         why = "all envs stand at the end of an episode"
         return [unknown("action-effect", why), unknown("env-rewards", why)]
-    seen, paid = _outcomes(world, state, here)
-    return [_effect(seen, paid), _luck(paid)]
+    seen, paid, stays = _outcomes(world, state, here)
+    found = [_effect(seen, paid), _luck(paid), _left(seen, paid, stays)]
+    return [*found, *_ranges(world, state, here)]
 
 
-def _outcomes(world: Any, state: Any, here: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is seen and paid next: [actions, chances, states, numbers] each."""
-    field, agents = action_of(world), world.num_agents
+def _some(world: Any, state: Any) -> Any:
+    """Of the states as many, evenly taken, as can be looked at under every action."""
+    field = action_of(world)
+    choices = max(_LEVELS * _NUMBERS, 1) if is_real(field) else int(field.high) + 1
+    each = sum(one.size for one in spec_of(world).columns.values()) * world.num_agents
+    number = len(np.asarray(state.flags))
+    every = -(-number // max(16, _OUTCOMES // (each * choices * _CHANCES)))
+    return jax.tree.map(lambda leaf: leaf[::every], state)
+
+
+def _outcomes(world: Any, state: Any, here: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What is seen and paid next, and whether all is as it was: [actions, chances, states, ...]."""
+    field = action_of(world)
     if is_real(field):
         choices = any_action(field, jax.random.key(_SEED), (4,))
     else:
         choices = jnp.arange(int(field.high) + 1)
+    found = _after(world, state, choices, _CHANCES)
+    seen, paid, over = (leaf[:, :, here] for leaf in found)
+    now = np.asarray(jax.vmap(world.observe)(state.inner)).reshape(len(here), -1)[here]
+    stays = (seen == now).all(-1) & ~over[..., 0].astype(bool)
+    return seen, paid, stays
 
-    def after(action: Array, key: jax.Array) -> tuple[Array, Array]:
-        def one(inner: Any, key: jax.Array) -> tuple[Array, Array]:
+
+def _after(world: Any, state: Any, choices: Array, chances: int) -> tuple[np.ndarray, ...]:
+    """Observations, rewards and ends after each action: float64[actions, chances, envs, numbers]"""
+    field, agents, envs = action_of(world), world.num_agents, len(np.asarray(state.flags))
+
+    def after(action: Array, key: jax.Array) -> tuple[Array, ...]:
+        def one(inner: Any, key: jax.Array) -> tuple[Array, ...]:
             both = jnp.broadcast_to(action, (agents, *field.shape)).astype(field.dtype)
             new, outcome = world.step(inner, both, key)
-            return world.observe(new), outcome.reward
+            return world.observe(new), outcome.reward, outcome.terminated | outcome.truncated
 
-        return jax.vmap(one)(state.inner, jax.random.split(key, len(here)))
+        return jax.vmap(one)(state.inner, jax.random.split(key, envs))
 
     each_chance = jax.vmap(after, (None, 0))
     program = jax.jit(jax.vmap(each_chance, (0, None)))
-    seen, paid = program(choices, jax.random.split(jax.random.key(_SEED + 1), _CHANCES))
-    lead = (len(choices), _CHANCES, len(here))
-    flat = [np.asarray(leaf).reshape(*lead, -1)[:, :, here] for leaf in (seen, paid)]
-    return flat[0].astype(np.float64), flat[1].astype(np.float64)
+    found = program(choices, jax.random.split(jax.random.key(_SEED + 1), chances))
+    lead = (len(choices), chances, envs)
+    seen, paid, over = (np.asarray(leaf, np.float64).reshape(*lead, -1) for leaf in found)
+    return seen, paid, over
+
+
+def _left(seen: np.ndarray, paid: np.ndarray, stays: np.ndarray) -> Verdict:
+    """Of states in which nothing changes any more, whatever is done: an end that is missing."""
+    name = "env-dead-ends"
+    stuck = stays.all((0, 1))
+    paid_there = float(np.abs(paid[:, :, stuck]).max(initial=0))
+    numbers = dict(states=seen.shape[2], stuck=int(stuck.sum()), paid=paid_there)
+    if stuck.all() or stuck.sum() < max(3, 0.05 * len(stuck)):  # all: see env-observations
+        return green(name, f"of {len(stuck)} states {stuck.sum()} cannot be left", **numbers)
+    pays = f" and pays {paid_there:.3g} in every step" if paid_there else ""
+    return yellow(
+        name,
+        f"{stuck.sum()} of {len(stuck)} states cannot be left by any action, yet the episode goes "
+        f"on{pays}: an end seems to be missing there",
+        "set terminated where the goal is reached or the world has ended",
+        **numbers,
+    )
+
+
+def _ranges(world: Any, state: Any, here: np.ndarray) -> list[Verdict]:
+    """Of actions that are real vectors: whether the whole range of each number has an effect."""
+    field, name = action_of(world), "action-range"
+    if not is_real(field) or field.low is None or field.high is None or len(field.shape) != 1:
+        return []
+    low, high = (np.broadcast_to(np.asarray(x, np.float64), field.shape) for x in
+                 (field.low, field.high))  # fmt: skip
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return []
+    size = min(field.shape[0], _NUMBERS)
+    levels = np.linspace(0.0, 1.0, _LEVELS)
+    middle = np.broadcast_to((low + high) / 2, (size, _LEVELS, *field.shape)).copy()
+    for number in range(size):
+        middle[number, :, number] = low[number] + levels * (high - low)[number]
+    seen, paid, _ = _after(world, state, jnp.asarray(middle.reshape(-1, *field.shape)), 1)
+    both = np.concatenate([seen, paid], -1)[:, 0][:, here].reshape(size, _LEVELS, here.sum(), -1)
+    same = (np.diff(both, axis=1) == 0).all((-1, -2))  # [numbers, gaps between levels]
+    dead = same.mean(1)
+    worst = int(np.argmax(dead))
+    numbers = dict(number=worst, without_effect=round(float(dead[worst]), 3))
+    if same[worst].all() or dead[worst] < 0.3:
+        without = int((dead == 1).sum())
+        told = f"; {without} of {size} numbers have none" if without else ""
+        found = green(name, f"the range of actions has an effect{told}", **numbers)
+        return [found if not without else suspicious(
+            found, f"{without} of the {size} numbers of an action have no effect at all",
+            "look at which numbers of the action step uses")]  # fmt: skip
+    gaps = np.nonzero(same[worst])[0]
+    ends = low[worst] + np.array([levels[gaps[0]], levels[gaps[-1] + 1]]) * (high - low)[worst]
+    return [
+        yellow(
+            name,
+            f"number {worst} of the action does the same everywhere from {ends[0]:.3g} to "
+            f"{ends[1]:.3g}, {dead[worst]:.0%} of its range ({low[worst]:g} to {high[worst]:g})",
+            "look at what clips or rescales actions before step uses them",
+            **numbers,
+        )
+    ]
 
 
 def _effect(seen: np.ndarray, paid: np.ndarray) -> Verdict:
@@ -71,11 +153,19 @@ def _effect(seen: np.ndarray, paid: np.ndarray) -> Verdict:
             "look at what step does with the action's number: a modulo, a bound, a table",
             **numbers,
         )
-    dead = f"; {len(alike)} pairs of actions do the same" if alike else ""
-    return green(
-        name,
-        f"another action leads elsewhere in up to {apart.max():.0%} of the states{dead}",
-        **numbers,
+    found = green(
+        name, f"another action leads elsewhere in up to {apart.max():.0%} of the states", **numbers
+    )
+    if not alike:
+        return found
+    pairs = " and ".join(f"{j} and {i}" for i, j in alike[:3])
+    kinds = len(both) - len({max(pair) for pair in alike})
+    return suspicious(
+        found._replace(message=f"{found.message}; {len(alike)} pairs of actions do the same"),
+        f"actions {pairs} do the same in all {both.shape[1]} states: {len(both)} actions are "
+        f"{kinds}",
+        "if these are not spare buttons of a game, look at what step does with the action's "
+        "number: a modulo, a bound, a table",
     )
 
 

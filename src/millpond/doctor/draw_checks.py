@@ -1,8 +1,8 @@
-"""Batches drawn from a replay, against the rows that lie in it: transitions, and "
-"which are drawn."""
+"""Batches drawn from a replay, against the rows that lie in it: transitions, and which rows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -69,16 +69,17 @@ def rebuilt(window: Window, batch: Batch, read: Read, name: str) -> Verdict:
     if not len(keep):
         return unknown(name, "no draw found a valid start")
     stream, ids = batch.draw.stream[keep], batch.draw.ids()[keep]
-    reach = np.arange(-(window.stack - 1), window.n_step + 1)
+    before = max(1, window.stack - 1)
+    reach = np.arange(-before, window.n_step + 1)
     # What lies before the first row or behind the last belongs to no transition that was drawn.
     wide = np.broadcast_to(stream[:, None], (len(ids), len(reach)))
     steps = np.asarray(batch.steps)[keep]
     rows = read(
-        wide,
-        ids[:, None] + np.clip(reach, -np.minimum(ids, window.stack - 1)[:, None], steps[:, None]),
+        wide, ids[:, None] + np.clip(reach, -np.minimum(ids, before)[:, None], steps[:, None])
     )
-    here = window.stack - 1
+    here = before
     wrong: dict[str, int] = {}
+    instead = Counter[str]()  # what a wrong part is instead, by transitions
     for i, at in enumerate(keep):
         steps, over = 0, False
         total, discount = 0.0, 1.0
@@ -104,19 +105,69 @@ def rebuilt(window: Window, batch: Batch, read: Read, name: str) -> Verdict:
         }
         for what, fine in good.items():
             wrong[what] = wrong.get(what, 0) + (not fine)
+        instead.update(_instead(window, rows, i, here, batch, at, good))
     bad = {what: number for what, number in wrong.items() if number}
     if bad:
         told = ", ".join(f"{what} in {n / len(keep):.0%}" for what, n in bad.items())
+        most = max(bad.values())
+        explains = [what for what, n in instead.most_common(3) if n >= 0.9 * most]
+        cause = f"; {explains[0]}" if explains else ""
         return red(
             name,
             f"of {len(keep)} drawn transitions these parts are not those of the "
-            f"stored rows: {told}",
+            f"stored rows: {told}{cause}",
             "let Window and the sampler make transitions; see docs/concepts.md",
             checked=len(keep), **bad,
         )  # fmt: skip
     return green(
         name, f"{len(keep)} drawn transitions rebuilt from their rows, all equal", checked=len(keep)
     )
+
+
+def _instead(
+    window: Window, rows: Rows, i: int, here: int, batch: Batch, at: int, good: dict[str, bool]
+) -> list[str]:
+    """What the wrong parts of a transition are instead, as far as known mistakes say."""
+    found: list[str] = []
+    raw = np.asarray(rows.reward[i], np.float64)
+    if window.reward_clip:
+        raw = np.clip(raw, -window.reward_clip, window.reward_clip)
+    powers = window.gamma ** np.arange(window.n_step)
+    ahead = raw[here : here + window.n_step]
+    steps = int(batch.steps[at])
+
+    def paid(total: float) -> bool:
+        return not good["reward"] and bool(np.isclose(total, batch.reward[at], 1e-4, 1e-5))
+
+    if paid(float((powers[: len(ahead)] * ahead).sum())):
+        found.append("rewards are summed on across the end of the episode")
+    if paid(float((powers[:steps] * raw[here - 1 : here - 1 + steps]).sum())):
+        found.append("rewards are those of the row before: late by one")
+    if here + 1 + steps <= len(raw) and paid(
+        float((powers[:steps] * raw[here + 1 : here + 1 + steps]).sum())
+    ):
+        found.append("rewards are those of the next row: early by one")
+    if paid(float(ahead[0])) and window.n_step > 1:
+        found.append("only the first of the rewards is there")
+    if paid(float(ahead[:steps].sum())) and window.n_step > 1:
+        found.append("rewards are added up without a discount")
+    if not good["next_obs"]:
+        if _same_stack(window, rows, i, here, batch.next_obs, at):
+            found.append("next_obs is the observation of the same row")
+        elif steps > 1 and _same_stack(window, rows, i, here + 1, batch.next_obs, at):
+            found.append("next_obs is that of the next row, whatever n_step is")
+    if not good["action"]:
+        for shift, what in ((-1, "the row before"), (1, "the next row")):
+            if np.array_equal(rows.action[i, here + shift], batch.action[at]):
+                found.append(f"actions are those of {what}")
+    if not good["discount"]:
+        over = bool(rows.terminated[i, here + steps - 1])
+        wrong = float(batch.discount[at])
+        if over and wrong > 0:
+            found.append("terminations do not set the discount to 0")
+        elif wrong == 0:
+            found.append("the discount is 0 where no episode terminated")
+    return found
 
 
 def _same_stack(window: Any, rows: Any, i: int, at: int, batch: Any, row: int) -> bool:

@@ -25,6 +25,7 @@ from .verdict import Verdict, green, red, unknown, worst_first, yellow
 ENVS, TURNS = 16, 256
 _BYTES = 96 << 20  # of all that is observed in one play
 _SEED = 7
+_TIMES = 8  # at which the states of envs are kept
 _FRESH = 256  # resets to compare with
 _SURE = 7.0  # standard errors, in each of some thousand features
 
@@ -35,6 +36,7 @@ class Game(NamedTuple):
     play: Play
     rows: Rows  # [time, agents, envs]
     state: Any  # EnvState of envs in JAX, else None
+    states: Any  # of the same envs at several times, as one axis
     seconds: float
 
 
@@ -50,11 +52,14 @@ def played(world: Any, envs: int, turns: int, seed: int = _SEED) -> Game:
     """A random player's rows, the same for the same seed."""
     spec = spec_of(world)
     if isinstance(world, Env):
-        rows, state, seconds = _on_device(world, envs, turns, seed)
+        rows, states, seconds = _on_device(world, envs, turns, seed)
+        state = jax.tree.map(lambda leaf: leaf[-1], states)
+        states = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), states)
     else:
         assert isinstance(world, HostEnv)
         rows, state, seconds = _on_host(world, envs, turns, seed)
-    return Game(Play.of(spec, rows, "a random player"), rows, state, seconds)
+        states = None
+    return Game(Play.of(spec, rows, "a random player"), rows, state, states, seconds)
 
 
 def _on_device(world: Env, envs: int, turns: int, seed: int) -> tuple[Rows, Any, float]:
@@ -65,15 +70,23 @@ def _on_device(world: Env, envs: int, turns: int, seed: int) -> tuple[Rows, Any,
         action = any_action(field, acting, (world.num_agents, envs))
         return vector.step(state, action, stepping)
 
+    parts = _TIMES if turns % _TIMES == 0 else 1
+
+    def part(state: Any, keys: jax.Array) -> tuple[Any, tuple[Rows, Any]]:
+        state, rows = jax.lax.scan(turn, state, keys)
+        return state, (rows, state)
+
     @jax.jit
     def run(key: jax.Array) -> tuple[Any, Rows]:
         begin, going = jax.random.split(key)
-        return jax.lax.scan(turn, vector.reset(begin), jax.random.split(going, turns))
+        keys = jax.random.split(going, turns).reshape(parts, -1)
+        rows, states = jax.lax.scan(part, vector.reset(begin), keys)[1]
+        return states, jax.tree.map(lambda leaf: leaf.reshape(turns, *leaf.shape[2:]), rows)
 
     compiled = run.lower(jax.random.key(seed)).compile()
     began = time.perf_counter()
-    state, rows = jax.block_until_ready(compiled(jax.random.key(seed)))
-    return jax.device_get(rows), state, time.perf_counter() - began
+    states, rows = jax.block_until_ready(compiled(jax.random.key(seed)))
+    return jax.device_get(rows), states, time.perf_counter() - began
 
 
 def _on_host(world: HostEnv, envs: int, turns: int, seed: int) -> tuple[Rows, None, float]:
@@ -260,10 +273,11 @@ def examine_env(world: Any, told: Callable[[str], None] = lambda text: None) -> 
     found.append(late_reward(game.play, related))
     delayed = effect(game.play, related)
     if isinstance(world, Env):
-        exact, paid = counterfactual(world, game.state)
+        exact, paid, *others = counterfactual(world, game.states)
         found.append(exact if exact.fired or not delayed.fired else delayed)
         if paid.fired and not any(one.fired for one in found if one.name == paid.name):
             found = [one for one in found if one.name != paid.name] + [paid]
+        found += others
         found.append(own_step(world, game.state))
     else:
         found.append(delayed)

@@ -21,7 +21,7 @@ from .stored_row_checks import same_world, stacks_as_acted, training_and_evaluat
 from .timing_checks import mislabelled, timing
 from .update_checks import update_audit
 from .value_checks import bellman
-from .verdict import Verdict, unknown, worst_first
+from .verdict import Verdict, unknown, with_suspects, worst_first
 
 Asked = Callable[[Probe], Sequence[Verdict]]
 SECONDS = 120.0  # after which no further check is begun
@@ -30,10 +30,13 @@ SECONDS = 120.0  # after which no further check is begun
 def _worst(one: Sequence[Verdict], other: Sequence[Verdict]) -> list[Verdict]:
     """Of two lists of verdicts by name the worse of each; what is known before what is not."""
     found = {verdict.name: verdict for verdict in one}
+
+    def rank(verdict: Verdict) -> tuple[int, bool]:
+        return ("red", "yellow", "green", "unknown").index(verdict.state), not verdict.suspect
+
     for verdict in other:
         before = found.get(verdict.name)
-        rank = ("red", "yellow", "green", "unknown").index
-        if before is None or rank(verdict.state) < rank(before.state):
+        if before is None or rank(verdict) < rank(before):
             found[verdict.name] = verdict
     return list(found.values())
 
@@ -66,7 +69,7 @@ def _world(probe: Probe) -> list[Verdict]:
         later = fresh_starts(probe.saved.play, begun)
         found = _worst(found, [later])
     if game.state is not None:
-        found = _worst(found, counterfactual(world, game.state))
+        found = _worst(found, counterfactual(world, game.states))
         found.append(own_step(world, game.state))
     return _worst(examined(game.play), found)
 
@@ -142,4 +145,4 @@ def examined_with(verdicts: list[Verdict], probe: Probe, seconds: float = SECOND
     """
     probed = examine_probe(probe, seconds)
     found = [*without_answered(verdicts, probed), *probed]
-    return worst_first(found)
+    return worst_first(with_suspects(found))

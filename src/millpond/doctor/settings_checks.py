@@ -79,7 +79,8 @@ def settings_fit(evidence: Evidence) -> Verdict:
                 f"{length:.0f}, and a batch has {rows:,}: batches are nearly the same",
                 f"raise --{section}.capacity",
             ))  # fmt: skip
-        if per_row > 128:
+        # An update of 256 rows after every step of one env, as SAC is mostly run, is 256.
+        if per_row > 1024:
             found.append((
                 f"every row is drawn {per_row:,.0f} times: values fit the rows and not the world",
                 f"lower --{section}.updates or --{section}.batch, or raise --{section}.capacity",
