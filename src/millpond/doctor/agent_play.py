@@ -20,7 +20,7 @@ from ..engine.stage import Stage
 from ..envs import Env, spec_of
 from ..rows import Array, Rows
 from ..window import Stacker
-from .env_checks import sizes_for
+from .env_play import sizes_for
 from .play import Play
 
 _SEED = 11

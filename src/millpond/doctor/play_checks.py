@@ -15,6 +15,9 @@ from .verdict import Verdict, green, red, unknown, yellow
 _FEW = 200  # steps below which nothing is judged
 _LARGE = 1e6  # of a reward
 _WIDE = 1e4  # of an observation
+_DROWNS = 1e3  # times the usual size of a number
+_TINY = 1e-3  # of what changes in an observation
+_FEW_NUMBERS = 16  # of an observation that is no picture: each is there for a reason
 
 
 def rewards(play: Play) -> Verdict:
@@ -138,12 +141,53 @@ def observations(play: Play) -> Verdict:
         )
         remedy = "look at step: the world stands still, and the episode goes on"
         return red(name, message, remedy, **numbers, still_after=still)
-    if max(-low, high) > _WIDE and play.high == np.inf:
-        message = f"observed {low:.4g} to {high:.4g}: a network learns badly from such sizes"
-        return yellow(name, message, "scale observations to about 1", **numbers)
+    if (found := _sizes(play, name, numbers)) is not None:
+        return found
     return green(
         name, f"from {low:.4g} to {high:.4g}, {alive:.0%} of {seen.shape[-1]} change", **numbers
     )
+
+
+def _sizes(play: Play, name: str, numbers: dict[str, float]) -> Verdict | None:
+    """Sizes that a network learns badly from: enormous, tiny, or one number that drowns all."""
+    flat = play.seen.reshape(-1, play.seen.shape[-1])
+    low, high = flat.min(0), flat.max(0)
+    wide = (high - low).astype(np.float64)
+    size = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+    changing = wide > 0
+    top = int(np.argmax(size))
+    usual = float(np.median(size[changing]))
+    if changing.sum() >= 2 and size[top] > 100 and size[top] > _DROWNS * usual:
+        return yellow(
+            name,
+            f"number {top} of an observation goes up to {size[top]:.3g}, the others to about "
+            f"{usual:.3g}: beside it a network hardly sees them",
+            "bring all numbers of an observation to about 1",
+            **numbers, number=top,
+        )  # fmt: skip
+    if size[top] > _WIDE and play.high == np.inf:
+        message = f"observed {low.min():.4g} to {high.max():.4g}: a network learns badly from that"
+        return yellow(name, message, "scale observations to about 1", **numbers)
+    if wide.max() < _TINY:
+        return yellow(
+            name,
+            f"everything observed lies between {low.min():.3g} and {high.max():.3g}, and no number "
+            f"changes by more than {wide.max():.2g}: a network can hardly tell states apart",
+            "bring observations to about 1: are they divided twice?",
+            **numbers,
+        )
+    few = play.seen.shape[-1] <= _FEW_NUMBERS and play.real
+    if few and not changing.all():
+        still = np.nonzero(~changing)[0]
+        which = ", ".join(str(number) for number in still[:4])
+        return yellow(
+            name,
+            f"{len(still)} of the {len(changing)} numbers of an observation never change (number "
+            f"{which}; always {low[still[0]]:g})",
+            "look at what is observed there: a mask, a wrong index, or a number that is not needed",
+            **numbers,
+        )
+    return None
 
 
 def _still_after(play: Play) -> int | None:

@@ -9,7 +9,7 @@ from ..errors import MillpondError
 from .acting_checks import acted_with, collapsed, evaluation, explored
 from .counterfactual_checks import counterfactual
 from .draw_checks import draws
-from .env_checks import fresh, fresh_starts, own_step, played, shared_chance, sizes_for
+from .env_checks import fresh, fresh_starts, own_step, shared_chance
 from .memory_checks import memory
 from .multi_agent_checks import others
 from .parameter_checks import dormant, moved, target_follows
@@ -17,6 +17,7 @@ from .play import Play
 from .play_checks import examined
 from .priority_checks import priorities
 from .probe import Probe
+from .reference_checks import scripted_players
 from .stored_row_checks import same_world, stacks_as_acted, training_and_evaluation
 from .timing_checks import mislabelled, timing
 from .update_checks import update_audit
@@ -60,9 +61,7 @@ def _rows(probe: Probe) -> list[Verdict]:
 
 def _world(probe: Probe) -> list[Verdict]:
     """What the env answers when it is asked directly."""
-    world = probe.settings.world
-    envs, turns = sizes_for(world)
-    game = played(world, envs, turns)
+    world, game = probe.settings.world, probe.random
     begun = fresh(world)
     found = [fresh_starts(game.play, begun), shared_chance(game.play, begun)]
     if probe.saved.play is not None:
@@ -92,6 +91,7 @@ PROBE_CHECKS: tuple[Asked, ...] = (
     lambda probe: [evaluation(probe)],
     lambda probe: [training_and_evaluation(probe)],
     _world,
+    lambda probe: [scripted_players(probe)],
 )
 
 # Checks that only recorded evidence feeds, and those of a probe that say the same another way.
