@@ -31,6 +31,8 @@ def explored(probe: Probe) -> Verdict:
     if not probe.discrete or "epsilon" not in probe.now:
         return unknown(name, f"{probe.settings.section} explores without an epsilon")
     actions = probe.agent.actions
+    if (found := _unlike_best(probe, name)) is not None:
+        return found
     told: list[str] = []
     for game, epsilon in (
         (probe.curious, np.full(probe.settings.policies, 0.5)),
@@ -56,7 +58,8 @@ def explored(probe: Probe) -> Verdict:
                 "look at act: the coin against epsilon, argmax, the action that is returned",
                 **numbers,
             )
-        if (found := _together(off, step, wanted, name)) is not None:
+        found = _together(off, step, wanted, name) or _untried(probe, game, off, epsilon, name)
+        if found is not None:
             return found
         stored = game.play.action.reshape(game.chosen.shape) != game.chosen
         if (stored & step).any():
@@ -69,6 +72,63 @@ def explored(probe: Probe) -> Verdict:
             )
         told.append(f"{share.mean():.1%} of {wanted.mean():.1%}")
     return green(name, f"not greedy: {' and '.join(told)} that epsilon asks for")
+
+
+def unlike_best(probe: Probe) -> tuple[float, str] | None:
+    """How often acting without epsilon differs from evaluating (`best`), and which one is wrong.
+
+    The wrong one does not take the action of the highest value.
+    """
+    game = probe.greedy
+    step = game.play.step.reshape(game.greedy.shape)
+    share = float(((game.chosen != game.greedy) & step).sum() / max(1, step.sum()))
+    if share < 0.01:
+        return None
+    if probe.agent.memory:
+        return share, "one of them"
+    agreed = [0.0, 0.0]
+    for policy in range(probe.settings.policies):
+        stacks = jax.tree.map(lambda leaf, p=policy: leaf[:, p][step[:, p]], game.stacks)
+        highest = probe.values(probe.policy(probe.saved.params, policy), stacks).argmax(-1)
+        for number, taken in enumerate((game.chosen, game.greedy)):
+            agreed[number] += float((taken[:, policy][step[:, policy]] == highest).mean())
+    return share, "acting (act)" if agreed[0] < agreed[1] else "evaluation (best)"
+
+
+def _unlike_best(probe: Probe, name: str) -> Verdict | None:
+    """A verdict where evaluation is the one that is wrong; else the checks of acting go on."""
+    found = unlike_best(probe)
+    if found is None or not found[1].startswith("evaluation"):
+        return None
+    return unknown(name, "what evaluation takes for the greedy action is not: see train-and-eval")
+
+
+def _untried(
+    probe: Probe, game: Any, off: np.ndarray, epsilon: np.ndarray, name: str
+) -> Verdict | None:
+    """Each action must be tried by chance as often as any other."""
+    actions = probe.agent.actions
+    for policy in range(off.shape[1]):
+        step = game.play.step.reshape(off.shape)[:, policy]
+        tried = np.bincount(game.chosen[:, policy][off[:, policy]], minlength=actions)
+        greedy = np.bincount(game.greedy[:, policy][step], minlength=actions)
+        wanted = float(epsilon[policy]) / actions * (step.sum() - greedy)
+        short = (tried < 0.5 * wanted) & (wanted - tried > _SURE * np.sqrt(np.maximum(wanted, 1)))
+        if short.any():
+            worst = int(np.argmax(np.where(short, wanted - tried, 0)))
+            return red(
+                name,
+                f"action {worst} is tried by chance {tried[worst]} times where {wanted[worst]:.0f} "
+                f"were to be expected; the others {_counts(tried, worst)} times",
+                "draw the random action from all of them: randint's upper bound is not included",
+                action=worst, tried=int(tried[worst]), expected=round(float(wanted[worst])),
+            )  # fmt: skip
+    return None
+
+
+def _counts(tried: np.ndarray, without: int) -> str:
+    others = np.delete(tried, without)
+    return f"{others.min()} to {others.max()}" if len(others) > 1 else f"{others[0]}"
 
 
 def _whose(

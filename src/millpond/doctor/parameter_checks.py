@@ -74,14 +74,35 @@ def moved(probe: Probe) -> Verdict:
         remedy = "gradients or steps are cut to next to nothing: look at clip and the optimizer"
         return red(name, message, remedy, **numbers, of_asked=round(share, 5))
     if (whole < 0.002 and probe.updates >= _FEW) or (whole < 0.01 and probe.updates >= _JUDGED):
-        section = probe.settings.section
+        cause, remedy = _held_back(probe)
         return yellow(
             name,
-            f"{probe.updates:,} updates moved the parameters by {whole:.2%} of their size in all",
-            f"raise the learning rate (--{section}.optimizer.rate.start) tenfold and compare",
+            f"{probe.updates:,} updates moved the parameters by {whole:.2%} of their size in all"
+            f"{cause}",
+            remedy,
             **numbers,
         )
     return green(name, f"all {len(shares)} moved, by {whole:.0%} of their size in all", **numbers)
+
+
+def _held_back(probe: Probe) -> tuple[str, str]:
+    """Why parameters hardly moved, as far as the log tells, and what to do."""
+    section, rule = probe.settings.section, getattr(probe.settings.learning, "optimizer", None)
+    norms = [line["gradient"] for line in probe.train if line.get("gradient") is not None]
+    gradient = float(np.median(np.concatenate([np.ravel(one) for one in norms]))) if norms else 0.0
+    clip = getattr(rule, "clip", 0.0)
+    if clip and gradient > 10 * clip:
+        return (
+            f": gradients of about {gradient:.2g} are cut to {clip:g}, to {clip / gradient:.2%} of "
+            f"themselves, before {getattr(rule, 'kind', 'the optimizer')} steps along them",
+            f"raise --{section}.optimizer.clip above the usual gradient; 10 is usual",
+        )
+    at = np.linspace(0, probe.steps, 33).astype(np.uint32)
+    rate = max(float(probe.settings.now(step).get("rate", np.nan)) for step in at)
+    return (
+        f": the learning rate is {rate:.2g} at most, gradients are about {gradient:.2g}",
+        f"raise the learning rate (--{section}.optimizer.rate.start) tenfold and compare",
+    )
 
 
 def _alike(probe: Probe, name: str) -> Verdict | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..rows import BORDER, TERMINATED, TRUNCATED, breaks
+from ..rows import BORDER, ENDED, TERMINATED, TRUNCATED, breaks
 from .play import Play
 from .verdict import Verdict, green, red, unknown, yellow
 
@@ -20,8 +20,11 @@ _TINY = 1e-3  # of what changes in an observation
 _FEW_NUMBERS = 16  # of an observation that is no picture: each is there for a reason
 
 
-def rewards(play: Play) -> Verdict:
-    """Rewards must be finite and not all the same; how sparse and how large they are is shown."""
+def rewards(play: Play, lasts: bool = False) -> Verdict:
+    """Rewards must be finite and not all the same; how sparse and how large they are is shown.
+
+    `lasts`: other rows have shown that to last longer is the task, as `ends_by_chance` says.
+    """
     name, found = "env-rewards", play.reward[play.step]
     if len(found) < _FEW:
         return unknown(name, f"only {len(found)} steps of {play.source}: too few")
@@ -35,7 +38,7 @@ def rewards(play: Play) -> Verdict:
     numbers = dict(least=float(low), most=float(high), nonzero=round(some, 5), steps=len(found))
     if low == high:
         what = "no step is rewarded" if low == 0 else f"every reward is {low:g}"
-        return _constant(play, name, what, bool(low == 0), numbers)
+        return _constant(play, name, what, lasts and low != 0, numbers)
     if (kinds := _sums(play)) is not None:
         return red(
             name,
@@ -69,11 +72,18 @@ def _sums(play: Play) -> int | None:
     return len(more) if steps > 0.95 and grows else None
 
 
-def _constant(play: Play, name: str, what: str, zero: bool, numbers: dict[str, float]) -> Verdict:
+def ends_by_chance(play: Play) -> bool:
+    """Whether episodes terminate, at different lengths: then how long they last is a task."""
+    lengths, how = play.ends
+    return bool((how & TERMINATED).any()) and len(set(lengths.tolist())) > 1
+
+
+def _constant(play: Play, name: str, what: str, lasts: bool, numbers: dict[str, float]) -> Verdict:
     """Rewards that never change: a task, if episodes terminate, and none, if they do not."""
     lengths, how = play.ends
+    zero = numbers["least"] == 0
     told = f"{what}, in {len(play.reward[play.step]):,} steps of {play.source}"
-    if not zero and (how & TERMINATED).any() and len(set(lengths.tolist())) > 1:
+    if not zero and (lasts or ends_by_chance(play)):
         # As in CartPole: every step is worth the same, and to last longer is the task.
         return green(
             name, f"{what}; episodes end at different lengths, which is the task", **numbers
@@ -268,6 +278,43 @@ def resets(play: Play) -> Verdict:
     )
 
 
+def final_observations(play: Play) -> Verdict:
+    """What is seen at an end must follow from the step before, not be where the next one begins."""
+    name = "env-final-observation"
+    last = play.step[:-2] & ((play.byte[:-2] & ENDED) != 0)
+    whole = last & ((play.byte[1:-1] & BORDER) != 0) & play.first[2:]
+    number, inside = int(whole.sum()), play.follows & play.step[1:]
+    if number < 16 or inside.sum() < _FEW or play.first.sum() < 16:
+        return unknown(name, f"{number} whole ends among the rows of {play.source}: too few")
+    seen = play.seen[..., play.seen.reshape(-1, play.seen.shape[-1]).std(0) > 0]
+    wide = seen.reshape(-1, seen.shape[-1]).std(0)
+
+    def far(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.abs((one - other) / wide).mean(-1)
+
+    begun = seen[play.first]
+    low, high = begun.min(0) - 1e-6, begun.max(0) + 1e-6
+
+    def among(rows: np.ndarray) -> float:
+        """The share of observations that lie where episodes begin."""
+        return float(((rows >= low) & (rows <= high)).all(-1).mean())
+
+    final, before = seen[1:-1][whole], seen[:-2][whole]
+    usual = np.quantile(far(seen[1:][inside], seen[:-1][inside]), 0.99)
+    jump, there, was = float(np.median(far(final, before))), among(final), among(before)
+    numbers = dict(ends=number, at_a_beginning=round(there, 3), one_step_before=round(was, 3))
+    numbers |= dict(jump=round(jump, 3), usual_jump=round(float(usual), 3))
+    if there > 0.9 and was < 0.5 and jump > usual:
+        return red(
+            name,
+            f"{there:.0%} of {number} final observations lie where episodes begin, and one step "
+            f"before only {was:.0%}: they belong to the next episode",
+            "give the observation before the reset (final_obs): a wrapper resets by itself",
+            **numbers,
+        )
+    return green(name, f"{number} final observations follow from the step before", **numbers)
+
+
 def borders(play: Play) -> Verdict:
     """Which row may follow which: an end, its border row, a FIRST row."""
     name = "row-order"
@@ -329,6 +376,7 @@ def _copies(play: Play, streams: np.ndarray, name: str) -> Verdict:
     return green(name, f"{number} envs play {number} different games", envs=number)
 
 
-def examined(play: Play) -> list[Verdict]:
+def examined(play: Play, lasts: bool = False) -> list[Verdict]:
     """All that rows say by themselves: `examined(Play.of(spec, rows, "the replay"))`."""
-    return [check(play) for check in (rewards, observations, borders, ends, resets, copies)]
+    checks = (observations, borders, ends, resets, final_observations, copies)
+    return [rewards(play, lasts), *(check(play) for check in checks)]

@@ -14,7 +14,7 @@ from .memory_checks import memory
 from .multi_agent_checks import others
 from .parameter_checks import dormant, moved, target_follows
 from .play import Play
-from .play_checks import examined
+from .play_checks import ends_by_chance, examined
 from .priority_checks import priorities
 from .probe import Probe
 from .reference_checks import scripted_players
@@ -42,18 +42,19 @@ def _worst(one: Sequence[Verdict], other: Sequence[Verdict]) -> list[Verdict]:
     return list(found.values())
 
 
-def _about(play: Play) -> list[Verdict]:
-    return [*examined(play), *timing(play)]
+def _about(play: Play, lasts: bool) -> list[Verdict]:
+    return [*examined(play, lasts), *timing(play)]
 
 
 def _rows(probe: Probe) -> list[Verdict]:
     """What rows say by themselves: those that are stored, and those that are played now."""
     stored, found = probe.saved.play, list[Verdict]()
+    lasts = ends_by_chance(probe.random.play)
     if probe.saved.params is not None:
         play, agents = probe.curious.play, probe.settings.world.num_agents
-        found = _worst(_about(play), others(play, agents))
+        found = _worst(_about(play, lasts), others(play, agents))
     if stored is not None:
-        found = _worst(found, _about(stored))
+        found = _worst(found, _about(stored, lasts))
         if probe.saved.params is not None:
             found.append(mislabelled(stored, probe.curious.play))
     return found

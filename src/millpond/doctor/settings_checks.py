@@ -85,13 +85,17 @@ def settings_fit(evidence: Evidence) -> Verdict:
                 f"every row is drawn {per_row:,.0f} times: values fit the rows and not the world",
                 f"lower --{section}.updates or --{section}.batch, or raise --{section}.capacity",
             ))  # fmt: skip
-    rule, rate = getattr(settings.learning, "optimizer", None), evidence.train[-1].get("rate")
-    if isinstance(rule, Optimizer) and rule.kind != "sgd" and rate and rate > 0.05:
-        found.append((
+    rule = getattr(settings.learning, "optimizer", None)
+    rate = max((line.get("rate") or 0.0 for line in evidence.train), default=0.0)
+    if isinstance(rule, Optimizer) and rule.kind != "sgd" and rate > 0.05:
+        told = (
             f"a learning rate of {rate:.3g}: every step of {rule.kind} moves each parameter by "
-            "about that much, whatever the gradient",
-            f"lower --{section}.optimizer.rate.start: 1e-4 to 1e-2 is usual",
-        ))  # fmt: skip
+            "about that much, whatever the gradient"
+        )
+        remedy = f"lower --{section}.optimizer.rate.start: 1e-4 to 1e-2 is usual"
+        if rate > 0.1:
+            return red(name, told, remedy, **numbers, rate=rate)
+        found.append((told, remedy))
     epsilon = _exploring(evidence)
     if epsilon is not None:
         begin, end, few = epsilon

@@ -69,6 +69,8 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
         return found
     if (found := _target(probe, one, new, name)) is not None:
         return found
+    if (found := _copied(probe, one, batch, name)) is not None:
+        return found
     step = _step(probe, (one, new), batch, name)
     if step is not None and step.evidence.get("explained"):
         return step
@@ -155,6 +157,38 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
             moved=gone, wanted=rate,
         )  # fmt: skip
     return None
+
+
+def _copied(probe: Probe, state: AgentState, batch: Any, name: str) -> Verdict | None:
+    """Where the target is a copy taken every so many updates: the update that is due takes it."""
+    every = getattr(probe.settings.learning, "target_every", 0)
+    if every < 2 or state.target is None:
+        return None
+    new = probe.update(state._replace(updates=jnp.uint32(every - 1)), batch, _now(probe))[0]
+    usual = probe.update(state._replace(updates=jnp.uint32(0)), batch, _now(probe))[0]
+    to_new, to_old = (_apart(new.target, tree) for tree in (new.params, state.target))
+    back, step = _apart(new.params, state.target), _apart(usual.params, state.params)
+    if _apart(state.params, state.target) < 10 * step or (to_new == 0 and back > 0):
+        return None  # the two networks are nearly the same, or all is well
+    jumped = back < step
+    cause = (
+        "the online network becomes the target, not the other way round"
+        if jumped
+        else ("the target stays as it was" if to_old == 0 else "the target becomes something else")
+    )
+    return red(
+        name,
+        f"every {every} updates the target should become a copy of the online network; in an "
+        f"update that is due {cause}",
+        "copy parameters to the target (where(due, params, target)), and leave parameters alone",
+        target_to_online=to_new, target_moved=to_old,
+    )  # fmt: skip
+
+
+def _apart(one: Any, other: Any) -> float:
+    """The distance between two trees of parameters."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return float(np.sqrt(sum(((np.asarray(a, np.float64) - b) ** 2).sum() for a, b in pairs)))
 
 
 def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdict:

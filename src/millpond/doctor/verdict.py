@@ -9,7 +9,8 @@ from .evidence import Evidence
 
 State = Literal["red", "yellow", "unknown", "green"]
 ORDER: tuple[State, ...] = ("red", "yellow", "unknown", "green")  # worst first
-# What a fault of the env or the rows brings with it, and what any fault does, comes after it.
+# What a fault of the env or the rows brings with it, and what any fault does, comes after it;
+# so do rewards that never change, where episodes end as they should not.
 _ORIGINS = ("process-health", "env-", "reward-timing", "action-effect", "row-order")
 _EFFECTS = (
     "layers-move", "bellman-fit", "reward-scale", "train-and-eval", "greedy-actions",
@@ -60,7 +61,8 @@ def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
         if name == "learning" and verdict.fired:
             return ORDER.index("yellow"), len(_EFFECTS) + 2
         late = _EFFECTS.index(name) + 2 if name in _EFFECTS else 1
-        origin = name.startswith(_ORIGINS) or (name == "settings-fit" and verdict.state == "red")
+        setting = name == "settings-fit" and verdict.state == "red"
+        origin = setting or (name.startswith(_ORIGINS) and name != "env-rewards")
         return ORDER.index(verdict.state), 0 if origin else late
 
     return sorted(verdicts, key=place)
