@@ -63,10 +63,12 @@ def explored(probe: Probe) -> Verdict:
             return found
         stored = game.play.action.reshape(game.chosen.shape) != game.chosen
         if (stored & step).any():
+            others = (stored & step).sum()
+            greedy = (game.play.action.reshape(game.chosen.shape) == game.greedy)[stored & step]
+            which = ": the greedy one, where another was tried" if greedy.mean() > 0.95 else ""
             return red(
                 name,
-                f"{(stored & step).sum() / step.sum():.1%} of the rows hold another "
-                "action than was chosen",
+                f"{others / step.sum():.1%} of the rows hold another action than was chosen{which}",
                 "store what was given to env.step",
                 **numbers,
             )

@@ -102,7 +102,31 @@ def shared_chance(game: Play, begun: np.ndarray) -> Verdict:
             "give every env a key or seed of its own",
             **numbers,
         )
-    return green(name, f"{envs} envs; {len(set(each))} of {len(begun)} resets differ", **numbers)
+    if most == 1 and len(begun) >= 8 and _looks_drawn(begun[0]):
+        some = ", ".join(f"{number:.4g}" for number in np.ravel(begun[0])[:4])
+        return yellow(
+            name,
+            f"{len(begun)} resets by different seeds all begin alike, with numbers that look drawn "
+            f"at random ({some}): the seed is ignored or always the same",
+            "draw the first state from the seed that reset is given; if the task has one fixed "
+            "beginning, all is well",
+            **numbers,
+        )
+    ways = len(set(each))
+    told = f"{len(begun)} resets begin in {ways} ways" if ways > 1 else "every reset begins alike"
+    return green(name, f"{envs} envs; {told}", **numbers)
+
+
+def _looks_drawn(begun: np.ndarray) -> bool:
+    """Whether numbers have more digits than people write: a fixed beginning has round ones."""
+    values = np.unique(np.ravel(begun).astype(np.float64))
+    values = values[(values != 0) & np.isfinite(values)]
+    if begun.dtype.kind != "f" or len(values) < 2:
+        return False
+    long = np.abs(values - np.array([float(f"{value:.3g}") for value in values])) > 1e-6 * np.abs(
+        values
+    )
+    return bool(long.mean() > 0.5)
 
 
 def _apart(one: Array, other: Array) -> Array:

@@ -61,7 +61,7 @@ def moved(probe: Probe) -> Verdict:
         message = f"no parameter moved in {probe.updates:,} updates"
         return red(name, message, "updates are thrown away, or the learning rate is 0", **numbers)
     if still:
-        message = f"{', '.join(still)} did not move in {probe.updates:,} updates; the others did"
+        message = f"{_parts(still, shares)} did not move in {probe.updates:,} updates; the rest did"
         remedy = "a layer is frozen, cut off from the loss, or its inputs are all dead"
         return red(name, message, remedy, **numbers)
     if (found := _alike(probe, name)) is not None:
@@ -103,6 +103,14 @@ def _held_back(probe: Probe) -> tuple[str, str]:
         f": the learning rate is {rate:.2g} at most, gradients are about {gradient:.2g}",
         f"raise the learning rate (--{section}.optimizer.rate.start) tenfold and compare",
     )
+
+
+def _parts(still: list[str], layers: Any) -> str:
+    """Layers by name; where all of a part, as of an actor, stand still, the part."""
+    part = {layer: layer.partition("[")[0] for layer in layers}
+    whole = {p for p in part.values() if p and all(x in still for x in layers if part[x] == p)}
+    alone = [layer for layer in still if part[layer] not in whole]
+    return ", ".join([*(f"the whole {p}" for p in sorted(whole)), *alone])
 
 
 def _alike(probe: Probe, name: str) -> Verdict | None:

@@ -233,7 +233,13 @@ def ends(play: Play) -> Verdict:
     remedy = "terminated: the future is worth nothing; truncated: the clock ran out. Swap them"
     if (lengths == 1).mean() > 0.9 and lengths.max() > 1:
         message = f"{(lengths == 1).mean():.0%} of the episodes of {play.source} last one step"
-        return red(name, message, "look at reset: the world goes on ended", **numbers)
+        return red(
+            name,
+            message,
+            "something of the ended episode, such as its count of steps, "
+            "survives the reset: set all of it in reset",
+            **numbers,
+        )
     spread = len(set(cut.tolist()))
     common = np.unique(cut, return_counts=True)[1].max(initial=0)
     wide = len(cut) >= 8 and cut.max() - cut.min() > 0.2 * cut.max()

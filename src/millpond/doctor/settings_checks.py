@@ -48,7 +48,7 @@ def settings_fit(evidence: Evidence) -> Verdict:
             f"use --{section}.gamma 0.99 or 0.999",
         ))  # fmt: skip
     replayed = isinstance(window, Window) and isinstance(learns, Replayed)
-    many = replayed and (window.n_step > 20 or window.n_step > max(3.0, length or 1e9))
+    many = replayed and window.n_step > 20
     if many:
         told = f", episodes last {length:.0f}" if length is not None else ""
         found.append((

@@ -36,7 +36,7 @@ def rebuilt(window: Window, batch: Batch, read: Read, name: str) -> Verdict:
     )
     here = before
     wrong: dict[str, int] = {}
-    instead = Counter[str]()  # what a wrong part is instead, by transitions
+    instead = Counter[tuple[str, str]]()  # what a wrong part is instead, by transitions
     for i, at in enumerate(keep):
         steps, over = 0, False
         total, discount = 0.0, 1.0
@@ -66,9 +66,8 @@ def rebuilt(window: Window, batch: Batch, read: Read, name: str) -> Verdict:
     bad = {what: number for what, number in wrong.items() if number}
     if bad:
         told = ", ".join(f"{what} in {n / len(keep):.0%}" for what, n in bad.items())
-        most = max(bad.values())
-        explains = [what for what, n in instead.most_common(3) if n >= 0.9 * most]
-        cause = f"; {explains[0]}" if explains else ""
+        known = {part: what for (part, what), n in instead.most_common() if n >= 0.9 * bad[part]}
+        cause = "".join(f"; {what}" for what in known.values())
         return red(
             name,
             f"of {len(keep)} drawn transitions these parts are not those of the "
@@ -83,9 +82,9 @@ def rebuilt(window: Window, batch: Batch, read: Read, name: str) -> Verdict:
 
 def _instead(
     window: Window, rows: Rows, i: int, here: int, batch: Batch, at: int, good: dict[str, bool]
-) -> list[str]:
+) -> list[tuple[str, str]]:
     """What the wrong parts of a transition are instead, as far as known mistakes say."""
-    found: list[str] = []
+    found: list[tuple[str, str]] = []
     raw = np.asarray(rows.reward[i], np.float64)
     if window.reward_clip:
         raw = np.clip(raw, -window.reward_clip, window.reward_clip)
@@ -97,33 +96,33 @@ def _instead(
         return not good["reward"] and bool(np.isclose(total, batch.reward[at], 1e-4, 1e-5))
 
     if paid(float((powers[: len(ahead)] * ahead).sum())):
-        found.append("rewards are summed on across the end of the episode")
+        found.append(("reward", "rewards are summed on across the end of the episode"))
     if paid(float((powers[:steps] * raw[here - 1 : here - 1 + steps]).sum())):
-        found.append("rewards are those of the row before: late by one")
+        found.append(("reward", "rewards are those of the row before: late by one"))
     if here + 1 + steps <= len(raw) and paid(
         float((powers[:steps] * raw[here + 1 : here + 1 + steps]).sum())
     ):
-        found.append("rewards are those of the next row: early by one")
+        found.append(("reward", "rewards are those of the next row: early by one"))
     if paid(float(ahead[0])) and window.n_step > 1:
-        found.append("only the first of the rewards is there")
+        found.append(("reward", "only the first of the rewards is there"))
     if paid(float(ahead[:steps].sum())) and window.n_step > 1:
-        found.append("rewards are added up without a discount")
+        found.append(("reward", "rewards are added up without a discount"))
     if not good["next_obs"]:
         if _same_stack(window, rows, i, here, batch.next_obs, at):
-            found.append("next_obs is the observation of the same row")
+            found.append(("next_obs", "next_obs is the observation of the same row"))
         elif steps > 1 and _same_stack(window, rows, i, here + 1, batch.next_obs, at):
-            found.append("next_obs is that of the next row, whatever n_step is")
+            found.append(("next_obs", "next_obs is that of the next row, whatever n_step is"))
     if not good["action"]:
         for shift, what in ((-1, "the row before"), (1, "the next row")):
             if np.array_equal(rows.action[i, here + shift], batch.action[at]):
-                found.append(f"actions are those of {what}")
+                found.append(("action", f"actions are those of {what}"))
     if not good["discount"]:
         over = bool(rows.terminated[i, here + steps - 1])
         wrong = float(batch.discount[at])
         if over and wrong > 0:
-            found.append("terminations do not set the discount to 0")
+            found.append(("discount", "terminations do not set the discount to 0"))
         elif wrong == 0:
-            found.append("the discount is 0 where no episode terminated")
+            found.append(("discount", "the discount is 0 where no episode terminated"))
     return found
 
 

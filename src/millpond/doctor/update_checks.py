@@ -170,7 +170,7 @@ def _copied(probe: Probe, state: AgentState, batch: Any, name: str) -> Verdict |
     back, step = _apart(new.params, state.target), _apart(usual.params, state.params)
     if _apart(state.params, state.target) < 10 * step or (to_new == 0 and back > 0):
         return None  # the two networks are nearly the same, or all is well
-    jumped = back < step
+    jumped = back <= step
     cause = (
         "the online network becomes the target, not the other way round"
         if jumped

@@ -60,7 +60,8 @@ def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
         name = verdict.name
         if name == "learning" and verdict.fired:
             return ORDER.index("yellow"), len(_EFFECTS) + 2
-        late = _EFFECTS.index(name) + 2 if name in _EFFECTS else 1
+        frozen = name == "layers-move" and verdict.evidence.get("still")
+        late = 1 if frozen else _EFFECTS.index(name) + 2 if name in _EFFECTS else 1
         setting = name == "settings-fit" and verdict.state == "red"
         origin = setting or (name.startswith(_ORIGINS) and name != "env-rewards")
         return ORDER.index(verdict.state), 0 if origin else late
