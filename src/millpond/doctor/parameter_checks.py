@@ -60,7 +60,7 @@ def moved(probe: Probe) -> Verdict:
     if still and len(still) == len(shares):
         message = f"no parameter moved in {probe.updates:,} updates"
         return red(name, message, "updates are thrown away, or the learning rate is 0", **numbers)
-    if still:
+    if still and whole > 1e-4:
         message = f"{_parts(still, shares)} did not move in {probe.updates:,} updates; the rest did"
         remedy = "a layer is frozen, cut off from the loss, or its inputs are all dead"
         return red(name, message, remedy, **numbers)
