@@ -103,9 +103,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench/out/healthy"))
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--again", action="store_true", help="also runs that were examined")
-    parser.add_argument(
-        "--train", action="store_true", help="only train what is missing"
-    )
+    parser.add_argument("--train", action="store_true", help="only train what is missing")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for one command")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

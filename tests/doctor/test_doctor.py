@@ -284,7 +284,8 @@ CASES = [
     ("settings-fit", last("train", length=40.0), "yellow", "the replay keeps the last 8 turns"),
     ("settings-fit", last("train", epsilon=[0.6, 0.6]), "yellow", "60% of the actions are random"),
     ("settings-fit", NEVER_EXPLORES, "red", "epsilon is 0 from the first step to the last"),
-    ("settings-fit", last("train", rate=0.3), "yellow", "a learning rate of 0.3"),
+    ("settings-fit", last("train", rate=0.08), "yellow", "a learning rate of 0.08"),
+    ("settings-fit", last("train", rate=0.3), "red", "a learning rate of 0.3"),
     ("settings-fit", NOT_YET, "unknown", "no round has ended yet"),
     ("learning", evaluated(5.0), "red", "no better than random: greedy 5.00, random 5.00"),
     ("learning", evaluated(9.0), "red", "no better than random"),  # within 3 standard errors

@@ -76,6 +76,7 @@ def test_a_healthy_run_is_quiet(run, pqn):
         ("same_draw", "are the same"),
         ("old_rows_only", "uneven over ages"),
         ("one_env_only", "uneven over envs"),
+        ("sums_across_ends", "summed on across the end"),
     ],
 )
 def test_a_fault_of_the_replay_is_named(run, name, said):
@@ -103,6 +104,8 @@ def test_a_fault_of_the_replay_is_named(run, name, said):
         ("one_goal_for_all", "has the same goal"),
         ("goals_not_held", "the gradient flows through the goal"),
         ("rows_mixed", "rows are mixed"),
+        ("largest_of_the_batch", "bootstrap from one and the same value"),
+        ("every_pair_of_rows", "the mean over all pairs"),
     ],
 )
 def test_a_fault_of_learning_is_named(run, name, said):

@@ -211,9 +211,9 @@ def paid_for_standing_still() -> Any:
 
 
 def seen_in_tiny_numbers() -> Any:
-    """What is observed is divided by 10,000."""
+    """What is observed is divided by 100,000."""
     right = Pendulum.observe
-    return patched(Pendulum, "observe", lambda env, state: right(env, state) * 1e-4)
+    return patched(Pendulum, "observe", lambda env, state: right(env, state) * 1e-5)
 
 
 def one_number_in_millions() -> Any:

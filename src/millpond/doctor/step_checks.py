@@ -62,6 +62,9 @@ def _mixed_by(agent: Any, batch: Any, alone: Any, together: Any, whole: float) -
     if abs(pairs - whole) < 0.02 * abs(whole):
         cause = ": it is the mean over all pairs of one row's value and another row's goal"
         return f"{cause} ([batch, 1] met [batch] and became [batch, batch])", shapes
+    if np.ptp(goal_among) < 1e-3 * np.ptp(goal):
+        cause = f": every transition of the batch has the same goal, {goal_among.mean():.3g}"
+        return cause, "look for a mean or a maximum without an axis where goals are made"
     discount, reward = np.asarray(batch.discount), np.asarray(batch.reward, np.float64)
     ahead = discount > 0
     moved = np.abs(goal_among - goal) > 1e-3 + 0.01 * np.abs(goal)
