@@ -7,8 +7,9 @@ import pytest
 
 from millpond import Field, Flag, Rows, Spec, next_flags
 from millpond.doctor.env_checks import shared_chance
+from millpond.doctor.observation_checks import final_observations, observations
 from millpond.doctor.play import Play
-from millpond.doctor.play_checks import final_observations, observations, rewards
+from millpond.doctor.reward_checks import rewards
 
 NUMBERS, ENVS, TURNS = 4, 8, 200
 SPEC = Spec(obs=Field("float32", (NUMBERS,)), action=Field("int32", (), 0, 1))

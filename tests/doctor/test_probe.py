@@ -10,8 +10,9 @@ from millpond.doctor import sabotage_control as control
 from millpond.doctor import sabotage_own as own
 from millpond.doctor import sabotage_replay as replay
 from millpond.doctor import sabotage_steps as steps
-from millpond.doctor.acting_checks import acted_with, collapsed, evaluation, explored
+from millpond.doctor.acting_checks import acted_with, collapsed, evaluation
 from millpond.doctor.draw_checks import draws
+from millpond.doctor.exploration_checks import explored
 from millpond.doctor.parameter_checks import dormant, moved, target_follows
 from millpond.doctor.plants_modes import compiled_again
 from millpond.doctor.plants_probe import FUSED, PQN, PRIORITISED, SAC

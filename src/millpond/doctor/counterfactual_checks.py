@@ -77,7 +77,7 @@ def _after(world: Any, state: Any, choices: Array, chances: int) -> tuple[np.nda
 def _left(seen: np.ndarray, paid: np.ndarray, stays: np.ndarray) -> Verdict:
     """Of states in which nothing changes any more, whatever is done: an end that is missing."""
     name = "env-dead-ends"
-    stuck = stays.all((0, 1))
+    stuck = np.asarray(stays.all((0, 1)))
     paid_there = float(np.abs(paid[:, :, stuck]).max(initial=0))
     numbers = dict(states=seen.shape[2], stuck=int(stuck.sum()), paid=paid_there)
     if stuck.all() or stuck.sum() < max(3, 0.05 * len(stuck)):  # all: see env-observations

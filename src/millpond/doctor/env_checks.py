@@ -19,7 +19,8 @@ from .counterfactual_checks import counterfactual
 from .env_play import Game, played, sizes_for
 from .play import Play
 from .play_checks import examined
-from .timing_checks import effect, late_reward, pairs
+from .row_models import pairs
+from .timing_checks import effect, late_reward
 from .verdict import Verdict, green, red, unknown, worst_first, yellow
 
 _SEED = 7

@@ -38,7 +38,7 @@ def moved(probe: Probe) -> Verdict:
         return unknown(name, saved.why or "no checkpoint yet")
     if probe.updates < _EARLY:
         return unknown(name, f"{probe.updates} updates: too early")
-    still: list[str] = []
+    still, learning = list[str](), probe.settings.learning
     shares: dict[str, float] = {}
     for (layer, now), (_, then) in zip(
         named_leaves(saved.params), named_leaves(saved.initial), strict=True
@@ -48,7 +48,8 @@ def moved(probe: Probe) -> Verdict:
         shares[layer] = (
             round(float((change / np.maximum(size, 1e-9)).min()), 6) if size.all() else 1.0
         )
-        if (change == 0).any():
+        held = "log_temperature" in layer and not getattr(learning, "learn_temperature", True)
+        if (change == 0).any() and not held:
             still.append(layer)
     policies = range(probe.settings.policies)
     whole = min(

@@ -50,8 +50,9 @@ def policy_randomness(
     actions = sampled_actions(probe, state, batch.obs)
     spread = actions.std(0).max(0)
     if spread.max() < 1e-6:
-        why = "its log-probabilities count noise that is not there" if learned else (
-            f"its noise should be {float(noise[0]):.3g}")  # fmt: skip
+        why = "its log-probabilities count noise that is not there"
+        if noise is not None:
+            why = f"its noise should be {float(noise[0]):.3g}"
         return red(
             name,
             f"asked {len(actions)} times, the policy takes the same action every time: nothing "

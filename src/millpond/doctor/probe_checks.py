@@ -6,20 +6,23 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..errors import MillpondError
-from .acting_checks import acted_with, collapsed, evaluation, explored
+from .acting_checks import acted_with, collapsed, evaluation
+from .action_label_checks import mislabelled
 from .counterfactual_checks import counterfactual
 from .draw_checks import draws
 from .env_checks import fresh, fresh_starts, own_step, shared_chance
+from .exploration_checks import explored
 from .memory_checks import memory
 from .multi_agent_checks import others
 from .parameter_checks import dormant, moved, target_follows
 from .play import Play
-from .play_checks import ends_by_chance, examined
+from .play_checks import examined
 from .priority_checks import priorities
 from .probe import Probe
 from .reference_checks import scripted_players
+from .reward_checks import ends_by_chance
 from .stored_row_checks import same_world, stacks_as_acted, training_and_evaluation
-from .timing_checks import mislabelled, timing
+from .timing_checks import timing
 from .update_checks import update_audit
 from .value_checks import bellman
 from .verdict import Verdict, unknown, with_suspects, worst_first

@@ -48,7 +48,8 @@ def settings_fit(evidence: Evidence) -> Verdict:
             f"use --{section}.gamma 0.99 or 0.999",
         ))  # fmt: skip
     replayed = isinstance(window, Window) and isinstance(learns, Replayed)
-    many = replayed and window.n_step > 20
+    # Sums that reach to the end of short episodes are well; much longer ones are a mistake.
+    many = replayed and (window.n_step > 20 or window.n_step > max(10.0, 2 * (length or 1e9)))
     if many:
         told = f", episodes last {length:.0f}" if length is not None else ""
         found.append((

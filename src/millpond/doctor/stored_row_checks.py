@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from ..rows import FIRST, TERMINATED, TRUNCATED
-from .acting_checks import unlike_best
+from .exploration_checks import unlike_best
 from .play import Play
 from .probe import Probe
-from .timing_checks import Pairs, model_errors, pairs
+from .row_models import Pairs, model_errors, pairs
 from .verdict import Verdict, green, red, unknown
 
 _SURE = 7.0

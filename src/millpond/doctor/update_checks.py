@@ -168,8 +168,8 @@ def _copied(probe: Probe, state: AgentState, batch: Any, name: str) -> Verdict |
     usual = probe.update(state._replace(updates=jnp.uint32(0)), batch, _now(probe))[0]
     to_new, to_old = (_apart(new.target, tree) for tree in (new.params, state.target))
     back, step = _apart(new.params, state.target), _apart(usual.params, state.params)
-    if _apart(state.params, state.target) < 10 * step or (to_new == 0 and back > 0):
-        return None  # the two networks are nearly the same, or all is well
+    if not _apart(state.params, state.target) or (to_new == 0 and back > 0):
+        return None  # the two networks are the same, or all is well
     jumped = back <= step
     cause = (
         "the online network becomes the target, not the other way round"
