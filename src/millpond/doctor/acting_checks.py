@@ -10,7 +10,7 @@ import numpy as np
 from .exploration_checks import nongreedy
 from .play import Play
 from .probe import Probe
-from .verdict import Verdict, green, red, unknown, yellow
+from .verdict import Verdict, green, red, suspicious, unknown, yellow
 
 _SURE = 6.0
 _NEWEST = 4_000  # stored rows that are compared with what parameters would do
@@ -93,13 +93,14 @@ def acted_with(probe: Probe) -> Verdict:
     low = int(np.argmin(share[0] - wanted))
     chance = 1 / probe.agent.actions
     if share[0, low] < chance + 0.3 * (wanted[low] - chance) and wanted[low] > 0.6:
-        return yellow(
-            name,
+        # Where values are close, every update changes the policy: no fault, if it learns.
+        found = green(name, f"{share[0, low]:.0%} of the newest actions are greedy now", **numbers)
+        return suspicious(
+            found,
             f"{share[0, low]:.0%} of the newest stored actions are greedy by the newest "
             f"parameters; with an epsilon of {epsilon[low]:.2g} it should be {wanted[low]:.0%}",
             "actors use other parameters, explore more than epsilon says, rows hold other "
             "actions, or values are so close that every update changes the policy",
-            **numbers,
         )
     high = int(np.argmax(share[0] - wanted))
     spread = np.sqrt(max(wanted[high] * (1 - wanted[high]), 1e-3) / max(number, 1))

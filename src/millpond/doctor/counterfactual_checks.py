@@ -15,6 +15,7 @@ from .verdict import Verdict, green, red, suspicious, unknown, yellow
 _SEED = 9
 _OUTCOMES = 4_000_000  # numbers observed after all actions, at most
 _LEVELS, _NUMBERS = 9, 8  # of a real action: values that are tried, and numbers of the vector
+_AHEAD = 12  # turns in which nothing may change where a state cannot be left
 _CHANCES = 8  # random numbers that are tried in every state, with every action
 
 
@@ -26,7 +27,10 @@ def counterfactual(world: Any, state: Any) -> list[Verdict]:
         why = "all envs stand at the end of an episode"
         return [unknown("action-effect", why), unknown("env-rewards", why)]
     seen, paid, stays = _outcomes(world, state, here)
-    found = [_effect(seen, paid), _luck(paid), _left(seen, paid, stays)]
+    stuck = np.asarray(stays.all((0, 1)))
+    if stuck.sum() >= _stuck_share(stuck) and not stuck.all():
+        stuck &= _stand_still(world, state)[here]  # what moves slowly does not move in every turn
+    found = [_effect(seen, paid), _luck(paid), _left(seen, paid, stuck)]
     return [*found, *_ranges(world, state, here)]
 
 
@@ -74,13 +78,40 @@ def _after(world: Any, state: Any, choices: Array, chances: int) -> tuple[np.nda
     return seen, paid, over
 
 
-def _left(seen: np.ndarray, paid: np.ndarray, stays: np.ndarray) -> Verdict:
+def _stuck_share(stuck: np.ndarray) -> float:
+    """How many states that cannot be left are too many."""
+    return max(3, 0.05 * len(stuck))
+
+
+def _stand_still(world: Any, state: Any) -> np.ndarray:
+    """Whether nothing that is seen changes in the next turns at random: bool[states]."""
+    field, agents = action_of(world), world.num_agents
+
+    def one(inner: Any, key: jax.Array) -> tuple[Array, Array]:
+        first = world.observe(inner)
+
+        def turn(carry: Any, key: jax.Array) -> Any:
+            inner, over = carry
+            new, outcome = world.step(inner, any_action(field, key, (agents,)), key)
+            same = (world.observe(new) == first).all() | over
+            over = over | outcome.terminated | outcome.truncated
+            return (new, over), (same, ~over)
+
+        keys = jax.random.split(key, _AHEAD)
+        same, going = jax.lax.scan(turn, (inner, jnp.zeros((), bool)), keys)[1]
+        return same.all(), going.sum()
+
+    keys = jax.random.split(jax.random.key(_SEED + 2), len(np.asarray(state.flags)))
+    same, turns = jax.jit(jax.vmap(one))(state.inner, keys)
+    return np.asarray(same) & (np.asarray(turns) >= 3)
+
+
+def _left(seen: np.ndarray, paid: np.ndarray, stuck: np.ndarray) -> Verdict:
     """Of states in which nothing changes any more, whatever is done: an end that is missing."""
     name = "env-dead-ends"
-    stuck = np.asarray(stays.all((0, 1)))
     paid_there = float(np.abs(paid[:, :, stuck]).max(initial=0))
     numbers = dict(states=seen.shape[2], stuck=int(stuck.sum()), paid=paid_there)
-    if stuck.all() or stuck.sum() < max(3, 0.05 * len(stuck)):  # all: see env-observations
+    if stuck.all() or stuck.sum() < _stuck_share(stuck):  # all: see env-observations
         return green(name, f"of {len(stuck)} states {stuck.sum()} cannot be left", **numbers)
     pays = f" and pays {paid_there:.3g} in every step" if paid_there else ""
     return yellow(

@@ -42,7 +42,9 @@ def played(world: Any, envs: int, turns: int, seed: int = _SEED) -> Game:
     if isinstance(world, Env):
         rows, states, seconds = _on_device(world, envs, turns, seed)
         state = jax.tree.map(lambda leaf: leaf[-1], states)
-        states = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), states)
+        states = jax.tree.map(
+            lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), states
+        )
     else:
         assert isinstance(world, HostEnv)
         rows, state, seconds = _on_host(world, envs, turns, seed)
