@@ -92,7 +92,7 @@ RUNS = (
     Healthy("gym:Acrobot-v1", "dqn", "sequential", 20_000),
     Healthy("minatar/breakout", "pqn", "fused", 150_000, MINATAR_PQN),
     Healthy("minatar/space_invaders", "dqn", "fused", 100_000),
-    Healthy("minatar/asterix", "pqn", "fused", 150_000, MINATAR_PQN),
+    Healthy("minatar/asterix", "pqn", "fused", 500_000, MINATAR_PQN),
     Healthy("gym:CartPole-v1", "dqn", "sequential", 16_000, "--sampler prioritized"),
     Healthy("minatar/freeway", "pqn", "fused", 500_000, MINATAR_PQN),
 )
