@@ -81,8 +81,10 @@ test-compat: .venv-compat/ready
 	$(COMPAT)/python -m pytest -q tests_compat/test_torch.py
 	$(COMPAT)/python -m pytest -q tests_compat --ignore=tests_compat/test_torch.py
 
+# With bytecode written, whatever the shell says: else each of the hundred processes that tests start
+# compiles our sources anew.
 test: .venv/ready
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal tests
 
 test-full: .venv/ready
 	XLA_FLAGS= $(BIN)/python -m pytest -q -n 2 tests --full --examples 60

@@ -29,7 +29,7 @@ import optax
 import millpond.lake.codec as codec
 from millpond import Field, Flag, Pond, Rows, Spec, Window
 from millpond.flow import Fill
-from millpond.flow.pinned import staging
+from millpond.flow.pinned import pinned_array
 from millpond.lake import Lake
 
 OUT = Path(__file__).parent / "out"
@@ -128,17 +128,17 @@ def whole_fills(lake: Lake, pond: Pond, times: int = 4) -> tuple[Any, float]:
 def first_reads(lake: Lake, pond: Pond) -> float:
     """GB/s of gathering blocks into host memory that were not read before: checksums included."""
     fill = Fill(lake, pond, core=121, seed=2)
-    out = {"obs": staging((pond.streams, fill.runs.length, FRAME))}
+    out = {"obs": pinned_array((pond.streams, fill.runs.length, FRAME))}
     start, blocks = time.perf_counter(), 6
     for _ in range(blocks):
-        fill.runs.rows_of(fill.runs.deal(), out)
+        fill.runs.rows_of(fill.runs.next_cores(), out)
     moved = blocks * fill.runs.length * pond.streams * FRAME
     return moved / (time.perf_counter() - start) / 1e9
 
 
 def device_limit() -> float:
     """GB/s of `device_put` from registered memory."""
-    array = staging((1 << 29,))
+    array = pinned_array((1 << 29,))
     jax.block_until_ready(jax.device_put(array))
     start = time.perf_counter()
     for _ in range(5):

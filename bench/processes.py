@@ -30,10 +30,7 @@ from millpond.engine.limiter import Limiter
 from millpond.engine.settings import Settings
 from millpond.train.presets import settings_for
 
-ATARI = (
-    "--agent dqn --replay host --network.width 128 --dqn.capacity 16000 --dqn.min-fill 640 "
-    "--dqn.updates 1 "
-)
+ATARI = "--replay host --network.width 128 --dqn.capacity 16000 --dqn.min-fill 640 --dqn.updates 1 "
 # Acting and learning take about as long as each other. Options, cycles before and while measuring.
 CASES = {
     "treasurehunt-small": ("--dqn.batch 64 --dqn.updates 1 --dqn.update-every 2", 60, 1500),
@@ -46,7 +43,7 @@ TARGET = 1.5
 
 def case_settings(case: str, mode: str, actors: int) -> tuple[Settings, int, int]:
     options, warm, cycles = CASES[case]
-    settings = parse_train(settings_for(case.partition(",")[0]), options.split())
+    settings = parse_train(settings_for(case.partition(",")[0], agent="dqn"), options.split())
     per_cycle = settings.envs * settings.learns.turns
     changes: dict[str, Any] = dict(mode=mode, steps=per_cycle * (warm + cycles + 50))
     if mode != "fused":

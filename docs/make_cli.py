@@ -20,11 +20,11 @@ _HEAD = """<!-- Written by docs/make_cli.py from the commands' own help. Do not 
 
 # The command line
 
-Exit codes: 0 all is well; 1 a failure, or something red in `doctor`; 2 a wrong call; 3 a run whose
-numbers were not finite; 4 a disk that was full; 130 stopped by Ctrl-C, with the state saved.
-Numbers may be written as `20k`, `1.5M` and `2e6`. An error ends in what to do about it.
+Exit codes: 0 success; 1 failure, or a red check of `doctor`; 2 wrong usage; 3 the run diverged; 4
+the disk was full; 130 stopped by Ctrl-C, with the state saved. Numbers may be written as `20k`,
+`1.5M` and `2e6`. Error messages end with what to do.
 
-Commands that a program may want to read have `--json`: they print JSON and nothing else.
+Commands whose output a program may read have `--json`, with which they print only JSON.
 """
 # With an env the settings are listed too, here as one env's preset has them.
 _ENVS = {"train": "treasurehunt-small", "mix": "minatar/breakout"}

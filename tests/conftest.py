@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -21,11 +22,12 @@ os.environ.setdefault(
     "--xla_cpu_parallel_codegen_split_count=1",
 )
 if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    # What one worker or a test's own process has compiled, the others need not.
+    # What one worker or a test's own process has compiled, the others need not: also what takes
+    # milliseconds, because loading it takes a quarter of that.
     _CACHE = tempfile.mkdtemp(prefix="millpond-tests-")
     atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import pytest
@@ -53,6 +55,30 @@ def pytest_configure(config):
     gc.set_threshold(100_000, 50, 100)
     config.addinivalue_line("markers", "full: long property, soak and fault tests")
     settings.load_profile("full" if config.getoption("--full") else "default")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dialects_loaded_once():
+    """Programs are lowered in one MLIR context per thread, for some time, instead of one each.
+
+    To make one and to load its dialects is a quarter of the CPU time that a small program takes.
+    """
+    try:
+        from jax._src.interpreters import mlir
+    except ImportError:  # no part of JAX's interface; without it tests only take longer
+        yield
+        return
+    make, here = mlir.make_ir_context, threading.local()
+
+    def shared():
+        here.used = getattr(here, "used", 0) + 1
+        if here.used % 100 == 1:  # what programs leave in a context goes with it
+            here.context = make()
+        return here.context
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mlir, "make_ir_context", shared)
+        yield
 
 
 @pytest.fixture(scope="module")

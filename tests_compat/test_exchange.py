@@ -201,7 +201,7 @@ def test_an_import_goes_on_only_with_the_same_data(tmp_path):
     with pytest.raises(BadConfig, match="interrupted import with another stamp"):
         import_lake("parquet", tmp_path / "table", tmp_path / "back")
     (tmp_path / "other.importing").mkdir()
-    with pytest.raises(BadConfig, match="exists and is not from an import"):
+    with pytest.raises(BadConfig, match="exists but is not from an import"):
         import_lake("parquet", tmp_path / "table", tmp_path / "other")
 
 
@@ -337,7 +337,7 @@ def test_wrong_calls_are_refused(tmp_path, capsys):
         (["import", table, lake, "--format", "parquet"], "already exists"),
         (["export", lake, f"{table}2", "--format", "parket"], "did you mean 'parquet'?"),
         (["import", lake, f"{table}2", "--format", "parquet"], "with millpond-rows.json"),
-        (["import", f"{lake}9", f"{table}2", "--format", "minari"], "nothing at this path"),
+        (["import", f"{lake}9", f"{table}2", "--format", "minari"], "nothing exists there"),
         (["export", str(tmp_path / "empty"), f"{table}2", "--format", "parquet"], "no committed"),
         (["export", lake, f"{table}2", "--format", "vault"], "there is no format 'vault'"),
         (["import", table, f"{table}2", "--format", "parquet", "--env", "tmaze"], "env tmaze"),
@@ -457,7 +457,7 @@ def test_minari_there_and_back_is_equal(kind, form, tmp_path):
     spaces, obs_of, action_of = KINDS[kind]
     dataset(tmp_path / "data", form, spaces, episodes(obs_of, action_of, form))
     moved = import_lake("minari", tmp_path / "data", tmp_path / "lake")
-    assert any("float64 there and float32" in loss for loss in moved.losses)
+    assert any("float64; rounded to float32" in loss for loss in moved.losses)
     assert any("infos 'deep/y'" in loss for loss in moved.losses) == (form == "hdf5")
     assert not any("changed by rounding" in loss for loss in moved.losses)
     export_lake("minari", tmp_path / "lake", tmp_path / "back")
@@ -499,7 +499,7 @@ def test_what_minari_cannot_keep_is_named(tmp_path):
         ends += len(cut)
     assert dropped
     assert f"{dropped:,} last steps without an observation after them" in text
-    assert "which stream an episode belongs to" in text
+    assert "which stream each episode belongs to" in text
     assert "bounds of" in text
     import_lake("minari", tmp_path / "out", tmp_path / "back")
     again = export_lake("minari", tmp_path / "back", tmp_path / "out2")
@@ -513,8 +513,10 @@ def test_an_env_makes_the_rows_its_own(tmp_path):
     )
     dataset(tmp_path / "data", "hdf5", spaces, some)
     moved = import_lake("minari", tmp_path / "data", tmp_path / "lake", env="gym:CartPole-v1")
-    assert any("'obs' is float64 there and float32 in the Lake" in loss for loss in moved.losses)
-    assert any("has no extras/x: left out" in loss for loss in moved.losses)
+    assert any(
+        "'obs' is float64 in the data and float32 in the Lake" in loss for loss in moved.losses
+    )
+    assert any("extras/x, which env gym:CartPole-v1 does not have" in loss for loss in moved.losses)
     spec = Lake.open(tmp_path / "lake").spec
     assert (spec.obs.dtype, spec.action.dtype) == (np.float32, np.int32)
     with pytest.raises(BadConfig, match=r"field 'obs' is .*the data has"):

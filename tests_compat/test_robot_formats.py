@@ -67,7 +67,7 @@ def test_every_transition_that_the_format_can_hold_is_the_lakes(form, spec, tmp_
     assert found == want
     assert any(one[1] for one in found.values())
     text = "; ".join(out.losses)
-    assert "which stream an episode belongs to" in text
+    assert "which stream each episode belongs to" in text
     assert "bounds of" in text
     assert ("the observation after an episode's end" in text) == (form == "lerobot")
     assert ("last steps without an observation" in text) == (form == "rlds")
@@ -95,7 +95,7 @@ def test_a_step_that_ends_twice_and_a_context_row_are_kept_or_counted(form, tmp_
     back = Lake.open(tmp_path / "back").read(0, 0, 4)
     np.testing.assert_array_equal(back.terminated, last)
     np.testing.assert_array_equal(back.truncated, last & (form not in FORMS))
-    assert ("1 steps that both terminated and were truncated" in str(out.losses)) == (form in FORMS)
+    assert ("1 steps that are both terminated and truncated" in str(out.losses)) == (form in FORMS)
     assert ("1 rows marked CONTEXT" in str(out.losses)) == (form != "parquet")
 
 
@@ -253,10 +253,10 @@ def test_a_dataset_of_rlds_becomes_a_lake(tmp_path):
     for loss in (
         "'language' of steps: of kind Text",
         "'episode_metadata' of episodes",
-        "2 episodes have one step only",
-        "2 episodes have a reward in their last step, where RLDS has none",
-        "2 episodes do not end",
-        "rewards are float64 there",
+        "2 episodes have only one step",
+        "2 episodes have a reward in their last step, which is left out",
+        "2 episodes have no end",
+        "rewards are float64; rounded to float32",
     ):
         assert loss in text
     assert "rounding" not in text
@@ -334,7 +334,7 @@ def test_rlds_that_a_lake_cannot_hold_is_refused(tmp_path):
     without = {name: one for name, one in STEP.items() if name not in ("reward", "language")}
     rlds(tmp_path / "none", without)
     moved = import_lake("rlds", tmp_path / "none", tmp_path / "lake")
-    assert "there are no rewards: all are 0" in moved.losses
+    assert "the data has no rewards; all become 0" in moved.losses
     with pytest.raises(BadConfig, match="an RLDS dataset"):
         import_lake("rlds", tmp_path, tmp_path / "other")
 
@@ -413,7 +413,7 @@ def test_a_dataset_of_lerobot_becomes_a_lake_and_goes_back(tmp_path):
         "'next.done' is taken as terminated",
         "'language': string",
         "the observation after an episode's end",
-        "times of frames",
+        "timestamps of frames",
     ):
         assert loss in text
     lake, at = Lake.open(tmp_path / "lake"), 0
@@ -456,8 +456,8 @@ def test_a_dataset_of_lerobot_becomes_a_lake_and_goes_back(tmp_path):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"codebase_version": "v3.0"}, "version 2 is read"),
-        ({"features": {"observation.v": {"dtype": "video", "shape": [4, 5, 3]}}}, "is video"),
+        ({"codebase_version": "v3.0"}, "only version 2 is supported"),
+        ({"features": {"observation.v": {"dtype": "video", "shape": [4, 5, 3]}}}, "is a video"),
         ({"data_path": "../{episode_index}.parquet"}, "outside the dataset's folder"),
         ({"features": {"observation.state": {"dtype": "string", "shape": [1]}}}, "holds numbers"),
         ({"features": {"observation.state": {"dtype": "float32", "shape": [3]}}}, "reshape"),

@@ -127,13 +127,13 @@ def test_bad_input_changes_nothing():
     for bad in (np.zeros(3), np.full(2, np.nan)):
         with pytest.raises(SpecMismatch):
             buffer.add(bad, 0, 0.0, False)
-    with pytest.raises(SpecMismatch, match="one action as a number"):
+    with pytest.raises(SpecMismatch, match="a single number as action"):
         buffer.add(np.zeros(2), (0, 0.5), 0.0, False)
     with pytest.raises(SpecMismatch, match="positions"):
         buffer.add(np.zeros(2), 0, 0.0, False, positions=(0, 0))
     with pytest.raises(SpecMismatch):
         buffer.add(np.zeros(2), 0, np.nan, False)
-    with pytest.raises(BadConfig, match="where epochs begin is not known"):
+    with pytest.raises(BadConfig, match="does not say where its epochs begin"):
         buffer.add_from_buffer(Buffer(8, (2,)))
     assert (len(buffer), buffer.getidx(), int(buffer.pond.added[0])) == (0, 0, 0)
     assert not buffer.current_state().any()

@@ -1,6 +1,6 @@
 """millpond: experience replay in device memory, in host memory and on disk, and training with it.
 
-Names are imported when they are first used, so that `import millpond` itself costs little.
+Names are imported on first use, so `import millpond` itself is fast.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Which module each name comes from; those that are not here come from `errors`.
+# Which module each name comes from; names not listed here come from `errors`.
 _MODULES = {
     "lake": ("Lake", "Writer"),
     "logged": ("run",),
@@ -109,7 +109,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A public name on its first use, and modules of millpond as attributes."""
+    """Import a public name, or a submodule, when it is first accessed."""
     if name == "__version__":
         found: Any = _version()
     elif name in _HOME or name in __all__:
@@ -131,5 +131,5 @@ def _version() -> str:
 
     try:
         return version("millpond")
-    except PackageNotFoundError:  # used from a source tree that is not installed
+    except PackageNotFoundError:  # a source tree that is not installed
         return "unknown"

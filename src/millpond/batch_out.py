@@ -1,4 +1,4 @@
-"""`check_out`: whether the arrays that a caller gives, `out=`, can take a batch."""
+"""`check_out`: checks that the arrays passed as `out=` can hold a batch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from .errors import SpecMismatch
 
 
 def check_out(who: str, blank: Any, out: Any, joined: Collection[int] = ()) -> None:
-    """Raise SpecMismatch unless `out` has the arrays of `blank`, and they can be written to.
+    """Raise SpecMismatch unless `out` has the shapes and dtypes of `blank` and is writable.
 
-    They lie side by side, as a strided one would be filled in a copy; or their ids are `joined`.
+    Arrays must be contiguous (a reshape of a strided one would be a copy, and `out` stay unfilled),
+    except those whose `id()` is in `joined`.
     """
     wanted, given = arrays_of(blank), arrays_of(out)
     if len(wanted) == len(given) and all(
@@ -25,8 +26,8 @@ def check_out(who: str, blank: Any, out: Any, joined: Collection[int] = ()) -> N
     ):
         return
     raise SpecMismatch(
-        f"sample: out must be a batch of this {who}, in NumPy arrays that can be written to; pass "
-        "what an earlier sample with the same window returned"
+        f"sample: out must be a batch of this {who}, in writable NumPy arrays; pass what an "
+        "earlier sample with the same window returned"
     )
 
 

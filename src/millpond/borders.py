@@ -1,7 +1,7 @@
-"""Border rows for envs that reset in the very step that ends an episode.
+"""Border rows for envs that reset in the same step that ends an episode.
 
-Gymnasium calls this same-step autoreset; gymnax and Brax do it too. What their `step`
-returns after an end is the next episode's first observation, and the final one comes apart from it.
+Gymnasium calls this same-step autoreset; gymnax and Brax do it too. At an episode's end, `step`
+returns the first observation of the next episode, and the final observation separately.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def close_episodes(
     keep: Array | None,
     xp: Any,
 ) -> tuple[dict[str, Array], Array]:
-    """Values [2 * time, stream] with a border row after every row, and which of them are kept.
+    """Insert a border row after every row; return values and `keep`, both [2 * time, stream].
 
-    `values` have the leading axes [time, stream], `final` holds the final observations by path, of
-    which only those of ended rows are read. A border row is kept where its row is, and has ended.
+    `values` have the leading axes [time, stream]. `final` holds final observations by path, and is
+    read only where an episode ended. A border row is kept if its row is kept and ended an episode.
     """
     ended = values["terminated"] | values["truncated"]
     keep = xp.ones(ended.shape, bool) if keep is None else keep
     closed: dict[str, Array] = {}
     for path, value in values.items():
         if path in final:
-            # Where nothing ended the row's own observation: it has been checked already.
+            # Elsewhere, the row's own observation, which is known to be valid.
             border = xp.where(_along(ended, value), final[path], value)
         else:
             field = fields[path]
@@ -47,7 +47,7 @@ def close_episodes(
 def final_observations(
     values: Mapping[str, Array], final: Mapping[str, Array], xp: Any
 ) -> dict[str, Array]:
-    """Whole transitions whose next observation is the final one where their episode ended."""
+    """Transitions whose next observation is the final one wherever the episode ended."""
     ended = values["terminated"] | values["truncated"]
     true = {
         f"next_{path}": xp.where(_along(ended, value), value, values[f"next_{path}"])
@@ -57,7 +57,7 @@ def final_observations(
 
 
 def _wide_enough(value: Array, none: Any) -> Array:
-    """The values in a dtype that holds `none` too: of bytes there is none below 0."""
+    """The values in a dtype that can also hold `none`, such as a -1 among unsigned integers."""
     if (none.astype(value.dtype).astype(none.dtype) == none).all():
         return value
     return value.astype(np.promote_types(value.dtype, none.dtype))

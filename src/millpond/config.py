@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: to plain JSON values and back, checked name by name."""
+"""Settings are frozen dataclasses: converted to plain JSON values and back, and type-checked."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .errors import BadConfig
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
-    """Nested dicts of what JSON can hold: `json.dumps(to_plain(config))`.
+    """Nested dicts of JSON values: `json.dumps(to_plain(config))`.
 
-    Fields that are worked out from others (`init=False`) are left out.
+    Derived fields (`init=False`) are omitted.
     """
     return {
         f.name: _plain(getattr(settings, f.name)) for f in dataclasses.fields(settings) if f.init
@@ -29,17 +29,17 @@ def from_plain(
     where: str = "",
     parts: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
-    """A `kind` from nested dicts; what they leave out stays as in `base`, or as by default.
+    """A `kind` from nested dicts; omitted fields keep the value of `base`, or their default.
 
-    Without a `base`, `parts` are the values of fields whose type the dataclass leaves open.
-    A name that does not exist and a value of the wrong type raise BadConfig, with the nearest name.
+    Without a `base`, `parts` gives the values of fields annotated `Any`. Unknown names (the error
+    suggests the nearest one) and values of the wrong type raise BadConfig.
     """
     hints, fields = get_type_hints(kind), dataclasses.fields(kind)
     names, derived = [f.name for f in fields if f.init], {f.name for f in fields if not f.init}
     values: dict[str, Any] = {}
     for name, value in plain.items():
         path = f"{where}{name}"
-        if name in derived:  # older runs kept it
+        if name in derived:  # saved by older versions
             continue
         if name not in names:
             remedy = nearest(name, names).replace("mean '", f"mean '{where}")
@@ -52,13 +52,13 @@ def from_plain(
 
 
 def with_known(settings: Any, **changes: Any) -> Any:
-    """The same settings with those changes that they have fields for."""
+    """The settings with `changes` applied; changes to fields they do not have are ignored."""
     names = {field.name for field in dataclasses.fields(settings)}
     return dataclasses.replace(settings, **{k: v for k, v in changes.items() if k in names})
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The remedy for a name that is not there: the nearest one, or all."""
+    """A remedy for an unknown name: the nearest known one, or the list of all."""
     known = sorted(names)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
 
 
 def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
-    """`value` as the type `hint`, or BadConfig. Whole numbers serve where reals are meant."""
+    """`value` as the type `hint`, or BadConfig. An int is accepted as a float."""
     origin, options = get_origin(hint), get_args(hint)
     if origin is Literal:
         if value not in options:
@@ -97,7 +97,7 @@ def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
         )
     if hint is Any and before is None:
         return value
-    kind: Any = type(before) if hint is Any else hint  # a plugged-in part types its own settings
+    kind: Any = type(before) if hint is Any else hint  # `Any`: the settings of a plugged-in part
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise BadConfig(f"setting '{path}': expected a table of settings, got {value!r}")
@@ -110,7 +110,7 @@ def _typed(hint: Any, value: Any, before: Any, path: str) -> Any:
 
 
 def _kinds_of(hint: Any, number: int, path: str) -> list[Any]:
-    """The types of a list's entries: of `tuple[int, ...]`, `tuple[int, float]`, `list[int]`."""
+    """The type of every entry: for `tuple[int, ...]`, `tuple[int, float]` or `list[int]`."""
     options = get_args(hint)
     if not options:
         return [Any] * number
@@ -122,7 +122,7 @@ def _kinds_of(hint: Any, number: int, path: str) -> list[Any]:
 
 
 def _one_of(hints: list[Any], value: Any, before: Any, path: str) -> Any:
-    """`value` as the first of these types that takes it; if none does, what the last one says."""
+    """`value` as the first of these types that accepts it; if none does, the last one's error."""
     for hint in hints[:-1]:
         try:
             return _typed(hint, value, before, path)
@@ -132,7 +132,7 @@ def _one_of(hints: list[Any], value: Any, before: Any, path: str) -> Any:
 
 
 def check_saved(part: Any, what: str) -> None:
-    """Raise BadConfig if the settings of a part could not be read back from a run's folder.
+    """Raise BadConfig if a part's settings would not survive being saved to `config.json`.
 
     `check_saved(env, "env my_package:Corridor")`.
     """
@@ -142,13 +142,13 @@ def check_saved(part: Any, what: str) -> None:
     except (BadConfig, TypeError, ValueError, NameError) as error:
         raise BadConfig(_unsaved(part, what, str(error))) from error
     if not same:
-        raise BadConfig(_unsaved(part, what, "its values do not come back the same"))
+        raise BadConfig(_unsaved(part, what, "its values change when they are saved and loaded"))
 
 
 def _unsaved(part: Any, what: str, why: str) -> str:
     kind = type(part).__name__
     return (
-        f"{what}: the fields of {kind} are kept in the run's config.json and cannot be read back "
+        f"{what}: the fields of {kind} are saved in the run's config.json and cannot be read back "
         f"from it: {why}; a field may be a bool, int, float, str, a Literal, one of these or None, "
         "a tuple[X, ...] of these, or a dataclass"
     )

@@ -15,7 +15,7 @@ _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # braille: 2 colum
 def terminal_curve(
     x: Sequence[float], y: Sequence[float], title: str, columns: int = 80, height: int = 12
 ) -> str:
-    """The curve as text with its axes, `columns` wide at most.
+    """The curve and its axes as text, at most `columns` wide.
 
     `print(terminal_curve(steps, returns, "return"))`.
     """
@@ -33,7 +33,7 @@ def terminal_curve(
     rows = np.rint((high - values) / span * (4 * height - 1)).astype(int)
     for column, row in enumerate(rows):
         before = rows[max(column - 1, 0)]
-        for dot in range(min(row, before), max(row, before) + 1):  # joined up, also where steep
+        for dot in range(min(row, before), max(row, before) + 1):  # no gaps, however steep
             grid[dot // 4, column // 2] |= _DOTS[column % 2][dot % 4]
     lines = ["".join(chr(0x2800 + int(cell)) for cell in row) for row in grid]
     edges = {height - 1: f"{low:g}", 0: f"{high:g}"}
@@ -46,7 +46,7 @@ def terminal_curve(
 def save_curve(
     path: str | Path, x: Sequence[float], y: Sequence[float], title: str, x_label: str, y_label: str
 ) -> None:
-    """The same curve as a picture: `save_curve("curve.png", steps, returns, ...)`."""
+    """Save the curve as an image: `save_curve("curve.png", steps, returns, ...)`."""
     require("a picture of the curve", "view", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -3,24 +3,25 @@
 MillpondError
 ├── SpecMismatch    data does not fit the Spec (also a ValueError)
 ├── BrokenEpisode   a row's flags contradict the row before it (also a ValueError)
-├── BadConfig       an impossible capacity, window, sampler or spec (also a ValueError)
-│   └── NotInstalled  it needs a package that an extra brings (also an ImportError)
+├── BadConfig       a setting that cannot work (also a ValueError)
+│   └── NotInstalled  an optional package is missing (also an ImportError)
 ├── BadState        an imported state does not belong to this ring (also a ValueError)
 ├── NotEnoughData   nothing valid to sample
 ├── FaultsFound     bad values were ignored and counted inside jit
-├── LakeRefused     no Lake, another version or another spec (also a ValueError)
-├── LakeLocked      another process writes to this group
+├── LakeRefused     not a Lake, another version or another spec (also a ValueError)
+├── LakeLocked      another process has this writer group open
 ├── LakeDamaged     bytes on disk are not what was written
 ├── LakeFull        the disk is full; nothing committed is lost
 ├── LakeFailed      the operating system refused an operation
-├── RowsGone        rows that are not stored: evicted, or not committed yet (also a LookupError)
+├── RowsGone        the rows are not stored: evicted, or not committed yet (also a LookupError)
 ├── ChannelBroken   bytes between processes are not what was written, or not shared at all
-├── ChannelClosed   the other end of a channel has closed or died, or this end was replaced
-├── ChannelFull     a channel had no room in time; nothing was sent
+├── ChannelClosed   the other end of a channel closed it or died, or this end was replaced
+├── ChannelFull     a channel had no room within the timeout; nothing was sent
 ├── WeightsBroken   published parameters are not what was written; none were delivered
-├── RunRefused      a folder that is not a run, one of another version, or one in use
-├── RunFailed       a run could not continue, or not write its files
-├── Paused          a run waits for space on the disk; nothing that was saved is lost
+├── RunRefused      not a run, a run of another version, or one in use (also a ValueError)
+├── RunFailed       a run could not continue, or could not write its files
+│   └── LearnerLost   a learner process was killed or hung
+├── Paused          the disk is full; the run continues when it is resumed
 └── Diverged        a loss, gradient or parameter was not finite; the run stopped
 """
 
@@ -42,7 +43,7 @@ class BadConfig(MillpondError, ValueError):
 
 
 class NotInstalled(BadConfig, ImportError):
-    """Something needs a package that `pip install millpond` leaves out; says which extra it is."""
+    """An optional package is missing; the message names the extra that installs it."""
 
 
 class BadState(MillpondError, ValueError):
@@ -54,7 +55,7 @@ class NotEnoughData(MillpondError):
 
 
 class FaultsFound(MillpondError):
-    """Bad values reached a ring inside jit; they were kept out of every sample and counted."""
+    """Bad values reached a ring inside jit; they were counted and never sampled."""
 
 
 class LakeRefused(MillpondError, ValueError):
@@ -74,7 +75,7 @@ class LakeDamaged(MillpondError):
 
 
 class LakeFull(MillpondError):
-    """The disk is full. Everything committed is safe; call again when there is space."""
+    """The disk is full. Everything committed is safe; free some space and call again."""
 
 
 class LakeFailed(MillpondError):
@@ -102,13 +103,13 @@ class WeightsBroken(MillpondError):
 
 
 class RunRefused(MillpondError, ValueError):
-    """A folder that is not a run, or one of another version, or one that another process uses."""
+    """A folder that is not a run, a run of another version, or one that another process uses."""
 
 
 class RunFailed(MillpondError):
-    """A run could not continue, or not write to its folder. What was saved before is untouched."""
+    """A run could not continue, or could not write to its folder. What it saved is untouched."""
 
-    traceback: str = ""  # of the process in which it failed, if that is another one
+    traceback: str = ""  # of the process in which it failed, if it is not this one
 
 
 class LearnerLost(RunFailed):
@@ -116,8 +117,8 @@ class LearnerLost(RunFailed):
 
 
 class Paused(MillpondError):
-    """The disk is full. What was saved is untouched, and the run continues when it is resumed."""
+    """The disk is full. What was saved is untouched; resume the run when there is space."""
 
 
 class Diverged(MillpondError):
-    """A loss, gradient or parameter was not finite. Nothing bad was kept; the evidence was."""
+    """A loss, gradient or parameter was not finite. Its evidence was saved, the update was not."""

@@ -1,4 +1,4 @@
-"""What `pip install millpond` leaves out, and the one message that says how to add it."""
+"""Optional dependencies, and the one message that says which extra installs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import NotInstalled
 
 
 def require(what: str, extra: str, *modules: str, otherwise: str = "") -> None:
-    """Raise NotInstalled unless every module can be found. None of them is imported.
+    """Raise NotInstalled unless every module can be found; none is imported.
 
     `require("training", "train", "flax", "optax")`.
     """
@@ -22,9 +22,9 @@ def require(what: str, extra: str, *modules: str, otherwise: str = "") -> None:
 
 
 def import_extra(what: str, extra: str, module: str, otherwise: str = "") -> Any:
-    """A module that an extra brings: `import_extra("mode ray", "ray", "ray")`.
+    """Import a module that an extra installs: `import_extra("mode ray", "ray", "ray")`.
 
-    What it prints when it is imported goes to stderr: stdout may be JSON that somebody reads.
+    Whatever it prints on import goes to stderr, because stdout may be JSON for another program.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -32,7 +32,7 @@ def import_extra(what: str, extra: str, module: str, otherwise: str = "") -> Any
     except ImportError as error:
         package = module.partition(".")[0]
         if _is_there(package) and error.name not in (None, module, package):
-            raise NotInstalled(  # it is there, but something that it needs is not
+            raise NotInstalled(  # it is installed, but one of its dependencies is not
                 f"{what} needs {package}, which cannot be imported ({error}); "
                 f"run: pip install 'millpond[{extra}]'"
             ) from error
@@ -53,5 +53,5 @@ def not_installed(what: str, extra: str, *packages: str, otherwise: str = "") ->
 def _is_there(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # hidden from importers, or None in sys.modules
+    except (ImportError, ValueError):  # its import is blocked, or it is None in sys.modules
         return False

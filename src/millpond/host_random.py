@@ -1,4 +1,4 @@
-"""`HostRandom`: where a host ring's random numbers come from."""
+"""`HostRandom`: the random numbers of samplers on the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import BadState
 
 
 class HostRandom:
-    """Random numbers for samplers on the host, from a generator that can be saved."""
+    """The `Random` of samplers over NumPy: a generator whose state can be saved."""
 
     xp: Any = np
     real: Any = np.float64
@@ -33,7 +33,7 @@ class HostRandom:
         return self.generator.integers(0, int(limit), shape)
 
     def stratum(self, stratum: np.ndarray, length: Any) -> np.ndarray:
-        """int64[batch] in [0, length), each in its own one of `batch` equal parts of that span."""
+        """int64[batch] in [0, length): number i from part stratum[i] of `batch` equal parts."""
         part = self.generator.random(len(stratum))
         part += stratum
         part *= length / len(stratum)
@@ -45,7 +45,7 @@ class HostRandom:
         return self.generator.random(shape)
 
     def search(self, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """How many of the sorted `ends` each value has reached."""
+        """For each value, how many of the sorted `ends` are not above it."""
         return np.searchsorted(ends, values, side="right")
 
     def permutation(self, number: int) -> np.ndarray:
@@ -60,7 +60,7 @@ class HostRandom:
         return np.array([*halves, state["has_uint32"], state["uinteger"]], np.uint64)
 
     def unpack(self, packed: np.ndarray) -> None:
-        """Become the generator whose state was packed, or raise BadState and stay as it is."""
+        """Restore a packed state; BadState, and no change, if it is damaged."""
         packed = np.asarray(packed)
         if packed.shape != (6,) or packed.dtype != np.uint64 or packed[4] > 1 or packed[5] >> 32:
             raise BadState(

@@ -1,7 +1,7 @@
-"""`Intake` decides whether rows fit a Spec, in one place for every ring and every placement.
+"""`Intake`: checks rows against a Spec, in one place for every ring, on the device and the host.
 
-Shapes, dtypes and names are checked by `arrange` and raise, also while tracing. Values can only
-raise on the host (`check_values`); inside jit the same rules give a mask (`bad_values`).
+`arrange` checks names, shapes and dtypes, and raises even while tracing. Bad values raise on the
+host only (`check_values`); inside jit the same rules give a mask (`bad_values`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Intake:
         if "life_lost" in spec.extras:
             self.fields["extras/life_lost"] = _BOOL
         self._rules: dict[tuple[str, Any], tuple[Any, Any, bool]] = {}
-        # By path, for values that come in their field's dtype: None where nothing can be wrong.
+        # By path, for values in their field's own dtype: what to check, None for nothing.
         self._plain = [(path, f.dtype, self._needed(path, f)) for path, f in self.fields.items()]
 
     def _needed(self, path: str, field: Field) -> tuple[Any, Any, bool] | None:
@@ -41,7 +41,7 @@ class Intake:
         return (low, high, nan) if nan or low is not None or high is not None else None
 
     def _rule(self, path: str, dtype: np.dtype) -> tuple[Any, Any, bool]:
-        """What values of a dtype are checked for: low, high, and whether they could be NaN."""
+        """What to check in values of a dtype: low, high, and whether to look for NaN."""
         found = self._rules.get((path, dtype))
         if found is None:
             field = self.fields[path]
@@ -52,7 +52,7 @@ class Intake:
     def arrange(
         self, rows: Rows, lead: tuple[int, ...], whose: str, next_obs: Tree | None = None
     ) -> dict[str, Array]:
-        """Values by path, each of shape lead + field.shape; nothing is broadcast or squeezed."""
+        """Values by path, each of shape lead + field.shape; `whose` names these axes in errors."""
         if not isinstance(rows, Rows):
             raise no_rows(rows)
         given = self._given(rows, next_obs)
@@ -67,7 +67,7 @@ class Intake:
                 raise mismatch(path, wanted, f"{shape}", _shape_remedy(shape, expected))
             if value.dtype != field.dtype and not field.accepts(np.dtype(value.dtype)):
                 got = f"{value.dtype}"
-                raise mismatch(path, f"{field.dtype}", got, "convert it where it is made")
+                raise mismatch(path, f"{field.dtype}", got, "convert it where it is created")
             values[path] = value
         return values
 
@@ -84,15 +84,15 @@ class Intake:
             unknown = [path for path in given if path not in self.fields]
             raise SpecMismatch(
                 f"fields: expected {sorted(self.fields)}, missing {missing}, unknown {unknown}; "
-                "give exactly the fields the Spec declares (next_obs in layout 'shared' alone)"
+                "give exactly the fields the Spec declares (next_obs only in layout 'shared')"
             )
         return given
 
     def check_values(self, values: dict[str, Array], keep: Array | None = None) -> None:
-        """Host: raise SpecMismatch for the first value that its field does not take.
+        """Host: raise SpecMismatch for the first value that its field does not accept.
 
-        Floats come out in their field's dtype, as they will be stored. Rows that `keep` leaves
-        out may hold anything.
+        Floats are converted in place to their field's dtype, as they will be stored. Rows masked
+        out by `keep` may hold anything.
         """
         for path, dtype, rule in self._plain:
             value = values[path]
@@ -121,7 +121,7 @@ class Intake:
                 raise mismatch("flags", "BORDER rows with reward 0 and no end", got, _SAME_STEP)
 
     def _narrow(self, path: str, value: Array, keep: Array | None) -> Array:
-        """Numbers as the field's floats; one too large for them is refused, not made infinite."""
+        """Values as the field's float dtype; SpecMismatch for a finite one that overflows it."""
         with np.errstate(over="ignore"):
             narrow = value.astype(self.fields[path].dtype)
         wrong = np.isinf(narrow)
@@ -139,12 +139,12 @@ class Intake:
         if field.binary:
             return mismatch(path, "only 0 and 1 (binary)", got, "drop binary=True")
         if nan and np.isnan(value[wrong][0]):
-            remedy = "find where it is made, or declare the field with allow_nan=True"
+            remedy = "find where it comes from, or declare the field with allow_nan=True"
             return mismatch(path, "numbers", got, remedy)
         return mismatch(path, f"values in [{low}, {high}]", got, "correct it before adding")
 
     def bad_values(self, values: Mapping[str, Array], rank: int, xp: Any) -> Array:
-        """Device: bool[lead] of rows that `check_values` would refuse; `rank` leading axes."""
+        """Device: bool[lead], the rows that `check_values` would refuse; `lead` has `rank` axes."""
         bad = ~xp.isfinite(values["reward"].astype(np.float32)) | _stray_borders(values)
         for path, field in self.fields.items():
             value, wrong = values[path], None
@@ -153,13 +153,13 @@ class Intake:
                 wrong = xp.isinf(narrow) & xp.isfinite(value)
                 value = narrow
             low, high, nan = self._rule(path, np.dtype(value.dtype))
-            # Written so that NaN, which compares with nothing, is refused too; or is not.
+            # NaN fails every comparison: `~(value >= low)` refuses it, `value < low` allows it.
             if low is not None:
                 wrong = _either(wrong, value < low if field.allow_nan else ~(value >= low))
             if high is not None:
                 wrong = _either(wrong, value > high if field.allow_nan else ~(value <= high))
             if nan and low is None and high is None:
-                # Each by itself: what XLA takes for the largest of them may leave a NaN out.
+                # Element by element: XLA's max reduction may drop a NaN.
                 wrong = _either(wrong, xp.isnan(value))
             if wrong is not None:
                 bad = bad | wrong.any(axis=tuple(range(rank, wrong.ndim)))
@@ -177,7 +177,7 @@ def _by_path(tree: Tree, name: str) -> dict[str, Any]:
 
 
 def no_rows(given: object) -> SpecMismatch:
-    """The error for something that is no Rows at all."""
+    """The error for an argument that is not Rows."""
     return SpecMismatch(
         f"add: expected Rows, got {type(given).__name__}; "
         "build Rows(obs, action, reward, terminated, truncated, flags)"
@@ -185,23 +185,23 @@ def no_rows(given: object) -> SpecMismatch:
 
 
 def pack_values(values: Mapping[str, Array]) -> Array:
-    """The stored flags byte of checked values: uint8[...]."""
+    """The flags byte stored for each checked row: uint8[...]."""
     lost = values.get("extras/life_lost")
     return pack_flags(values["flags"], values["terminated"], values["truncated"], lost)
 
 
 def _wrong(value: Array, low: Any, high: Any, nan: bool) -> Array | None:
-    """Where a value breaks its rule, or None if it breaks it nowhere."""
+    """bool[...]: which elements break the rule; None if none does."""
     if low is None and high is None:
         return None if not nan or _no_nan(value) else np.isnan(value)
     if not value.size:
         return None
     if not (isinstance(low, np.ndarray) or isinstance(high, np.ndarray)):
-        # Where one number bounds all elements, the extremes decide, in one pass; NaN is both.
+        # Scalar bounds: the extremes decide, in one pass; a NaN propagates to both.
         above = low is None or np.minimum.reduce(value, axis=None) >= low
         if above and (high is None or np.maximum.reduce(value, axis=None) <= high):
             return None
-    # Written so that NaN, which compares with nothing, is refused too; or so that it is not.
+    # NaN fails every comparison: `~(value >= low)` refuses it, `value < low` allows it.
     wrong = np.zeros(value.shape, bool)
     if low is not None:
         wrong |= ~(value >= low) if nan else value < low
@@ -211,34 +211,34 @@ def _wrong(value: Array, low: Any, high: Any, nan: bool) -> Array | None:
 
 
 def _no_nan(value: Array) -> bool:
-    """Whether no element is NaN, without a pass that makes an array of answers."""
+    """Whether no element is NaN, without allocating a mask."""
     if value.size <= _FEW and value.dtype.itemsize >= 4:
-        square = np.vdot(value, value)  # NaN if and only if an element is
+        square = np.vdot(value, value)  # NaN if and only if some element is
         return bool(square == square)
     return not value.size or not np.isnan(np.maximum.reduce(value, axis=None))
 
 
 _SAME_STEP = (
-    "an env that resets in the same step looks like this: pass its final "
+    "this is what an env that resets in the same step produces: pass its final "
     "observations, add(rows, final_obs=...), with next_flags(..., same_step=True)"
 )
 
 
 def _stray_borders(values: Mapping[str, Array]) -> Array:
-    """Border rows that are steps of an env: they carry a reward or an end."""
+    """Rows flagged BORDER that carry a reward, a termination or a truncation, as only steps do."""
     step = (values["reward"] != 0) | values["terminated"] | values["truncated"]
     return ((values["flags"] & BORDER) != 0) & step
 
 
 def _all_finite(value: Array) -> bool:
-    """Whether all elements are finite; a square that overflows asks again."""
+    """Whether all elements are finite; checked again in full where their squares overflow."""
     if value.size <= _FEW and isfinite(np.vdot(value, value)):
         return True
     return bool(np.isfinite(value).all())
 
 
 def _rows_of(keep: Array | None, wrong: Array) -> Array:
-    """`keep`[lead] for every element of wrong[lead + shape]."""
+    """keep[lead], reshaped to broadcast against wrong[lead + shape]."""
     if keep is None:
         return np.True_
     return np.reshape(keep, (*keep.shape, *(1,) * (wrong.ndim - keep.ndim)))
@@ -252,8 +252,8 @@ def _either(wrong: Array | None, more: Array) -> Array:
     return more if wrong is None else wrong | more
 
 
-_FEW = 10_000  # elements; of more, a dot product would wake BLAS's threads
-_NAN = "find the env that gave it; rewards must be numbers"
+_FEW = 10_000  # elements; a longer dot product would wake up BLAS's threads
+_NAN = "find the env that returned it; rewards must be finite"
 
 
 def _first(value: Array, wrong: Array) -> str:
@@ -270,7 +270,7 @@ def _shape_remedy(shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
 
 
 def broken_episode(before: int, after: int, where: str) -> BrokenEpisode:
-    """The error for two rows that cannot follow each other."""
+    """The error for a row with flags `after` that cannot follow one with flags `before`."""
     names = "|".join(f.name or "" for f in Flag if after & f) or "no flag"
     if before & ENDED:
         need = "its BORDER row (the final observation)"

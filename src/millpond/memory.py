@@ -1,4 +1,4 @@
-"""What the C library does with memory it gets back."""
+"""How the C library treats freed memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _KEPT = 64 << 20
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Let malloc keep up to 64 MiB it got back. Every batch of images needs the same few megabytes;
-    given back to the kernel each time, their page faults would double the time a batch takes."""
+    """Let malloc keep up to 64 MiB of freed memory. Every batch of images needs the same few
+    megabytes; returned to the kernel each time, their page faults would double a batch's time."""
     with suppress(AttributeError):  # a C library without mallopt
         libc: Any = ctypes.CDLL(None)
         for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD

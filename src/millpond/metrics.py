@@ -1,7 +1,7 @@
-"""`Metrics`: one JSON line per event, every one with env steps and frames; and where else they go.
+"""`Metrics`: one JSON line per event, with its env steps and frames, also sent to trackers.
 
 The file is the source of truth. Nothing in it depends on the clock, so a resumed run writes the
-same lines; speed is written to a file next to it.
+same lines; speed is logged in a separate file next to it.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from .extras import import_extra
 
 
 class Sink(Protocol):
-    """Somewhere else to send numbers, with env steps as their x."""
+    """A tracker to send numbers to, with env steps as the x axis."""
 
     def log(self, steps: int, values: Mapping[str, float]) -> None:
-        """Take values at that many env steps."""
+        """Record values by name at this number of env steps."""
         ...
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send whatever is still buffered."""
         ...
 
 
 class Metrics:
-    """Appends lines to a `.jsonl` file and hands their numbers to the sinks.
+    """Appends lines to a `.jsonl` file and passes their numbers on to the sinks.
 
-    `metrics.write("train", steps, frames, {"return": 12.5})`. What is not finite becomes null.
+    `metrics.write("train", steps, frames, {"return": 12.5})`. NaN and infinities become null.
     """
 
     def __init__(self, path: Path, sinks: list[Sink] | None = None) -> None:
         self.path, self.sinks = path, sinks or []
-        with self._told_plainly():
-            self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
+        with self._translated_errors():
+            self._file = open(path, "ab")  # noqa: SIM115 - open for as long as the run
 
     def write(self, kind: str, steps: int, frames: int, values: Mapping[str, Any]) -> None:
-        """One line; on disk before this returns, as far as the kernel is concerned."""
+        """Write one line; it survives a kill once this returns, but not yet a power loss."""
         line = {"kind": kind, "steps": steps, "frames": frames, **_finite(values)}
-        with self._told_plainly():
+        with self._translated_errors():
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
         numbers = {f"{kind}/{name}": value for name, value in values.items() if _is_number(value)}
@@ -55,32 +55,32 @@ class Metrics:
             sink.log(steps, numbers)
 
     def position(self) -> int:
-        """Bytes written so far, safe on disk: what a resume state remembers."""
-        with self._told_plainly():
+        """Sync, and return the bytes written so far: the position a checkpoint resumes from."""
+        with self._translated_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
         """Close the file and the sinks."""
-        with contextlib.suppress(OSError):  # of a write that has failed already, and said so
+        with contextlib.suppress(OSError):  # from a write that has failed and raised already
             self._file.close()
         for sink in self.sinks:
             sink.close()
 
     @contextlib.contextmanager
-    def _told_plainly(self) -> Generator[None]:
+    def _translated_errors(self) -> Generator[None]:
         try:
             yield
         except OSError as error:
             raise RunFailed(
                 f"could not write to {self.path}: {error.strerror}; what was saved before is "
-                "untouched; free some space or make the folder writable, and resume"
+                "untouched; free some disk space or make the folder writable, then resume"
             ) from error
 
 
 def read_metrics(path: Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of one kind, or all; a torn last line is left out.
+    """The lines of one kind, or all; an incomplete last line is skipped.
 
     `[line["return"] for line in read_metrics(run.metrics, "eval")]`.
     """
@@ -107,7 +107,7 @@ def make_sink(name: str, folder: Path, title: str) -> Sink:
 
 
 class TensorBoard:
-    """Event files that TensorBoard reads, in the run's folder."""
+    """TensorBoard event files in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._writer = import_tracker("tensorboard").SummaryWriter(str(folder / "tensorboard"))
@@ -121,7 +121,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases; env steps are the x of every plot."""
+    """A run in Weights & Biases, with env steps as the x axis of every plot."""
 
     def __init__(self, folder: Path, title: str) -> None:
         wandb = import_tracker("wandb")
@@ -138,9 +138,9 @@ class Wandb:
 
 
 class MLflow:
-    """A run of MLflow's, in the store that MLFLOW_TRACKING_URI names, or `mlflow.db` next to ours.
+    """A run in MLflow, in the store named by MLFLOW_TRACKING_URI or in `mlflow.db` in `folder`.
 
-    Numbers are sent in packs: a store writes a thousand about as fast as one.
+    Numbers are sent in batches: a store writes a thousand about as fast as one.
     """
 
     def __init__(self, folder: Path, title: str) -> None:
@@ -157,7 +157,7 @@ class MLflow:
     def log(self, steps: int, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
         for name, value in values.items():
-            plain = re.sub(r"[^\w\-./ ]", "_", name)  # it refuses other signs
+            plain = re.sub(r"[^\w\-./ ]", "_", name)  # MLflow refuses other characters
             self._waiting.append(self._metric(plain, float(value), now, steps))
         if len(self._waiting) >= _PACK or time.monotonic() - self._sent > _PACK_S:
             self._send()
@@ -173,11 +173,11 @@ class MLflow:
         self._client.set_terminated(self._run)
 
 
-_PACK, _PACK_S = 1000, 5.0  # numbers, seconds; MLflow takes no more numbers at once
+_PACK, _PACK_S = 1000, 5.0  # numbers, seconds; MLflow accepts no more numbers per call
 
 
 def import_tracker(name: str) -> Any:
-    """The package behind a tracker; BadConfig says how to install it."""
+    """The package behind a tracker; if it is missing, BadConfig says how to install it."""
     package = {"tensorboard": "tensorboardX"}.get(name, name)
     extra = "mlflow" if name == "mlflow" else "trackers"
     return import_extra(f"--track {name}", extra, package)

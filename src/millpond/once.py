@@ -1,4 +1,4 @@
-"""`Once`: what is made once for equal arguments and shared in a process, as compiled programs."""
+"""`Once`: a cache of objects built from hashable arguments, such as compiled programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Once(Generic[T]):
     def __call__(self, *key: Any) -> T:
         try:
             hash(key)
-        except TypeError:  # an env or agent of yours need not be hashable: then each has its own
+        except TypeError:  # a user's env or agent need not be hashable: build one each time
             return self._make(*key)
         return self._kept(*key)
 
@@ -26,5 +26,5 @@ class Once(Generic[T]):
         return self._kept.cache_info().currsize
 
     def forget(self) -> None:
-        """Make every one again."""
+        """Empty the cache."""
         self._kept.cache_clear()

@@ -1,7 +1,7 @@
-"""Parts by name: one of ours, one that a package registered, or any class as `package.module:Name`.
+"""Finds parts by name: built in, registered by a package, or any class as `package.module:Name`.
 
-Agents, envs and samplers are all found this way, so a user's own part takes one file outside this
-package. Packages register names by entry points (`millpond.agents`, `millpond.envs`,
+Agents, envs and samplers are all found this way, so a user's own takes one file outside this
+package. Packages register names as entry points (`millpond.agents`, `millpond.envs`,
 `millpond.samplers`).
 """
 
@@ -29,7 +29,7 @@ from .errors import BadConfig, MillpondError
 
 
 def find_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
-    """The agent, env or sampler of that name; `kind` is the singular word for it.
+    """The agent, env or sampler of that name; `kind` is "agent", "env" or "sampler".
 
     `find_part("agent", "my_package.agents:Mine", {"dqn": DQN})`.
     """
@@ -48,7 +48,7 @@ def find_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
 
 
 def make_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
-    """The env or sampler of that name with its own settings, which all have defaults."""
+    """An instance of the env or sampler of that name, with its default settings."""
     found = find_part(kind, name, ours)
     if not callable(found):
         raise BadConfig(f"{kind} '{name}': expected a class, got {found!r}")
@@ -56,8 +56,8 @@ def make_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
         return found()
     except TypeError as error:
         raise BadConfig(
-            f"{kind} '{name}': could not be made without arguments: {error}; give every setting of "
-            "it a default"
+            f"{kind} '{name}': could not be made without arguments: {error}; give each of its "
+            "settings a default"
         ) from error
     except MillpondError:
         raise
@@ -66,25 +66,25 @@ def make_part(kind: str, name: str, ours: Mapping[str, Any]) -> Any:
 
 
 def part_names(kind: str, ours: Iterable[str]) -> list[str]:
-    """Every name that is known: ours, then those that packages registered."""
+    """Every known name: ours, then those registered by other packages."""
     return [*ours, *(name for name in sorted(_registered(kind)) if name not in set(ours))]
 
 
-def look_here() -> None:
-    """Let modules of the current folder be imported, where a console script does not look."""
+def add_cwd_to_path() -> None:
+    """Put the current folder on the import path, as `python` does and a console script does not."""
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)
 
 
 def failure(error: Exception) -> str:
-    """An error in code of the user's, and where: `ValueError: no level 7, in my_env.py:12`."""
-    place = own_line("".join(traceback.format_exception(error)))
+    """An error raised by the user's code, and where: `ValueError: no level 7, in my_env.py:12`."""
+    place = user_line("".join(traceback.format_exception(error)))
     return f"{type(error).__name__}: {error}" + (f", in {place}" if place else "")
 
 
-def own_line(text: str) -> str:
-    """The last line of a traceback that is a user's, `my_env.py:12`; "" if it names no file."""
+def user_line(text: str) -> str:
+    """The last place in a traceback in the user's own code, `my_env.py:12`; "" if there is none."""
     found = re.findall(r'File "([^"<]+)", line (\d+)', text)
     ours = os.path.dirname(__file__) + os.sep
     own = [one for one in found if "/lib/python3" not in one[0] and not one[0].startswith(ours)]
@@ -93,14 +93,14 @@ def own_line(text: str) -> str:
 
 
 def origin(part: Any) -> dict[str, str]:
-    """Where a part comes from, to be kept with a run: its class, and its package's version."""
+    """Where a part comes from, saved with a run: its class and the version of its package."""
     kind: Any = part if isinstance(part, type) else type(part)
     where = {"class": f"{kind.__module__}:{kind.__qualname__}"}
     return where | {"version": _version(kind.__module__.partition(".")[0])}
 
 
 def short_name(name: str) -> str:
-    """How the settings of a part are called: `--mine.gamma` for `package.module:Mine`."""
+    """The prefix of a part's settings: `mine`, as in `--mine.gamma`, for `package.module:Mine`."""
     return name.rpartition(":")[2].lower()
 
 
@@ -115,13 +115,13 @@ def _loaded(kind: str, name: str, point: EntryPoint) -> Any:
     except (ImportError, AttributeError) as error:
         raise BadConfig(
             f"{kind} '{name}' is registered as {point.value} by the package "
-            f"{point.dist.name if point.dist else 'that is not known'}, which cannot be imported: "
-            f"{error}; install that package again"
+            f"{point.dist.name if point.dist else '(unknown)'}, which cannot be imported: "
+            f"{error}; reinstall that package"
         ) from error
 
 
 def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
-    look_here()
+    add_cwd_to_path()
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
@@ -129,7 +129,7 @@ def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
         why = "" if lacking else f": {error}"
         raise BadConfig(
             f"{kind} '{name}': the module {module} cannot be imported{why}; install its package, "
-            "set PYTHONPATH, or run from the folder that holds it"
+            "set PYTHONPATH, or run from the folder that contains it"
         ) from error
     except Exception as error:
         raise BadConfig(
@@ -147,7 +147,7 @@ def _imported(kind: str, name: str, module: str, attribute: str) -> Any:
 def _version(module: str) -> str:
     """The version of the installed package that a top-level module belongs to; "" if none does."""
     with contextlib.suppress(PackageNotFoundError):
-        return version(module)  # most packages are named as their module
-    for name in packages_distributions().get(module, ()):  # reads every package's list of files
+        return version(module)  # most packages have the name of their module
+    for name in packages_distributions().get(module, ()):  # slow: reads every package's file list
         return version(name)
     return ""

@@ -1,6 +1,6 @@
-"""What a sampled return should be, recomputed from the rows as they came.
+"""Recomputes from raw rows what a sampled n-step return should be, to audit the replay.
 
-Plain NumPy and apart from the code that it checks: `Window` and the samplers are not asked.
+Plain NumPy, independent of the code it checks: it uses neither `Window` nor the samplers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .rows import TERMINATED, TRUNCATED, Draw
 
 
 def return_of(rewards: np.ndarray, flags: np.ndarray, window: Any) -> tuple[float, float]:
-    """Sum and discount of rewards[n_step] and stored flags bytes[n_step] from a start on.
+    """Return and discount from rewards[n_step] and stored flags bytes[n_step] of a start.
 
     `return_of(rewards[i : i + n], flags[i : i + n], Window(n_step=n))`.
     """
@@ -25,13 +25,13 @@ def return_of(rewards: np.ndarray, flags: np.ndarray, window: Any) -> tuple[floa
         discount *= window.gamma
         if byte & TERMINATED:
             return total, 0.0
-        if byte & TRUNCATED:  # the sum stops, the bootstrap does not
+        if byte & TRUNCATED:  # the sum ends here, but still bootstraps
             break
     return total, discount
 
 
 def same_return(found: tuple[Any, Any], wanted: tuple[float, float]) -> bool:
-    """Whether a sampled reward and discount are those, up to the rounding of float32."""
+    """Whether a sampled (reward, discount) equals the wanted one, up to float32 rounding."""
     reward = np.isclose(found[0], wanted[0], rtol=1e-4, atol=1e-5)
     return bool(reward and np.isclose(found[1], wanted[1], rtol=1e-5, atol=1e-6))
 
@@ -39,9 +39,9 @@ def same_return(found: tuple[Any, Any], wanted: tuple[float, float]) -> bool:
 def places_of(
     window: Any, stream: np.ndarray, row: np.ndarray, mask: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Stream and id of every row that was drawn, in the shape of `mask`."""
+    """Stream and id of every drawn row, in the shape of `mask`: all rows of drawn sequences."""
     ids = Draw(stream, row, None).ids()
     if ids.ndim == mask.ndim:
         return stream, ids
-    ids = ids[..., None] + np.arange(-window.burn_in, window.length)  # of sequences: the starts
+    ids = ids[..., None] + np.arange(-window.burn_in, window.length)  # a sequence's id: its start
     return np.broadcast_to(stream[..., None], mask.shape), ids

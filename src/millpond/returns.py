@@ -1,8 +1,8 @@
 """`lambda_returns`: multi-step targets from replayed sequences, for NumPy and JAX.
 
-A return is worked out backwards: G(t) = reward(t) + discount(t) * (V(t+1) + c(t+1) * (G(t+1) -
-B(t+1))), where V is the value of an observation, c how far the trace continues, and B what it
-replaces: the value of the action that was taken, or V itself for Peng.
+Returns are computed backwards: G(t) = reward(t) + discount(t) * (V(t+1) + c(t+1) * (G(t+1) -
+B(t+1))). V is the value of an observation, c the trace coefficient, and B the baseline: the value
+of the action taken, or V itself for Peng.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ def lambda_returns(
 ) -> Array:
     """Returns[..., time] of a `SequenceBatch`'s rows; 0 where mask is false.
 
-    `q[..., time + 1, actions]` are the values of all observations, the one after the last row
-    included; action, reward, discount and mask [..., time] are the batch's own. A return never
-    crosses an end: at a truncation it takes the value of the true final observation, which lies in
-    the masked row that follows, and so does the last row. `gamma` replaces the batch's where its
-    discount is not 0.
+    `q[..., time + 1, actions]` are the values of all observations, including the one after the last
+    row; action, reward, discount and mask [..., time] are the batch's own. A return never crosses
+    an episode's end: a truncated episode bootstraps from its true final observation, which is in
+    the masked row that follows; the last row bootstraps from the observation after it. `gamma`
+    replaces the batch's discount wherever that is not 0.
 
-    - "peng": continues whatever was done; not corrected for other policies.
-    - "watkins": continues while the actions taken are greedy.
-    - "retrace": continues by min(1, policy / behaviour).
-    - "tree": tree backup; continues by the policy's probability of the action taken.
+    - "peng": never cuts the trace; no off-policy correction.
+    - "watkins": cuts the trace at the first action that is not greedy.
+    - "retrace": the coefficient is min(1, policy / behaviour).
+    - "tree": tree backup; the coefficient is the policy's probability of the action taken.
 
-    `policy[..., time + 1, actions]` are probabilities, by default those of the greedy policy of q;
-    V is the mean of q under it. `behaviour[..., time]` is how likely the action taken was, which
-    only "retrace" reads. A pure function: in jit, or NumPy.
+    `policy[..., time + 1, actions]` are the target policy's probabilities, by default greedy in q;
+    V is the mean of q under it. `behaviour[..., time]` is the probability with which the action was
+    taken, needed by "retrace" only. A pure function, for jit or NumPy.
 
         q = network(batch.obs)                             # [batch, length + 1, actions]
         target = lambda_returns(q, batch.action, batch.reward, batch.discount, batch.mask, lam=0.8)
@@ -58,15 +58,15 @@ def lambda_returns(
     known = (q, action, reward, discount, mask, policy, behaviour)
     xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in known) else np
     if behaviour is not None:
-        behaviour = xp.where(mask, behaviour, 1)  # of a border row it is 0, as every extra is
+        behaviour = xp.where(mask, behaviour, 1)  # a border row has 0, as in every extra
     value = q.max(axis=-1) if policy is None else (policy * q).sum(axis=-1)
     taken = _at(q[..., :-1, :], action, xp)
     goes_on = _trace(trace, q, taken, value, action, policy, behaviour, xp) * lam
     replaced = value[..., :-1] if trace == "peng" else taken
     if gamma is not None:
         discount = xp.where(discount > 0, np.float32(gamma), np.float32(0))
-    # What the row after says. The trace ends where there is no step: after an episode's end, and
-    # after the last row.
+    # Shifted to the next row. The trace ends where no step follows: at an episode's end and after
+    # the last row.
     nothing = xp.zeros_like(goes_on[..., :1])
     after = xp.concatenate([xp.where(mask, goes_on, 0)[..., 1:], nothing], axis=-1)
     base = xp.concatenate([xp.where(mask, replaced, 0)[..., 1:], nothing], axis=-1)
@@ -77,14 +77,14 @@ def lambda_returns(
 
 
 def _solve(fixed: Array, share: Array, xp: Any) -> Array:
-    """G(t) = fixed(t) + share(t) * G(t+1), along the last axis; nothing follows the last."""
+    """Solve G(t) = fixed(t) + share(t) * G(t+1) along the last axis, with G = 0 after its end."""
     if xp is np:
         found = np.array(fixed)
         for t in range(fixed.shape[-1] - 2, -1, -1):
             found[..., t] += share[..., t] * found[..., t + 1]
         return found
 
-    def join(later: Any, earlier: Any) -> Any:  # maps x -> fixed + share * x, one after the other
+    def join(later: Any, earlier: Any) -> Any:  # composes the maps x -> fixed + share * x
         return earlier[0] + earlier[1] * later[0], earlier[1] * later[1]
 
     return jax.lax.associative_scan(join, (fixed, share), reverse=True, axis=fixed.ndim - 1)[0]
@@ -100,7 +100,7 @@ def _trace(
     behaviour: Array | None,
     xp: Any,
 ) -> Array:
-    """[..., time]: how far a trace continues through each row's action, for lambda 1."""
+    """The trace coefficient c[..., time] of each row's action, for lambda = 1."""
     if trace == "peng":
         return xp.ones(taken.shape, taken.dtype)
     if policy is not None:
@@ -117,7 +117,7 @@ def _trace(
 
 
 def _share(name: str, value: Any) -> None:
-    """Raise BadConfig for a plain number outside [0, 1]; what is traced cannot be looked at."""
+    """Raise BadConfig for a plain number outside [0, 1]; traced values cannot be checked."""
     if isinstance(value, (int, float)) and not 0 <= value <= 1:
         raise BadConfig(f"lambda_returns: {name} must lie in [0, 1], got {value!r}")
 
@@ -143,8 +143,8 @@ def _check(
         )
     if trace == "retrace" and behaviour is None:
         raise BadConfig(
-            "lambda_returns: retrace needs behaviour[..., time], how likely the action taken was; "
-            "record it as an extra, or use trace='tree', which needs none"
+            "lambda_returns: retrace needs behaviour[..., time], the probability of the action "
+            "taken; record it as an extra, or use trace='tree', which does not need it"
         )
     steps, rest = np.shape(action), np.shape(q)[-1:]
     wanted = {

@@ -1,8 +1,8 @@
-"""One row format for acting, device replay, host replay and disk: what a step is, as facts.
+"""The row format shared by acting, device replay, host replay and disk.
 
 A row is one environment step of one stream. Nothing is stored twice: the next observation is
 the next row's observation, and an episode ends with one *border row* that holds its final
-observation. `Rows` carries any number of rows with leading axes `[]`, `[env]` or `[time, env]`.
+observation. `Rows` holds any number of rows, with leading axes `[]`, `[env]` or `[time, env]`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .spec import Field, Spec, walk
 __all__ = ["Batch", "Draw", "Field", "Flag", "Rows", "Spec", "border_row", "next_flags"]
 
 Array = Any  # numpy.ndarray or jax.Array: the same code serves both
-Tree = Any  # an array, or a nested dict of arrays shaped like Spec.obs
+Tree = Any  # an array, or a nested dict of arrays structured like Spec.obs
 
 
 class Flag(IntFlag):
-    """What else a row is. A row with no flag is an ordinary step inside an episode.
+    """The kind of a row. A row without flags is an ordinary step inside an episode.
 
     `np.full(num_envs, Flag.FIRST, np.uint8)` are the flags of the first rows after a reset.
     """
 
     FIRST = 1  # first row of an episode: no earlier row belongs to it
     BORDER = 2  # an episode's final observation; dummy action, reward 0, never a start
-    CONTEXT = 4  # there to complete its neighbours, never a start
-    CUT = 8  # continuity is lost after this row; nothing may cross from it to the next
+    CONTEXT = 4  # only completes its neighbours' windows, never a start
+    CUT = 8  # continuity is lost after this row; no window may cross to the next
 
 
-# A stored row keeps its whole nature in one byte: the flags above and these bits. Plain ints:
-# arithmetic on enum members costs microseconds, and these stand in hot paths.
+# The flags byte of a stored row holds the flags above and these bits. Plain ints: arithmetic on
+# enum members costs microseconds, and these are used in hot paths.
 FIRST, BORDER, CONTEXT, CUT = (int(flag) for flag in Flag)
 TERMINATED = 16
 TRUNCATED = 32
@@ -47,9 +47,9 @@ _INSIDE = bytes(byte for byte in range(256) if not byte & BORDER)
 
 
 class Rows(NamedTuple):
-    """Environment steps as facts; every field has the same leading axes.
+    """Environment steps; every field has the same leading axes.
 
-    `reward`, `terminated` and `truncated` are what `step(action)` returned from `obs`.
+    `reward`, `terminated` and `truncated` are what `step(action)` returned in state `obs`.
     `Rows(obs, action, reward, terminated, truncated, flags)` after `env.step(action)`.
     """
 
@@ -83,11 +83,11 @@ class Draw(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Transitions as `Window` defines them; the stack axis comes first in an observation.
+    """Transitions as defined by a `Window`.
 
     obs, next_obs: [batch, stack, *shape]; every other field: [batch, ...].
-    `discount` is gamma^steps, or 0 where bootstrapping must stop. Where `mask` is false the
-    entry means nothing and must not be trained on. `weight` corrects the sampler's bias.
+    `discount` is gamma^steps, or 0 where bootstrapping must stop. Entries whose `mask` is false
+    are meaningless and must not be trained on. `weight` corrects the sampler's bias.
     `batch = pond.sample(256)`; the target is `reward + discount * value(next_obs)`.
     """
 
@@ -108,7 +108,7 @@ class Batch(NamedTuple):
 def host_batch(
     spec: Spec, stack: int, number: int, out: Batch | None = None, ranked: bool = False
 ) -> Batch:
-    """NumPy arrays for a batch of `number`, not yet filled; or `out`, if it is one of that size."""
+    """Uninitialised NumPy arrays for a batch of `number`; or `out`, if given, checked for size."""
     if out is not None:
         if not isinstance(out, Batch) or len(out.reward) != number:
             raise SpecMismatch(
@@ -144,7 +144,7 @@ def host_batch(
 
 
 def leaf(tree: Tree, path: str) -> Array:
-    """The leaf at a path such as `obs/image` of an observation; keys may hold slashes too."""
+    """The leaf of an observation at a path such as `obs/image`; keys may contain slashes."""
     if not isinstance(tree, Mapping):
         return tree
     return dict(walk(tree, "obs"))[path]
@@ -156,11 +156,12 @@ def leaves(tree: Tree) -> list[Array]:
 
 
 def next_flags(flags: Array, terminated: Array, truncated: Array, same_step: bool = False) -> Array:
-    """Flags of the rows that follow, under next-step autoreset: uint8[...], NumPy or JAX.
+    """Flags of the next rows, for envs with next-step autoreset: uint8[...], NumPy or JAX.
 
-    An ended row is followed by its border row, a border row by the first row of an episode.
-    `flags = next_flags(flags, terminated, truncated)` after every step. With `same_step`, for envs
-    that reset at once, by the first row of an episode: `add(rows, final_obs=...)` makes the border.
+    The row that ends an episode is followed by its border row, and that by the first row of the
+    next episode. `flags = next_flags(flags, terminated, truncated)` after every step. With
+    `same_step`, for envs that reset in the step that ends the episode, the first row follows at
+    once: `add(rows, final_obs=...)` makes the border row.
     """
     if _quiet(flags, terminated, truncated, same_step):
         return np.zeros(flags.shape, np.uint8)
@@ -172,7 +173,7 @@ def next_flags(flags: Array, terminated: Array, truncated: Array, same_step: boo
 
 
 def _quiet(flags: Any, terminated: Any, truncated: Any, same_step: bool) -> bool:
-    """Whether these are NumPy's and nothing ends, nor begins after a border: most steps are so."""
+    """Whether all are NumPy arrays and no episode ends or begins, as in most steps: a fast path."""
     return (
         flags.__class__ is terminated.__class__ is truncated.__class__ is np.ndarray
         and terminated.dtype is truncated.dtype is _BOOL
@@ -184,14 +185,14 @@ def _quiet(flags: Any, terminated: Any, truncated: Any, same_step: bool) -> bool
 
 
 def pack_flags(flags: Array, terminated: Array, truncated: Array, life_lost: Array | None) -> Array:
-    """The stored flags byte of checked rows: uint8[...], NumPy or JAX."""
+    """The flags byte to store for checked rows: uint8[...], NumPy or JAX."""
     byte = flags.astype(np.uint8, copy=False)
     byte = byte + terminated * np.uint8(TERMINATED) + truncated * np.uint8(TRUNCATED)
     return byte if life_lost is None else byte + life_lost * np.uint8(LIFE_LOST)
 
 
 def unpack_rows(spec: Spec, byte: Array, at: Callable[[str], Array]) -> Rows:
-    """Rows from their stored flags bytes and `at(path)`, the value of every column of the spec."""
+    """Rows from stored flags bytes and `at`, which returns the values of a column by path."""
     extras = {
         name: (byte & LIFE_LOST) != 0 if name == "life_lost" else at(f"extras/{name}")
         for name in spec.extras
@@ -208,10 +209,10 @@ def unpack_rows(spec: Spec, byte: Array, at: Callable[[str], Array]) -> Rows:
 
 
 def breaks(before: Array, after: Array) -> Array:
-    """Where the row `after` cannot follow the row `before` (stored flags bytes): bool[...].
+    """bool[...]: where a row `after` cannot follow a row `before`, both as stored flags bytes.
 
-    Unless cut: an ended row is followed by its border row, a border row by a FIRST row,
-    any other row by a row that is neither.
+    Except after a CUT, a row that ends an episode must be followed by its border row, a border row
+    by a FIRST row, and any other row by a row that is neither.
     """
     ended = (before & ENDED) != 0
     border = (before & BORDER) != 0
@@ -220,9 +221,9 @@ def breaks(before: Array, after: Array) -> Array:
 
 
 def border_row(spec: Spec, final_obs: Tree, extras: Mapping[str, Array] | None = None) -> Rows:
-    """The single row that closes an episode of one env: its final observation, no step.
+    """The border row that closes an episode of one env: its final observation, without a step.
 
-    `pond.add(border_row(spec, final_obs), env=3)`; for vector envs that reset at once, use
+    `pond.add(border_row(spec, final_obs), env=3)`. For vector envs that reset in the same step, use
     `pond.add(rows, final_obs=...)`.
     """
     blank = {name: field.blank() for name, field in spec.extras.items()}

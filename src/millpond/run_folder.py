@@ -1,4 +1,4 @@
-"""What every run's folder has, whoever writes it: a status, and a lock while it is written."""
+"""The status file and the lock that every run's folder has."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 from .errors import RunRefused
 from .whole_file import write_whole
 
-LOGGED = "millpond_log"  # in the config of a run that a user's own loop logs
-OWN_LOOP = "own loop"  # its mode
+LOGGED = "millpond_log"  # a key of config.json in runs logged by a user's own loop
+OWN_LOOP = "own loop"  # the mode of such a run
 _INSTANT_S = 0.5
 
 
-def word(path: Path | str) -> str:
-    """A path as one word of a command that is to be typed: with quotes if it has spaces."""
+def shell_word(path: Path | str) -> str:
+    """A path quoted for the shell, for commands that the user may copy."""
     return quote(str(path))
 
 
 def lock_folder(path: Path) -> int:
-    """Keep other processes out of a run's folder until the descriptor is closed."""
+    """Lock a run's folder; returns a file descriptor that holds the lock until it is closed."""
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    # Who looks whether the run is in use holds the lock for an instant: that is not a refusal.
+    # `in_use` in another process holds the lock for an instant: retry before refusing.
     until = time.monotonic() + _INSTANT_S
     while True:
         try:
@@ -42,14 +42,14 @@ def lock_folder(path: Path) -> int:
 
 
 def write_status(path: Path, state: str, steps: int, why: str = "", traceback: str = "") -> None:
-    """Tell others how the run in a folder stands; `why` it stopped, if it had to."""
+    """Record the state of a run; `why` and `traceback` say why it stopped, if it failed."""
     reasons = {"why": why, "traceback": traceback}
     status = {"state": state, "steps": steps} | {k: text for k, text in reasons.items() if text}
     write_whole(path / "status.json", json.dumps(status).encode() + b"\n")
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """A run's last recorded status; `killed` if it recorded no end. Writes nothing."""
+    """A run's last recorded status, `killed` if it says "running" but no process has the run."""
     try:
         status = json.loads((path / "status.json").read_text(encoding="utf-8"))
         state, steps = str(status["state"]), int(status["steps"])
@@ -62,13 +62,13 @@ def read_status(path: Path) -> dict[str, Any]:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a process trains the run in a folder at this moment."""
+    """Whether a process is writing to the run in this folder now."""
     try:
         lock = os.open(path / "lock", os.O_RDONLY)
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may ask at the same time
     except BlockingIOError:
         return True
     finally:
@@ -77,12 +77,12 @@ def in_use(path: Path) -> bool:
 
 
 def refuse_used(path: Path) -> None:
-    """Raise RunRefused unless a run may be made in this folder: it is empty, or not there."""
+    """Raise RunRefused unless the folder is empty or does not exist."""
     if path.exists() and not path.is_dir():
         raise RunRefused(f"{path} is a file; choose a new folder with --run")
     if path.exists() and any(path.iterdir()):
         ours = (path / "config.json").exists()
-        remedy = f"millpond resume {word(path)} continues it, or " if ours else ""
+        remedy = f"millpond resume {shell_word(path)} continues it, or " if ours else ""
         raise RunRefused(f"{path} is not empty; {remedy}choose another folder with --run")
 
 

@@ -1,8 +1,8 @@
-"""Samplers decide which starts are drawn. They are values: `Pond(..., sampler=stratified())`.
+"""Samplers decide which starts are drawn: `Pond(..., sampler=stratified())`.
 
-A sampler proposes candidates by age; a ring judges them by their flags and redraws the invalid
-ones. Each is written once for NumPy and JAX: `random` is the placement's source of numbers.
-`prioritized` draws from a tree of sums instead, which holds only valid starts.
+A sampler proposes candidates by age; the ring checks their flags and redraws the invalid ones.
+Each is written once for NumPy and JAX; `random` supplies random numbers of either. `prioritized`
+draws from a sum tree instead, which contains only valid starts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .rows import Array
 
 
 class Random(Protocol):
-    """Where a placement's random numbers come from: a key inside jit, a generator on the host."""
+    """A source of random numbers: a key inside jit, a generator on the host."""
 
-    xp: Any
-    real: Any  # dtype of `uniform`; a float32 cannot tell 2^24 rows apart, so the host has float64
+    xp: Any  # numpy or jax.numpy
+    real: Any  # dtype of `uniform`; float64 on the host, as float32 cannot resolve 2^24 rows
     whole: Any  # dtype of positions
 
     def integers(self, shape: tuple[int, ...], *below: Array) -> tuple[Array, ...]:
-        """Whole numbers in [0, below), for each of `below`."""
+        """One array of whole numbers in [0, b) for each b in `below`."""
         ...
 
     def uniform(self, shape: tuple[int, ...]) -> Array:
@@ -33,7 +33,7 @@ class Random(Protocol):
         ...
 
     def search(self, ends: Array, values: Array) -> Array:
-        """How many of the sorted `ends` each value has reached."""
+        """For each value, how many of the sorted `ends` are not above it."""
         ...
 
     def permutation(self, number: int) -> Array:
@@ -41,20 +41,20 @@ class Random(Protocol):
         ...
 
     def stratum(self, stratum: Array, length: Array) -> Array:
-        """Places[batch] in [0, length), each in its own one of `batch` equal parts of that span.
+        """Numbers[batch] in [0, length): number i from part stratum[i] of `batch` equal parts.
 
-        `stratum` is a permutation of 0 ... batch - 1. Where `batch` is a multiple of `length`, no
-        part reaches into two places.
+        `stratum` is a permutation of 0 ... batch - 1. If `batch` is a multiple of `length`, every
+        part yields a single number.
         """
         ...
 
 
 class Eligible(NamedTuple):
-    """Starts that are old enough: `count` per stream, one number when all streams are in lockstep.
+    """The starts to draw from: `count` per stream, a scalar when all streams are in lockstep.
 
-    Ages count from a stream's oldest such start: 0 ... count - 1, the newest last. `interleaved`
-    is how many of them there are for every row of an env: several envs take turns in the stream of
-    layout `shared`, and of a `Sequence` only one row in `every` is a start.
+    Ages run from 0, the stream's oldest such start, to count - 1, the newest. `interleaved` is the
+    number of starts per row of one env: above 1 in layout `shared`, where several envs share a
+    stream; below 1 for a `Sequence`, of which one row in `every` is a start.
     """
 
     count: Array
@@ -63,7 +63,7 @@ class Eligible(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Proposed starts [tries, batch]: the first valid one is taken."""
+    """Proposed starts [tries, batch]; the first valid one of each column is used."""
 
     stream: Array
     age: Array
@@ -73,8 +73,8 @@ class Candidates(NamedTuple):
 class Uniform:
     """Every valid start is equally likely.
 
-    Inside jit `tries` candidates are drawn per sample and the first valid one is taken, which is
-    exactly uniform over valid starts; where none is valid, the batch's mask is false. The host
+    Inside jit, `tries` candidates are drawn per sample and the first valid one is used, which is
+    exactly uniform over the valid starts; if none is valid, the batch's mask is false. The host
     redraws until every draw is valid.
     """
 
@@ -89,12 +89,12 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Stratified:
-    """Every batch spreads evenly over streams and over time: a Latin hypercube of the two.
+    """Spreads every batch evenly over streams and over time, by Latin hypercube sampling.
 
     A batch of B has B strata of streams and B strata of time, paired at random, and one sample
-    from each. So with B >= streams every stream appears floor(B / streams) times or once more, and
-    any span of time gets its share to within one sample. Where a start is not valid, another of
-    its stratum is tried, then any: a stratum may be narrower than one row.
+    from each pair. So with B >= streams, every stream appears floor(B / streams) times or once
+    more, and every span of time gets its share to within one sample. An invalid start is redrawn
+    from its strata once, then from anywhere, since a stratum may be narrower than one row.
     """
 
     tries: int = 5  # candidates per sample inside jit; the first valid one is taken
@@ -117,21 +117,21 @@ class Stratified:
         return Candidates(random.xp.stack(streams), random.xp.stack(ages))
 
     def strata(self, random: Random, batch: int) -> tuple[Array, Array]:
-        """Which part of the streams, and which part of time, each sample of a batch comes from."""
-        # Both in random order, or a batch would come sorted by stream or by time.
+        """Each sample's stratum of streams and stratum of time."""
+        # Both in random order, or batches would be sorted by stream or by time.
         return random.permutation(batch), random.permutation(batch)
 
     def within(
         self, random: Random, strata: tuple[Array, Array], eligible: Eligible
     ) -> tuple[Array, Array]:
-        """Stream and age of one candidate from each pair of strata."""
+        """Stream and age of one candidate per pair of strata."""
         stream = random.stratum(strata[0], eligible.streams)
         return stream, random.stratum(strata[1], _count_of(eligible, stream))
 
 
 @dataclass(frozen=True)
 class Recent:
-    """A start is half as likely for every `half_life` rows of its env that came after it."""
+    """Favours recent starts: the probability halves with every `half_life` rows of age."""
 
     half_life: float  # rows of the same env after which a start is half as likely
     tries: int = 4  # candidates per sample inside jit; the first valid one is taken
@@ -146,10 +146,10 @@ class Recent:
         (stream,) = random.integers(shape, eligible.streams)
         count = _count_of(eligible, stream)
         decay = np.log(2.0) / (self.half_life * eligible.interleaved)
-        if random.real is np.float64:  # fine enough for any ring
+        if random.real is np.float64:  # enough resolution for any ring
             return Candidates(stream, count - 1 - _decaying(random, shape, decay, count, 1))
-        # A block of rows first, then a row within it: one uniform float32 has 2^23 values, too few
-        # to tell the rows of a large ring apart.
+        # A block of rows first, then a row within it: a uniform float32 has only 2^23 values, too
+        # few for the rows of a large ring.
         block = _decaying(random, shape, decay, count, _BLOCK)
         rest = xp.minimum(count - block * _BLOCK, _BLOCK)
         back = block * _BLOCK + _decaying(random, shape, decay, rest, 1)
@@ -158,20 +158,20 @@ class Recent:
 
 @dataclass(frozen=True)
 class Prioritized:
-    """Starts are drawn in proportion to priority^alpha, with importance weights.
+    """Draws starts in proportion to priority^alpha and returns importance weights.
 
-    A new start gets the highest priority seen. `weight` is (P / smallest P of the batch)^-beta, so
-    at most 1; beta rises from `beta` to `beta_end` over `beta_samples` samples (0: it stays). After
-    learning: `update_priorities(draw, priorities)`; rows that were overwritten meanwhile are
-    ignored by their id, of duplicates the largest counts, a priority that is negative or no number
-    is refused.
+    A new start gets the highest priority seen so far. `weight` is (P / smallest P in the batch)
+    ^-beta, so at most 1; beta goes from `beta` to `beta_end` over `beta_samples` samples (0: it
+    stays). After learning, call `update_priorities(draw, priorities)`: rows overwritten in the
+    meantime are ignored, the largest of duplicates counts, and a negative priority or NaN is
+    refused.
     """
 
-    alpha: float = 0.6  # exponent of priorities: 0 is uniform
-    beta: float = 0.4  # exponent of importance weights, at first
-    beta_end: float = 1.0  # and in the end
-    beta_samples: int = 0  # samples until then; 0: `beta` stays
-    fan: int = 16  # children per node of the tree of priorities
+    alpha: float = 0.6  # exponent of priorities; 0 is uniform
+    beta: float = 0.4  # initial exponent of the importance weights
+    beta_end: float = 1.0  # final exponent of the importance weights
+    beta_samples: int = 0  # samples until `beta_end` is reached; 0: `beta` stays constant
+    fan: int = 16  # children per node of the sum tree
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "beta_end"):
@@ -183,27 +183,27 @@ class Prioritized:
             raise BadConfig(f"prioritized: fan must be at least 2, got {self.fan}")
 
     def beta_at(self, samples: Array, xp: Any) -> Array:
-        """The exponent of the importance weights after that many samples."""
+        """The exponent of the importance weights after this number of samples."""
         if not self.beta_samples:
             return np.float32(self.beta)
         part = xp.minimum(xp.asarray(samples, np.float32) / self.beta_samples, np.float32(1))
         return self.beta + (self.beta_end - self.beta) * part
 
     def weights(self, mass: Array, samples: Array, xp: Any) -> Array:
-        """float32[batch] of the masses drawn; where nothing could be drawn, 0."""
+        """Importance weights float32[batch] for the masses drawn; 0 where nothing was drawn."""
         drawn = mass > 0
         least = xp.where(drawn, mass, np.float32(np.inf)).min()
         ratio = xp.maximum(mass / least, 1).astype(np.float32)
         return ratio ** -self.beta_at(samples, xp) * drawn
 
     def weigh(self, mass: np.ndarray, samples: int, out: np.ndarray) -> None:
-        """Host: the same into float32[batch], of masses that were all drawn."""
+        """Host: the same, written to `out` float32[batch]; all masses must be above 0."""
         np.divide(mass, mass.min(), out=out, casting="same_kind")
         np.power(out, -self.beta_at(samples, np), out=out)
 
 
 class Proposer(Protocol):
-    """What a sampler of your own must be: a frozen dataclass with `tries` and `propose`."""
+    """What your own sampler must provide: a frozen dataclass with `tries` and `propose`."""
 
     @property
     def tries(self) -> int:
@@ -211,7 +211,7 @@ class Proposer(Protocol):
         ...
 
     def propose(self, random: Random, tries: int, batch: int, eligible: Eligible) -> Candidates:
-        """Starts to try, [tries, batch] each: the first valid one of a column is taken."""
+        """Starts to try, [tries, batch] each; the first valid one of each column is used."""
         ...
 
 
@@ -221,13 +221,13 @@ _OURS = {
     "uniform": Uniform,
     "stratified": Stratified,
     "recent": lambda: Recent(20_000.0),
-    # Agents apply a beta of their own, which changes over a run.
+    # Agents apply their own beta, which changes over a run.
     "prioritized": lambda: Prioritized(beta=1.0),
 }
 
 
 def make_sampler(name: str) -> Any:
-    """The sampler of that name with its own settings; unknown names raise BadConfig.
+    """The sampler of that name with its default settings; unknown names raise BadConfig.
 
     `make_sampler("recent")`, `make_sampler("package.module:Mine")`.
     """
@@ -240,7 +240,7 @@ def make_sampler(name: str) -> Any:
 
 
 def sampler_names() -> list[str]:
-    """Every sampler that is known by name: `"recent" in sampler_names()`."""
+    """The names of all known samplers: `"recent" in sampler_names()`."""
     return part_names("sampler", _OURS)
 
 
@@ -250,12 +250,12 @@ def uniform(tries: int = 4) -> Uniform:
 
 
 def stratified(tries: int = 5) -> Stratified:
-    """Every batch spreads evenly over envs and time: `Pond(spec, 1000, sampler=stratified())`."""
+    """Spreads batches evenly over envs and time: `Pond(spec, 1000, sampler=stratified())`."""
     return Stratified(tries)
 
 
 def recent(half_life: float, tries: int = 4) -> Recent:
-    """Older starts are less likely, by half per `half_life` rows: `sampler=recent(100_000)`."""
+    """The probability halves with every `half_life` rows of age: `sampler=recent(100_000)`."""
     return Recent(half_life, tries)
 
 
@@ -266,12 +266,12 @@ def prioritized(
     beta_samples: int = 0,
     fan: int = 16,
 ) -> Prioritized:
-    """In proportion to priority^alpha, with weights: `Pond(spec, 2**20, sampler=prioritized())`."""
+    """Prioritised replay: `Pond(spec, 2**20, sampler=prioritized())`."""
     return Prioritized(alpha, beta, beta_end, beta_samples, fan)
 
 
 def _evenly(random: Random, shape: tuple[int, ...], eligible: Eligible) -> tuple[Array, Array]:
-    """Stream and age, each start equally likely."""
+    """Stream and age of candidates of this shape, each start equally likely."""
     xp, count = random.xp, eligible.count
     if np.ndim(count) == 0:
         stream, age = random.integers(shape, eligible.streams, count)
@@ -283,7 +283,7 @@ def _evenly(random: Random, shape: tuple[int, ...], eligible: Eligible) -> tuple
 
 
 def _count_of(eligible: Eligible, stream: Array) -> Array:
-    """Starts that are old enough in these streams."""
+    """How many starts these streams have."""
     return eligible.count if np.ndim(eligible.count) == 0 else eligible.count[stream]
 
 
@@ -293,7 +293,7 @@ _BLOCK = 1 << 15
 def _decaying(
     random: Random, shape: tuple[int, ...], decay: float, count: Array, width: int
 ) -> Array:
-    """Which part of `width` rows a row lies in, of `count` rows that weigh exp(-decay * row)."""
+    """Draw one of `count` rows with weights exp(-decay * row); return row // width."""
     xp, real = random.xp, random.real
     # The inverse of the cumulative sum of the weights.
     reach = -xp.expm1(real(-decay) * xp.asarray(count, real))

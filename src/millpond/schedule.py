@@ -1,7 +1,7 @@
-"""`Schedule`: one number that changes over a run: epsilon, a learning rate, a beta.
+"""`Schedule`: a number that changes over a run, such as epsilon, a learning rate or beta.
 
-Written once for NumPy and `jax.numpy`; its x is env steps, so it means the same for any number of
-envs, processes or machines.
+Written once for NumPy and `jax.numpy`. It is a function of env steps, so it means the same for any
+number of envs, processes or machines.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Shape = Literal["constant", "linear", "exponential", "cosine"]
 class Schedule:
     """Goes from `start` to `end` over the fraction `over` of the horizon, then stays; can restart.
 
-    Restarts come by themselves every `cycle` steps, or at `origin` when a run says so. Restart k
-    (1, 2, ...) begins at `restart[k - 1]` (the last one repeats; none: at `start`), and for agent
-    i at that level times `agents[i]` (the last one repeats; none: 1), but never below `end`.
+    It restarts every `cycle` steps, or at `origin` when the run orders it. Restart k (1, 2, ...)
+    begins at `restart[k - 1]` (the last one repeats; empty: at `start`), for agent i multiplied by
+    `agents[i]` (the last one repeats; empty: 1), but never below `end`.
     `Schedule("linear", 1.0, 0.05, over=0.25).at(steps, horizon=200_000)`.
     """
 
@@ -45,15 +45,15 @@ class Schedule:
         if self.shape != "constant" and self.end is None:
             raise BadConfig(f"Schedule: a {self.shape} schedule needs an end")
         if not 0 < self.over <= 1:
-            raise BadConfig(f"Schedule: over is a share in (0, 1], got {self.over}")
+            raise BadConfig(f"Schedule: over must be a share in (0, 1], got {self.over}")
         if self.cycle < 0:
             raise BadConfig(f"Schedule: cycle must be 0 (no restarts) or more, got {self.cycle}")
         levels = (self.start, self.last, *self.restart)
         if self.shape == "exponential" and min(levels) <= 0:
-            raise BadConfig(f"Schedule: an exponential one needs levels above 0, got {levels}")
+            raise BadConfig(f"Schedule: an exponential schedule needs levels above 0, got {levels}")
 
     def check_levels(self, name: str, least: float, most: float = math.inf) -> None:
-        """Refuse levels outside these bounds: `epsilon.check_levels("DQN: epsilon", 0.0, 1.0)`."""
+        """Raise BadConfig for levels out of bounds: `beta.check_levels("PER: beta", 0.0, 1.0)`."""
         levels = (self.start, self.last, *self.restart)
         if not all(least <= level <= most for level in levels):
             bounds = f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
@@ -62,7 +62,7 @@ class Schedule:
 
     @property
     def last(self) -> float:
-        """Where it ends."""
+        """The final value."""
         return self.start if self.end is None else self.end
 
     def at(
@@ -74,10 +74,10 @@ class Schedule:
         restarts: Array = 0,
         xp: Any = np,
     ) -> Array:
-        """The value after `steps` env steps: float32, of the shape of `steps` and `agent`.
+        """The value after `steps` env steps: float32, with the shape of `steps` and `agent`.
 
-        `origin` is the step of the latest restart that the run ordered, `restarts` how many there
-        were; with `cycle` the schedule counts its own on top.
+        `origin` is the step of the latest restart ordered by the run, `restarts` their number; the
+        schedule's own restarts, every `cycle` steps, are added to these.
         """
         since = xp.asarray(steps) - xp.asarray(origin)
         count = xp.asarray(restarts)
@@ -109,10 +109,10 @@ class Schedule:
 
 
 def constant(value: float) -> Schedule:
-    """The same at every step: `constant(2.5e-4)`."""
+    """The same value at every step: `constant(2.5e-4)`."""
     return Schedule("constant", value)
 
 
 def linear(start: float, end: float, over: float = 1.0) -> Schedule:
-    """A straight line over a share of the run: `linear(1.0, 0.05, over=0.1)`."""
+    """Linear over a fraction of the run, then constant: `linear(1.0, 0.05, over=0.1)`."""
     return Schedule("linear", start, end, over)

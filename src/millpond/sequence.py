@@ -42,12 +42,13 @@ _FAR = np.int32(2**31 - 1)
 
 
 class Span(NamedTuple):
-    """What the flags around a start say about its sequence; every field has the start's shape."""
+    """What the flags around a start say about its sequence; fields have the start's shape."""
 
     valid: Array  # bool: may be sampled
     back: Array  # int32: rows before it, of its episode, that are there with all of their stack
     reach: Array  # int32: rows before it, of its episode, that are there
     until: Array  # int32: offset of the last observation that is there
+    flags: Array  # uint8[..., before + length]: the flags bytes that say so
 
 
 class SpanFacts(NamedTuple):
@@ -175,25 +176,26 @@ class Sequence:
 
     def judge(self, flags: Array, xp: Any) -> Span:
         """Judge starts by the flags bytes of rows i - before ... i + length - 1 (first axis)."""
-        here = self.before
+        here, axes = self.before, (*range(1, flags.ndim), 0)
         start, ahead, behind = flags[here], flags[here:], flags[here::-1]
+        nothing, around = xp.zeros(start.shape, np.int32), flags.transpose(*axes)
         stepped = (start & (BORDER | CONTEXT)) == 0
         if self.end == "cross":
             whole = np.int32(self.length)
-            until = xp.full(start.shape, whole)
-            linked = ((ahead & CUT) == 0).all(axis=0)
+            until = nothing + whole
+            linked = (xp.bitwise_or.reduce(around[..., here:], axis=-1) & CUT) == 0
         else:
             until = _earliest((ahead & ENDED) != 0, self.length - 1, xp) + 1
             linked = _earliest((ahead & CUT) != 0, self.length, xp) >= until
         if not here:  # nothing before the start is asked for
-            nothing = xp.zeros(start.shape, np.int32)
-            return Span(stepped & linked, nothing, nothing, until)
+            return Span(stepped & linked, nothing, nothing, until, around)
         # Back to the first row of the episode, or to a cut, or as far as is asked.
         first = _earliest((behind & FIRST) != 0, here, xp)
         earlier = behind[1:]
         cut = _earliest((earlier & CUT) != 0, here, xp)
         back = xp.where(first <= cut, first, cut - (self.stack - 1))  # those that have their stack
-        return Span(stepped & (back >= 0) & linked, back, xp.minimum(first, cut), until)
+        valid, reach = stepped & (back >= 0) & linked, xp.minimum(first, cut)
+        return Span(valid, back, reach, until, around)
 
     def offsets(self, span: Span, xp: Any) -> Array:
         """Which rows are read, [..., time + 1]; where there is none, the nearest that is.
@@ -205,14 +207,26 @@ class Sequence:
             return rows[None]
         return xp.clip(rows, -span.back[..., None], span.until[..., None])
 
-    def facts(self, flags: Array, span: Span, xp: Any) -> SpanFacts:
-        """From the flags bytes [..., time + 1] of the rows at `offsets`."""
-        flags = flags[..., : self.time]
-        mask = (flags & BORDER) == 0
-        if not self._plain:
-            rows = xp.arange(-self.burn_in, self.length, dtype=np.int32)
-            mask &= (rows >= -span.back[..., None]) & (rows < span.until[..., None])
-        seen = flags * mask  # nothing is said of what is not a step
+    def whole(self, span: Span) -> Array:
+        """bool[...]: which sequences have every row that is asked for, none of them repeated."""
+        if self._plain:
+            return np.True_
+        return (span.back >= self.burn_in) & (span.until == self.length)
+
+    def seen(self, span: Span, xp: Any) -> Array:
+        """uint8[..., time]: the flags bytes of the rows; where there is no row, BORDER."""
+        flags = span.flags[..., self.stack - 1 :]
+        if self._plain:
+            return flags
+        rows = xp.arange(-self.burn_in, self.length, dtype=np.int32)
+        begun = rows >= -span.back[..., None]
+        there = begun & (rows < span.until[..., None])
+        return xp.where(there, flags, np.uint8(BORDER))
+
+    def facts(self, seen: Array) -> SpanFacts:
+        """From flags bytes as `seen` gives them; what each says depends on no other."""
+        mask = (seen & BORDER) == 0
+        seen = seen * mask  # nothing is said of what is not a step
         stops = TERMINATED | LIFE_LOST if self.life_loss_ends else TERMINATED
         goes_on = mask & ((seen & stops) == 0)
         first, terminated, truncated, life_lost = (

@@ -1,4 +1,4 @@
-"""`Spec`: what one row holds, field by field, and whether given data fits it."""
+"""`Spec`: what one row holds, field by field."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import numpy as np
 from .errors import BadConfig, SpecMismatch
 
 _KINDS = {"b": "bool", "i": "an integer", "u": "an integer", "f": "a float"}
-_EXACT = 2**53 - 1  # beyond it a float64 does not tell whole numbers apart
+_EXACT = 2**53 - 1  # above it, float64 does not represent every whole number
 RESERVED = ("obs", "action", "reward", "terminated", "truncated", "flags")
 
 
-@dataclass(frozen=True, eq=False)  # bounds may be arrays, which have no single truth
+@dataclass(frozen=True, eq=False)  # bounds may be arrays, whose `==` is not a bool
 class Field:
-    """One value of a row: dtype, shape, inclusive bounds; `binary` values are stored as bits.
+    """One value of a row: dtype, shape and inclusive bounds; `binary` values are stored as bits.
 
-    Bounds are scalars or arrays of the field's shape. NaN is refused unless `allow_nan`; an
-    infinity is a value like any other. `Field("uint8", (84, 84))`.
+    Bounds are scalars or arrays of the field's shape. NaN is refused unless `allow_nan`; infinities
+    are allowed within the bounds. `Field("uint8", (84, 84))`.
     """
 
     dtype: Any
@@ -55,16 +55,16 @@ class Field:
         given = np.asarray(value)
         bound = np.asarray(given, np.float64)
         if np.isnan(bound).any():
-            raise BadConfig(f"Field: {name} is not a number; leave it out where nothing bounds")
+            raise BadConfig(f"Field: {name} is not a number; omit it if there is no bound")
         if given.dtype.kind in "iu" and (np.abs(bound) > _EXACT).any():
-            bound = given  # what a float64 cannot tell apart stays whole
+            bound = given  # too large for float64 to be exact: keep the integers
         if bound.ndim and bound.shape != self.shape:
             raise BadConfig(
                 f"Field: {name} has shape {bound.shape}, the field {self.shape}; "
                 "give one number or one per element"
             )
         if bound.ndim and np.all(bound == bound.flat[0]):
-            bound = bound.flat[0]  # one number checks faster and reads better
+            bound = bound.flat[0]  # a scalar is faster to check and easier to read
         if bound.ndim == 0:
             bound = bound.item()
             edge = np.iinfo(self.dtype) if self.dtype.kind in "iu" else None
@@ -91,14 +91,14 @@ class Field:
         return -(-self.size // 8) if self.binary else self.size * self.dtype.itemsize
 
     def lowest(self) -> np.ndarray:
-        """The lowest value inside the bounds (`blank` where nothing bounds it): for no action."""
+        """The lower bound, or `blank` where there is none: the dummy action of a border row."""
         low, blank = self.limits(self.dtype)[0], self.blank()
         if low is None:
             return blank
         return np.where(low == -inf, blank, low).astype(self.dtype)
 
     def blank(self) -> np.ndarray:
-        """0, or what is nearest to it inside the bounds: for rows that carry no real value."""
+        """0, or the value nearest to it within the bounds: for rows without a real value."""
         value = np.zeros(self.shape, self.dtype)
         for bound, nearest in zip(self.limits(self.dtype), (np.maximum, np.minimum), strict=True):
             value = value if bound is None else nearest(value, bound)
@@ -107,8 +107,8 @@ class Field:
     def accepts(self, dtype: np.dtype) -> bool:
         """Whether values of `dtype` can be stored without changing their meaning.
 
-        Floats fit floats of any width, integers fit integers (their values are checked
-        against the bounds), integers fit floats; nothing else is ever converted.
+        Floats of any width and integers fit a float field; integers fit an integer field (their
+        values are checked against the bounds); nothing else is ever converted.
         """
         if dtype == self.dtype:
             return True
@@ -116,11 +116,11 @@ class Field:
         return (kind == "f" and dtype.kind in "fiu") or (kind in "iu" and dtype.kind in "iu")
 
     def limits(self, dtype: np.dtype) -> tuple[Any, Any]:
-        """The bounds that values of `dtype` must be checked against; None where none is needed.
+        """(low, high) to check values of `dtype` against; None where no check is needed.
 
-        A float is compared as it will be stored, in the field's dtype, so bounds are rounded to it
-        as values are. An integer is compared as it came: bounds are whole and lie within `dtype`,
-        so that neither side is ever converted. Where no value of `dtype` fits, low is above high.
+        Floats are compared as they will be stored, in the field's dtype, so bounds are rounded to
+        it too. Integers are compared as given: the bounds are whole numbers within `dtype`, so
+        neither side is converted. If no value of `dtype` can fit, low is above high.
         """
         if self.binary:
             return (None, None) if dtype.kind == "b" else (dtype.type(0), dtype.type(1))
@@ -144,7 +144,7 @@ class Field:
             "high": plain[1],
             "binary": self.binary,
         }
-        # Only where it is set: files and fingerprints of other fields stay what they were.
+        # Only if set: files and fingerprints of other fields stay as they were before it existed.
         return described | ({"allow_nan": True} if self.allow_nan else {})
 
     @staticmethod
@@ -156,15 +156,15 @@ class Field:
 
 
 def _rounded(bound: Any, dtype: np.dtype) -> Any:
-    """A bound of floats as values are stored: what rounds to it must fit."""
+    """A bound rounded to a float dtype, as values are: a value that rounds to it must fit."""
     if bound is None:
         return None
-    with np.errstate(over="ignore"):  # beyond the dtype: infinite, so nothing is out of bounds
+    with np.errstate(over="ignore"):  # too large for the dtype: infinite, so it bounds nothing
         return np.asarray(bound).astype(dtype)[()]
 
 
 def _whole(low: Any, high: Any, field: np.dtype, dtype: np.dtype) -> tuple[Any, Any]:
-    """Bounds of integers of `dtype` for a field, in `dtype`: a None is what it implies itself."""
+    """Bounds of an integer field, in `dtype`; None where every value of `dtype` is within them."""
     mine, edge = np.iinfo(field), np.iinfo(dtype)
     low, high = (mine.min if low is None else low), (mine.max if high is None else high)
     low, high = np.broadcast_arrays(*(np.asarray(bound, object) for bound in (low, high)))
@@ -188,7 +188,7 @@ Tree = Field | Mapping[str, Any]
 class Spec:
     """What every row of a run holds. The reward is always one float32.
 
-    `obs` is a Field or a nested dict of Fields; `extras` are facts recorded with the step.
+    `obs` is a Field or a nested dict of Fields; `extras` are more values recorded with each step.
     `Spec(obs=Field("float32", (4,)), action=Field("int32", (), 0, 1))`.
     """
 
@@ -199,7 +199,7 @@ class Spec:
     def __post_init__(self) -> None:
         for name in self.extras:
             if name in RESERVED or "/" in name:
-                raise BadConfig(f"Spec: an extra may not be called {name!r}; choose another name")
+                raise BadConfig(f"Spec: an extra cannot be called {name!r}; choose another name")
         if "life_lost" in self.extras and self.extras["life_lost"] != Field("bool"):
             raise BadConfig('Spec: the extra life_lost must be Field("bool"), one flag per row')
         _check_keys(self.obs, "obs")
@@ -215,9 +215,9 @@ class Spec:
 
     @property
     def columns(self) -> dict[str, Field]:
-        """Every stored value by path: `obs` or `obs/<key>/...`, `action`, `reward`, `extras/<key>`.
+        """Every stored field by path: `obs` or `obs/<key>/...`, `action`, `reward`, `extras/<key>`.
 
-        The extra `life_lost` is in the flags byte and not among them.
+        Except the extra `life_lost`, which is stored in the flags byte.
         """
         columns = dict(walk(self.obs, "obs"))
         columns["action"] = self.action
@@ -227,14 +227,14 @@ class Spec:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes per stored row, flags byte included."""
+        """Bytes per stored row, including the flags byte."""
         return 1 + sum(f.nbytes for f in self.columns.values())
 
     @property
     def packed(self) -> Spec:
-        """The same rows with binary observations as the bytes they are stored as, 8 values in one.
+        """The same spec with binary observations packed, 8 values to a byte, as they are stored.
 
-        What is stored is the same; only what goes in and comes out differs.
+        Storage is identical; only the values passed in and returned differ.
         """
 
         def bytes_of(field: Field) -> Field:
@@ -245,11 +245,11 @@ class Spec:
         return Spec(obs, self.action, self.extras)
 
     def obs_tree(self, columns: Mapping[str, Any]) -> Any:
-        """Observation in the shape of `obs`, from values by path."""
+        """An observation structured like `obs`, from values by path."""
         return _build(self.obs, "obs", columns)
 
     def to_json(self) -> dict[str, Any]:
-        """A plain description from which `from_json` restores the spec."""
+        """A plain description, from which `from_json` restores the spec."""
 
         def plain(node: Tree) -> Any:
             if isinstance(node, Field):
@@ -272,13 +272,13 @@ class Spec:
         return Spec(tree(plain["obs"]), Field.from_json(plain["action"]), extras)
 
     def fingerprint(self) -> str:
-        """16 hex digits that are equal for equal specs, on every machine and in every version."""
+        """16 hex digits, equal for equal specs on every machine and in every version."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @staticmethod
     def from_env(env: Any, extras: Mapping[str, Field] | None = None) -> Spec:
-        """The spec of a Gymnasium env, single or vector. 64-bit spaces become 32-bit fields.
+        """The spec of a single or vector Gymnasium env. 64-bit spaces become 32-bit fields.
 
         `Spec.from_env(gymnasium.make("CartPole-v1"))`.
         """
@@ -325,7 +325,7 @@ def _from_space(space: Any, path: str) -> Tree:
     narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
     dtype = narrow.get(str(space.dtype), space.dtype)
     if kind == "Box" and path.startswith("obs") and space.dtype.kind == "f":
-        return Field(dtype, space.shape)  # envs overstep the bounds of float observations
+        return Field(dtype, space.shape)  # envs exceed their bounds of float observations
     if kind == "Box":
         return Field(dtype, space.shape, space.low, space.high)
     if kind == "Discrete":
@@ -342,5 +342,5 @@ def _from_space(space: Any, path: str) -> Tree:
 
 
 def mismatch(path: str, expected: str, got: str, remedy: str) -> SpecMismatch:
-    """The one sentence every field error is made of."""
+    """The error for a field, with what was expected, what was given, and a remedy."""
     return SpecMismatch(f"field '{path}': expected {expected}, got {got}; {remedy}")

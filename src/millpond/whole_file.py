@@ -1,4 +1,4 @@
-"""`write_whole`: a small file is the old one or the new one, whatever happens."""
+"""`write_whole`: replaces a small file atomically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import RunFailed
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file's content so that even a power loss leaves the old or the new one."""
+    """Replace a file's content; even a power loss leaves either the old content or the new."""
     draft = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,12 +30,12 @@ def write_whole(path: Path, data: bytes) -> None:
             draft.unlink()
         raise RunFailed(
             f"could not write {path.name} ({len(data):,} bytes) in {path.parent}: "
-            f"{error.strerror}; what was there before is untouched; {remedy(error)}"
+            f"{error.strerror}; the previous content is untouched; {remedy(error)}"
         ) from error
 
 
 def remedy(error: OSError) -> str:
-    """What to do about a file that could not be written."""
+    """What to do when a file could not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "free some space and resume"
     return "make the folder writable, or choose another one with --run"

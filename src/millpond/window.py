@@ -1,6 +1,6 @@
-"""What a sample means: `Window` turns raw rows into transitions, `Stacker` builds what is acted on.
+"""`Window` turns raw rows into transitions; `Stacker` builds the frame stacks to act on.
 
-All index arithmetic about stacks and n-step sums is in this file, written once for NumPy and
+All index arithmetic of stacks and n-step sums is in this file, written once for NumPy and
 `jax.numpy`. Rows of a stream are i = 0, 1, 2, ...; "here" is a start i, "back" counts rows before
 it, "steps" rows after it.
 """
@@ -20,24 +20,25 @@ from .spec import Spec
 
 
 class Judgement(NamedTuple):
-    """What the flags around a start say about it; every field has the start's shape."""
+    """What the flags around a start imply; every field has the shape of the starts."""
 
     valid: Array  # bool: may be sampled
-    depth: Array  # int32: earlier rows of its episode that its stack may use, at most stack - 1
-    steps: Array  # int32: k, rows summed
+    depth: Array  # int32: earlier rows of the episode in its stack, at most stack - 1
+    steps: Array  # int32: k, the number of rewards summed
     first: Array  # uint8: flags byte of row i
     last: Array  # uint8: flags byte of row i + k - 1
 
 
 @dataclass(frozen=True)
 class Window:
-    """How many frames a state stacks and how many steps a return sums, and where both stop.
+    """Defines a transition: how many frames are stacked, and how many rewards are summed.
 
     From start i: k = min(n_step, steps to the episode's end), reward = sum of gamma^j reward[i+j]
     for j < k, discount = gamma^k (0 if row i+k-1 terminated), next_obs = the stack at row i+k.
-    With `life_loss_ends` a lost life ends the sum and zeroes the discount too. `pad` fills stack
+    With `life_loss_ends`, a lost life also ends the sum and zeroes the discount. `pad` fills stack
     positions before the episode's first row: with zeros or with its first frame. `reward_clip`
-    bounds every single reward before it is summed (0: not clipped); the stored reward stays raw.
+    clips each reward to [-reward_clip, reward_clip] before it is summed (0: no clipping); stored
+    rewards stay raw.
     `Window(stack=4, n_step=3, gamma=0.99)`.
     """
 
@@ -61,7 +62,7 @@ class Window:
             raise BadConfig(f"Window: reward_clip must be 0 or more, got {self.reward_clip!r}")
 
     def fits(self, spec: Spec, length: int) -> None:
-        """Raise BadConfig unless a ring of `length` rows per stream can ever serve this window."""
+        """Raise BadConfig if a ring of `length` rows per stream can never serve this window."""
         if length < self.stack + self.n_step:
             raise BadConfig(
                 f"Window: stack {self.stack} and n_step {self.n_step} span "
@@ -76,31 +77,31 @@ class Window:
 
     @property
     def ranked(self) -> Window:
-        """The same for a ring with priorities: nothing differs there."""
+        """The window that judges starts in a prioritised ring: this one."""
         return self
 
     @property
     def every(self) -> int:
-        """Every row may be a start."""
+        """Starts are the rows whose ids are multiples of this: for a Window, all rows."""
         return 1
 
     @property
     def before(self) -> int:
-        """Rows before a start whose flags decide about it."""
+        """How many rows before a start matter for whether it is valid."""
         return self.stack - 1
 
     def eligible(self, size: Array, length: int) -> tuple[Array, Array]:
-        """Of `size` rows in a ring of `length`, counted from the oldest: first start, how many.
+        """(first, count): the possible starts by age, of `size` rows in a ring of `length`.
 
-        By age alone: the newest n_step rows lack what follows them and, once the ring is full,
-        the oldest stack - 1 lack what came before. Flags decide about the rest.
+        Rows are counted from the oldest. The newest n_step rows lack the rows that follow them
+        and, once the ring is full, the oldest stack - 1 those before them. Flags decide the rest.
         """
         first = (size == length) * (self.stack - 1)
         count = size - self.n_step - first
         return first, count * (count > 0)
 
     def judge(self, flags: Array, xp: Any) -> Judgement:
-        """Judge starts by the flags bytes of rows i - before ... i + n_step - 1 (first axis)."""
+        """Judge starts i by the flags bytes of rows i - before ... i + n_step - 1 (first axis)."""
         here = self.stack - 1
         start = past = flags[here]  # past: bits of all rows back to the episode's first
         depth = xp.zeros(start.shape, np.int32)
@@ -120,9 +121,10 @@ class Window:
         return Judgement(valid, depth, steps, start, last)
 
     def lookback(self, depth: Array, xp: Any) -> tuple[Array, Array]:
-        """Stack positions, oldest first: how many rows back each lies, and which are padding.
+        """(back, padded): how many rows back each frame of a stack is, and which are padding.
 
-        depth[...] earlier rows belong to the episode; returns int32[..., stack], bool[..., stack].
+        Oldest first: int32[..., stack] and bool[..., stack], for depth[...] earlier rows of the
+        episode.
         """
         back = xp.arange(self.stack, dtype=np.int32)[::-1]
         padded = back > depth[..., None]
@@ -144,7 +146,8 @@ class Window:
 
 
 class History(NamedTuple):
-    """The newest frames of every env, oldest first, and how many earlier ones are its own.
+    """The newest frames of every env, oldest first; `depth` of those before the newest belong to
+    its episode.
 
     `history = stacker.init(num_envs)`.
     """
@@ -161,7 +164,7 @@ class Stacker:
 
     def __init__(self, spec: Spec, window: Window) -> None:
         self.spec, self.window = spec, window
-        self._single = window.stack == 1  # then there is nothing to remember
+        self._single = window.stack == 1  # no history needed
 
     def init(self, num_envs: int) -> History:
         """An empty history."""
@@ -172,7 +175,8 @@ class Stacker:
         return History(self.spec.obs_tree(shapes), np.full(num_envs, -1, np.int32))
 
     def push(self, history: History, obs: Tree, flags: Array) -> tuple[History, Tree]:
-        """Take obs[env, ...] and its rows' flags; return the stacks obs[env, stack, ...]."""
+        """Add obs[env, ...] and the flags of its rows; return the new history and the stacks,
+        obs[env, stack, ...]."""
         leaves = jax.tree.leaves((history, obs, flags))
         xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
         newest = self.window.stack - 1

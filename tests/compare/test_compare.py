@@ -126,7 +126,7 @@ def test_arms_by_agent_and_by_setting():
     ("texts", "common", "said"),
     [
         (["dqn", "pqm"], {}, "there is no arm 'pqm'; did you mean 'pqn'"),
-        (["dqn"], {}, "two or more arms with different names"),
+        (["dqn"], {}, "at least two arms with different names"),
         (["dqn", "dqn"], {}, "different names"),
         (["single", "dqn"], {}, "single needs an env with one agent"),
         (["dqn", "pqn"], {"big.init": "scratch"}, "no arm has a setting 'big.init'"),
@@ -179,7 +179,7 @@ def test_a_grid_makes_an_arm_of_every_combination():
         (["seed=1,2"], "cannot vary 'seed', .* --seeds"),
         (["members=1,2"], "cannot vary 'members'"),
         (["network.kind=a b,c"], "contains a space"),
-        ([f"{key}=1,2,3,4,5,6,7,8,9" for key in "abc"], "729 points, at most 500"),
+        ([f"{key}=1,2,3,4,5,6,7,8,9" for key in "abc"], "729 points, more than 500"),
     ],
 )
 def test_a_grid_refuses(texts, said):
@@ -327,14 +327,14 @@ def test_the_command_refuses_before_anything_runs(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     common = ["compare", "--env", "minatar/breakout", "--frames", "1e4"]
     for more, said in (
-        ([], "name the arms with --preset"),
-        (["--arms", "dqn,pqn", "--only", "A"], "--only chooses among the arms of a --preset"),
+        ([], "name the arms with one of --preset"),
+        (["--arms", "dqn,pqn", "--only", "A"], "--only selects arms of a --preset"),
         (["--preset", "mixture-vs-single", "--only", "A,X"], "has no arm X"),
         (["--arms", "dqn,pnq"], "millpond compare: there is no arm 'pnq'; did you mean 'pqn'?"),
         (["--grid", "pqn.gama=0.9,0.99"], "no setting 'pqn.gama'; did you mean 'pqn.gamma'"),
         (["--grid", "pqn.gamma=0.9,hot"], "pqn.gamma"),
-        (["--grid", "pqn.gamma=0.9"], "two or more arms"),
-        (["--grid", "pqn.gamma=0.9,0.99", "--only", "A"], "name the arms with --preset"),
+        (["--grid", "pqn.gamma=0.9"], "at least two arms"),
+        (["--grid", "pqn.gamma=0.9,0.99", "--only", "A"], "name the arms with one of --preset"),
     ):
         assert main([*common, *more]) == 2
         assert said in capsys.readouterr().err

@@ -400,7 +400,7 @@ def test_the_command_shows_every_check(run, capsys):
     assert learning["evidence"]["random"] == round(chance(run)["return"], 3)
     (norm,) = (verdict for verdict in found if verdict["name"] == "update-norm")
     assert [scale > 0 for scale in norm["evidence"]["noise_scale"]] == [True, True]
-    assert "gradient noise scale of each policy: " in out
+    assert "gradient noise scale per policy, in transitions: " in out
 
 
 @pytest.mark.full
@@ -441,8 +441,11 @@ def test_the_command_ends_with_1_if_anything_is_red(run, capsys):
     [
         ([], "name one run, or use one of --env, --replay and --self-test"),
         (["somewhere", "--self-test"], "name one run, or use one of --env"),
-        (["somewhere", "--only", "done"], "--only and --mode belong to --self-test"),
-        (["--self-test", "--only", "nonsense"], "no plant's name or check contains 'nonsense'"),
+        (["somewhere", "--only", "done"], "--only and --mode are options of --self-test"),
+        (
+            ["--self-test", "--only", "nonsense"],
+            "no planted bug or check has 'nonsense' in its name",
+        ),
     ],
 )
 def test_a_wrong_call_says_what_to_do(args, said, capsys):

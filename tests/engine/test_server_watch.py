@@ -5,20 +5,18 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from process_runs import CREW
 
-from millpond.engine import member_watch
-from millpond.engine.server_watch import ServerWatch
+from millpond.engine.hang_watch import HangWatch
 from millpond.engine.stopping import ask_to_stop, stop_asked
 from millpond.engine.supervised_crew import SupervisedCrew
-from millpond.engine.team import Begun, Failed, Gone, Member, Server
+from millpond.engine.team import Failed, Gone, Member, Server, StartPoint
 from millpond.errors import RunFailed
 
-BEGUN = Begun([7], np.zeros(1, np.uint32))
+START = StartPoint([7], np.zeros(1, np.uint32))
 TIMES = replace(CREW.crew, hang_s=60.0, start_s=300.0, failures=3)
 
 
@@ -64,7 +62,8 @@ class World:
 
     def __init__(self) -> None:
         self.team, self.now, self.cycle, self.notes = Team(), 0.0, 0, Counter()
-        self.watch = ServerWatch(self.team.servers[:-1], self.team, TIMES, self.note)
+        self.team.servers.pop()
+        self.watch = HangWatch({}, self.team, TIMES, self.note, lambda: self.now)
         self.run(10)
 
     def note(self, what, who, **more):
@@ -74,7 +73,7 @@ class World:
         end = self.now + seconds
         while self.now < end:
             self.now += 0.5
-            self.watch.look(self.now, self.cycle)
+            self.watch.look(self.cycle)
 
     def lose(self, shard: str) -> None:
         """It is killed, and Ray starts it again."""
@@ -87,13 +86,13 @@ def test_a_shard_that_hangs_is_ended_and_its_name_is_told():
     world = World()
     world.team.how["shard 1"] = "hangs"
     world.run(50)
-    assert world.watch.silent(world.now)
+    assert world.watch.is_waiting(world.now)
     assert not world.team.restarted
     world.run(20)
     assert world.team.restarted == ["shard 1"]
     world.team.how["shard 1"] = "answers"
     world.run(10)
-    assert not world.watch.silent(world.now)
+    assert not world.watch.is_waiting(world.now)
     assert world.watch.restarts == 1
     named = {f"{what} shard 1": 1 for what in ("started", "hangs", "lost", "back")}
     assert world.notes == {"started shard 0": 1, **named}
@@ -114,7 +113,6 @@ def test_nothing_hangs_because_nobody_looked():
     world.team.how["shard 0"] = "hangs"
     world.run(40)
     world.now += 500
-    world.watch.skip(500)
     world.run(10)
     assert not world.team.restarted
 
@@ -159,11 +157,11 @@ def test_a_signal_while_shards_start_ends_the_run(tmp_path):
             pass
 
 
-def test_an_actor_that_hangs_before_its_first_beat_is_seen(tmp_path, monkeypatch):
+def test_an_actor_that_hangs_before_its_first_beat_is_seen(tmp_path):
     now = [0.0]
-    monkeypatch.setattr(member_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    crew = SupervisedCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
-    crew._join("actor", 0, 1, BEGUN, "actor 0")
+    of = replace(CREW, mode="ray", crew=TIMES)
+    crew = SupervisedCrew(of, tmp_path, Team(), lambda: now[0])
+    crew._join("actor", 0, 1, START, "actor 0")
     crew.team.how["actor 0"] = "hangs"
     while now[0] < 290:
         now[0] += 0.5
@@ -176,12 +174,12 @@ def test_an_actor_that_hangs_before_its_first_beat_is_seen(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("server", ["shard 1", "weights"])
-def test_a_learner_is_not_blamed_for_a_server_that_hangs(tmp_path, monkeypatch, server):
+def test_a_learner_is_not_blamed_for_a_server_that_hangs(tmp_path, server):
     """Its beats stand still at 100: it waits for an answer while it works."""
     now = [0.0]
-    monkeypatch.setattr(member_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    crew = SupervisedCrew(replace(CREW, mode="ray", crew=TIMES), tmp_path, Team())
-    crew.members["learner", 0] = Member("learner", 0, 0, BEGUN, "learner 0")
+    of = replace(CREW, mode="ray", crew=TIMES)
+    crew = SupervisedCrew(of, tmp_path, Team(), lambda: now[0])
+    crew.members["learner", 0] = Member("learner", 0, 0, START, "learner 0")
 
     def look_until(end: float) -> None:
         while now[0] < end:

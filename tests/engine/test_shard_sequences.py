@@ -19,9 +19,8 @@ from millpond import Lake, Sequence, prioritized
 from millpond.agents import Network, QLambdaSettings
 from millpond.engine.chunk_dedup import ChunkId
 from millpond.engine.provenance import traced_spec
-from millpond.engine.shard_sampling import importance
 from millpond.engine.shard_store import Chunk, LakeStore, PondStore
-from millpond.engine.sharded import LocalShards
+from millpond.engine.sharded import LocalShards, importance
 from millpond.envs import spec_of
 from millpond.envs.hosted import HostedVector
 from millpond.metrics import read_metrics

@@ -22,16 +22,16 @@ from millpond import prioritized
 from millpond.cli.main import main
 from millpond.cluster.learner import RayLearner
 from millpond.cluster.outbox import Outbox
+from millpond.cluster.packs import Packs
 from millpond.cluster.ray import Lost, import_ray
 from millpond.doctor.actor_checks import lag_bound
-from millpond.engine import member_watch
 from millpond.engine.chunk_dedup import ChunkDedup, ChunkId
 from millpond.engine.provenance import EXTRAS, traced_spec
 from millpond.engine.shard import Shard, actors_of, narrow
-from millpond.engine.shard_sampling import assemble, deal, importance
 from millpond.engine.shard_store import Chunk
+from millpond.engine.sharded import assemble, deal, importance
 from millpond.engine.supervised_crew import SupervisedCrew
-from millpond.engine.team import Begun, Member, Server
+from millpond.engine.team import Member, Server, StartPoint
 from millpond.errors import BadConfig, ChannelClosed
 from millpond.metrics import read_metrics
 from millpond.rows import FIRST, Rows, host_batch
@@ -97,8 +97,6 @@ def test_a_new_ledger_begins_with_the_oldest_chunk_that_is_held():
     assert ledger.judge(ChunkId(0, 0, 7), oldest=7) == "new"
     ledger.took(ChunkId(0, 0, 7))
     assert ledger.judge(ChunkId(0, 0, 8), oldest=7) == "new"
-    assert ledger.incarnation(0) == 0
-    assert ledger.incarnation(1) is None
     ledger.took(ChunkId(0, 1, 0))
     assert ledger.judge(ChunkId(0, 0, 8), oldest=8) == "replaced"
 
@@ -194,7 +192,7 @@ def test_a_lake_comes_back_with_its_rows_and_none_twice(tmp_path_factory, faults
         found = lake.read(stream.number, 0, stream.stop)
         assert found.reward.tolist() == list(range(12 * TURNS))
         assert not (found.flags & ~np.uint8(FIRST)).any()  # no cut: the actor lived on
-    assert sink.shard.stood(0).cycle == 12
+    assert sink.shard.progress(0).cycle == 12
     sink.shard.close()
 
 
@@ -381,6 +379,62 @@ def test_priorities_find_their_shard_and_their_row(tmp_path):
     assert rest < 20
 
 
+# --- what is fetched while a learner learns ------------------------------------------------------
+
+
+class Nearby:
+    """The `RemoteShards` of one shard that is in this process, and may be away."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard, self.away = shard, False
+
+    def collect(self, first, most, timeout):
+        if self.away:
+            raise Lost("shard 0: died")
+        found = self.shard.collect(first, most, range(1))
+        return [found] if found.cycles else None
+
+    def draw_from_each(self, counts, turn):
+        return [self.shard.draw(range(1), counts[:, 0], turn)]
+
+    def took(self, first):
+        self.shard.take(first)
+
+
+def packs_of(path: Path, ahead: int, cycles: int = 9, start_s: float = 60.0) -> Packs:
+    of = replace(ALONE, mode="ray", crew=replace(BASE.crew, chunk=4, start_s=start_s))
+    shard = make_shard(of, path)
+    for number in range(cycles):
+        shard.append(chunk(0, number))
+    return Packs(of, range(1), Nearby(shard), 0, ahead)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_packs_bring_every_cycle_once_with_the_batches_that_are_due(tmp_path, ahead):
+    packs, turns, batches = packs_of(tmp_path, ahead), [], {}
+    while len(turns) < 9 * TURNS:
+        pack = packs.take(timeout=60.0)
+        assert pack.rows.reward.shape == (pack.cycles * TURNS, 1, WIDTH)
+        turns += pack.rows.reward[:, 0, 0].tolist()
+        batches |= pack.batches
+    assert turns == list(range(9 * TURNS))
+    updates, limiter = packs.settings.learns.updates, packs.limiter
+    due = [cycle for cycle in range(1, 10) if limiter.due(cycle)]
+    assert sorted(batches) == list(range(due[0] * updates, (due[-1] + 1) * updates))
+    assert packs.take(timeout=0.0) is None
+    packs.close()  # returns, although no more rows will ever come
+    assert all(fetched.done() for fetched in packs._fetched)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_packs_wait_for_a_shard_that_is_lost_but_not_for_ever(tmp_path, ahead):
+    packs = packs_of(tmp_path, ahead, cycles=0, start_s=0.5)
+    packs.shards.away = True
+    with pytest.raises(ChannelClosed, match=r"shard 0: died: it has been away for 0\.5 s"):
+        packs.take(timeout=60.0)
+    packs.close()
+
+
 # --- whole runs in one process -------------------------------------------------------------------
 
 
@@ -498,14 +552,13 @@ class Silent:
         self.killed.append(member)
 
 
-def test_nobody_hangs_because_the_driver_was_away(tmp_path, monkeypatch):
+def test_nobody_hangs_because_the_driver_was_away(tmp_path):
     now = [0.0]
-    monkeypatch.setattr(member_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
     of = replace(BASE, mode="ray", crew=replace(BASE.crew, hang_s=60.0))
-    crew = SupervisedCrew(of, tmp_path, Silent())
-    begun = Begun([0], np.zeros(1, np.uint32))
+    crew = SupervisedCrew(of, tmp_path, Silent(), lambda: now[0])
+    start = StartPoint([0], np.zeros(1, np.uint32))
     seen = dict(beats=100, seen=0.0, starting=False)
-    crew.members["actor", 0] = Member("actor", 0, 0, begun, "handle", **seen)
+    crew.members["actor", 0] = Member("actor", 0, 0, start, "handle", **seen)
 
     def look_until(end: float) -> None:
         while now[0] < end:

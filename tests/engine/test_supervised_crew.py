@@ -10,7 +10,7 @@ from process_runs import CREW
 
 from millpond.engine.events import Events
 from millpond.engine.supervised_crew import SupervisedCrew
-from millpond.engine.team import Begun, Failed, Gone, Member
+from millpond.engine.team import Failed, Gone, Member, StartPoint
 from millpond.errors import LearnerLost, RunFailed
 
 OF = replace(CREW, mode="lockstep", crew=replace(CREW.crew, restarts=6, failures=3))
@@ -44,8 +44,8 @@ class Team:
     gets_on: bool = True  # whether actors that are lost have pushed a cycle before
     servers: tuple = ()
 
-    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Puppet:
-        return Puppet("actor", index, incarnation, min(begun.cycles))
+    def start_actor(self, index: int, incarnation: int, start: StartPoint) -> Puppet:
+        return Puppet("actor", index, incarnation, min(start.cycles))
 
     def start_learner(self, index: int) -> Puppet:
         return Puppet("learner", index, 0)
@@ -75,8 +75,8 @@ class Team:
     def kill(self, member: Puppet) -> None:
         member.end = member.end or GONE
 
-    def stood(self, actor: Member, crew: Any) -> Begun:
-        return actor.begun._replace(cycles=[one + self.gets_on for one in actor.begun.cycles])
+    def progress(self, actor: Member, crew: Any) -> StartPoint:
+        return actor.start._replace(cycles=[one + self.gets_on for one in actor.start.cycles])
 
 
 class Entangled(Team):
@@ -120,7 +120,7 @@ def test_a_lost_actor_is_replaced_and_the_run_goes_on(tmp_path, mode, how):
     crew = run(tmp_path, Team({("actor", 1, 0): ("run", how)}), replace(OF, mode=mode))
     assert crew.cycle >= 20
     assert crew.restarts == 1
-    assert crew.members["actor", 1].begun.cycles == [1]
+    assert crew.members["actor", 1].start.cycles == [1]
     assert crew.members["actor", 1].handle.cycle >= 20  # it was asked to run at once
     begin = [f"started {who}.0" for who in ("learner 0", "actor 0", "actor 1")]
     assert events(tmp_path) == [*begin, "lost actor 1.0", "started actor 1.1", "back actor 1.1"]

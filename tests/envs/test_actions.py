@@ -54,14 +54,14 @@ def test_either_fact_makes_the_field():
 @pytest.mark.parametrize(
     ("env", "words"),
     [
-        (Said(), "said: it must say what it takes, by num_actions .* got neither"),
+        (Said(), "said: it must declare its actions, by num_actions .* got neither"),
         (Said("left or right"), "got 'left or right'"),
         (Said(Field("float64", (2,))), r"float32 vectors of shape \(n,\), got float64 \(2,\)"),
-        (Said(Field("float32", (2, 2))), r"got float32 \(2, 2\); flatten them"),
+        (Said(Field("float32", (2, 2))), r"got float32 \(2, 2\); flatten or number them"),
         (Said(Field("float32")), r"got float32 \(\)"),
         (Said(Field("int32", (3,), 0, 4)), r"got int32 \(3,\)"),
-        (Said(Field("int32", (), 1, 4)), r"whole numbers from 0"),
-        (Said(Field("int32", (), 0)), r"to some last one"),
+        (Said(Field("int32", (), 1, 4)), "integers from 0 to a maximum"),
+        (Said(Field("int32", (), 0)), "integers from 0 to a maximum"),
     ],
 )
 def test_what_is_no_action_is_refused(env, words):

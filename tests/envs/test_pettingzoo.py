@@ -157,9 +157,9 @@ def test_facts_and_names():
     vector.close()
     assert [made.closed for made in MADE] == [True] * len(MADE)
     assert vector.export() is None
-    with pytest.raises(BadState, match="cannot restore"):
+    with pytest.raises(BadState, match="cannot save or restore"):
         vector.restore({})
-    with pytest.raises(BadConfig, match="not built to be rendered"):
+    with pytest.raises(BadConfig, match="not built for rendering"):
         many.vector(1, 0).render()
     assert PettingZooEnv("zoo_lives", film=True).vector(1, 0).render().shape == (4, 4, 3)
 
@@ -172,11 +172,14 @@ def test_facts_and_names():
         (lambda: make_env("pettingzoo:zoo lives").num_agents, "there is no env"),
         (lambda: PettingZooEnv("zoo_lives", "agents"), "key=value"),
         (lambda: PettingZooEnv("zoo_lives", "a=1,a=2"), "each key once"),
-        (lambda: PettingZooEnv("zoo_lives", "legs=4").num_agents, r"made with \{'legs': 4\}"),
+        (lambda: PettingZooEnv("zoo_lives", "legs=4").num_agents, r"built with \{'legs': 4\}"),
         (lambda: make_env("pettingzoo:zoo_lives:Unequal").num_agents, "agent_0 has .*agent_1"),
-        (lambda: make_env("pettingzoo:zoo_lives:Steered").num_agents, "must be a Discrete space"),
+        (lambda: make_env("pettingzoo:zoo_lives:Steered").num_agents, "must be Discrete"),
         (lambda: make_env("pettingzoo:zoo_lives:Nameless").num_agents, "possible_agents"),
-        (lambda: make_env("pettingzoo:builtins:dict").num_agents, "ParallelEnv was expected"),
+        (
+            lambda: make_env("pettingzoo:builtins:dict").num_agents,
+            "expected a ParallelEnv, got dict",
+        ),
         (
             lambda: make_env("pettingzoo:zoo_lives:Turns").num_agents,
             "aec_to_parallel",
@@ -191,11 +194,11 @@ def test_what_cannot_be_played_is_refused(make, words):
 @pytest.mark.parametrize(
     ("how", "error", "words"),
     [
-        ("nobody", BrokenEpisode, "reset left no agent"),
+        ("nobody", BrokenEpisode, "env.agents is empty after reset"),
         ("vanishes", BrokenEpisode, "agent_1 left env.agents"),
-        ("stays", BrokenEpisode, "agent_1 ended and is still"),
-        ("blind", BrokenEpisode, "agent_1 acted, and step gave no observation"),
-        ("comes blind", BrokenEpisode, "agent_1 is in env.agents and was given no"),
+        ("stays", BrokenEpisode, "agent_1 ended but is still"),
+        ("blind", BrokenEpisode, "agent_1 acted, but step returned no observation"),
+        ("comes blind", BrokenEpisode, "agent_1 is in env.agents but got no"),
         ("stray", BrokenEpisode, "agent_1 a reward of 1.0, but it did not act"),
         ("shape", SpecMismatch, r"agent_1 observes int32 \(2,\), got int64 \(1,\)"),
         ("float", SpecMismatch, r"agent_1 observes int32 \(2,\), got float64 \(2,\)"),

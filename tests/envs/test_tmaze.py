@@ -110,7 +110,7 @@ def test_it_is_a_gymnasium_env_and_can_be_seen():
         (dict(shortest=0), "shortest must be a whole number of at least 1, got 0"),
         (dict(longest=0), "longest must be a whole number of at least 1, got 0"),
         (dict(turns=3), "turns must be more than longest, .* got 3 and 3"),
-        (dict(reward=float("nan")), "reward is a reward and must be a finite number"),
+        (dict(reward=float("nan")), "reward must be a finite number"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(wrong, says):

@@ -445,10 +445,10 @@ def test_flow_refuses_what_cannot_work(tmp_path):
         fill(lake, HostPond(SPEC, 30, 3), core=64)
     with pytest.raises(BadConfig, match="choice"):
         fill(lake, HostPond(SPEC, 300, 3), core=8, choice="latest")
-    with pytest.raises(BadConfig, match="since=5 is the first row of choice 'newest'"):
+    with pytest.raises(BadConfig, match="since=5 needs choice 'newest'"):
         Fill(lake, HostPond(SPEC, 300, 3), core=8, since=5)
     for since in (-1, 2.0):
-        with pytest.raises(BadConfig, match="since must be a row's number, 0 or more, got"):
+        with pytest.raises(BadConfig, match="since must be a row id, 0 or more, got"):
             Fill(lake, HostPond(SPEC, 300, 3), core=8, choice="newest", since=since)
     with pytest.raises(NotEnoughData, match="no row 9999 or later"):
         Fill(lake, HostPond(SPEC, 300, 3), core=8, choice="newest", since=9999)

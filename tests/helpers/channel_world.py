@@ -13,7 +13,7 @@ import numpy as np
 from millpond import Field, Flag, Rows, Spec
 from millpond.spec import walk
 from millpond.transport import Channel, Weights, slots
-from millpond.transport.memory import Memory, pass_on
+from millpond.transport.memory import PAGE, Memory
 
 SPAWN = get_context("spawn")
 PATIENCE = 60.0  # seconds after which a test gives up; a correct one never comes near
@@ -132,46 +132,29 @@ def burn() -> None:
 class ByValue(Memory):
     """The planted bug: memory that arrives as a copy of its bytes."""
 
-    def __reduce__(self):
-        return _copied, (bytes(self.raw()), self.identity)
-
-
-def _copied(content: bytes, identity: tuple[int, int]) -> Memory:
-    memory = Memory.create(len(content) - 4096)
-    memory.raw()[:] = content
-    memory.identity = identity
-    return memory
-
-
-class HalfByValue(Memory):
-    """The bug as it was met: the descriptor is right, the array over it is a private copy."""
-
-    private: bytearray | None = None
-
-    def raw(self):
-        return super().raw() if self.private is None else memoryview(self.private)
-
-    def __reduce__(self):
-        return _half_copied, (pass_on(self._fd), self.size, self.identity)
-
-
-def _half_copied(fd, size: int, identity: tuple[int, int]) -> Memory:
-    memory = HalfByValue(fd.detach(), size, identity)
-    memory.private = bytearray(memory.raw())
-    return memory
+    def share(self):
+        self.copy = Memory.create(self.size - PAGE)
+        self.copy.raw()[:] = self.raw()
+        return super().share()[0], self.copy.share()[1]
 
 
 class Unproven(ByValue):
     """A copy of which the check at attach was taken out; only the other process can tell."""
 
-    def __reduce__(self):
-        return _unproven, (bytes(self.raw()), self.identity)
+    def share(self):
+        super().share()
+        return self.copy.share()
 
 
-def _unproven(content: bytes, identity: tuple[int, int]) -> Memory:
-    memory = _copied(content, identity)
-    memory.identity = (os.fstat(memory._fd).st_dev, os.fstat(memory._fd).st_ino)
-    return memory
+class HalfByValue(Channel):
+    """The bug as it was met: the descriptor is right, the array over it is a private copy."""
+
+    @classmethod
+    def attach(cls, plain, fds):
+        channel = Channel.attach(plain, fds)
+        private = memoryview(bytearray(channel._memory.raw()))
+        channel._memory.raw = lambda: private
+        return channel
 
 
 def attach_all(pipe: Connection, spec: Spec, channels: list[Channel], weights: Weights) -> None:

@@ -127,7 +127,7 @@ def check_all(lake: Lake, since: np.ndarray | None = None) -> Held:
     if since is not None:
         new = row >= since[stream]
         slots, row, stream = slots[new], row[new], stream[new]
-    batches = lake._of(Window(), 1)
+    batches = lake._batches_for(Window(), 1)
     columns = lake.reader.columns
     for at in range(0, len(row), 1 << 14):
         some = slice(at, at + (1 << 14))

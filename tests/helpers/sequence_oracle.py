@@ -158,5 +158,9 @@ def check_sequences(batch, window, expected: dict, every_valid: bool) -> None:
             for name, value in facts.items():
                 shown = got[name][b][t]
                 assert abs(shown - value) < 1e-5, f"{name} {t} of {start}: {shown}"
+        # Where the burn-in has no rows, the first that is there is repeated, with its stored state.
+        begin = next(t for t, facts in enumerate(want["facts"]) if facts)
+        for name in ("action", "tag"):
+            assert got[name][b][:begin] == [got[name][b][begin]] * begin, f"{name} of {start}"
     weight = np.asarray(batch.weight)[list(at.values())]
     assert ((weight > 0) & (weight <= 1)).all()

@@ -22,7 +22,7 @@ from millpond import (
     Window,
 )
 from millpond.lake import Lake
-from millpond.lake.files import said_plainly
+from millpond.lake.files import translated_errors
 
 STREAMS = np.arange(16)
 
@@ -174,5 +174,8 @@ def test_what_the_system_refuses_is_typed(lake, monkeypatch, code):
 
 
 def test_a_full_disk_advises_what_can_be_done(tmp_path):
-    with pytest.raises(Exception, match=r"Free space and call again$"), said_plainly("x", tmp_path):
+    with (
+        pytest.raises(Exception, match=r"Free space and call again$"),
+        translated_errors("x", tmp_path),
+    ):
         raise OSError(errno.ENOSPC, "full")

@@ -140,7 +140,7 @@ def test_info_reads_well(made, capsys, monkeypatch):
     wanted = count(made)
     assert f"{512 * 29:,} rows ({wanted['steps']:,} steps) of 512 streams in 1 group" in out
     assert f"{wanted['finished']:,} episodes finished: {wanted['terminated']:,} terminated" in out
-    assert f"Of the {wanted['whole']:,} stored whole:" in out
+    assert f"Of the {wanted['whole']:,} that are stored completely:" in out
     assert "1.5% of its capacity of 1,000,000 rows" in out
     assert "…" not in out
 
@@ -188,9 +188,9 @@ def test_verify_and_repair_from_the_command_line(lake, capsys):
     assert f"{1:016d}.seg: rewritten, original in {1:016d}.damaged" in out
     assert "streams 0-56, each: rows lost 8-15" in out
     assert "streams 57-511, each: rows kept 8-15" in out
-    assert "it is not known how many rows it held" in out
+    assert "the number of rows it held is unknown" in out
     assert "3,640 rows kept, 456 lost, and an unknown number in 1 segment" in out
-    assert "nothing to repair" in run(capsys, "repair", lake)[1]
+    assert "no damage, nothing was changed" in run(capsys, "repair", lake)[1]
     assert json.loads(run(capsys, "repair", lake, "--json")[1])["segments"] == []
     assert run(capsys, "verify", lake)[0] == 0
     assert "2 damaged files that repair moved aside" in run(capsys, "info", lake)[1]
@@ -240,7 +240,7 @@ def test_typos_are_answered(lake, capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert all(name in out for name in ("info", "verify", "repair"))
-    assert find_commands()["lake"].startswith("inspect, verify and repair")
+    assert find_commands()["lake"].startswith("inspect, verify or repair")
 
 
 def test_other_errors_have_no_traceback(lake, capsys):

@@ -20,7 +20,7 @@ from millpond.lake import Lake, mark, repair_lake, verify_lake
 from millpond.lake.columns import Columns
 from millpond.lake.layout import LOG, SHARES
 from millpond.lake.manifest import Capacity, LakeInfo
-from millpond.lake.mark import AT, SIZE
+from millpond.lake.mark import MARK_OFFSET, MARK_SIZE
 from millpond.lake.open_segment import OpenSegment
 
 STREAMS = 64
@@ -253,7 +253,7 @@ def an_older_segment_rotten(group: Path) -> None:
     """As versions before the mark wrote it."""
     path = group / f"{0:016d}.open"
     fd = os.open(path, os.O_RDWR)
-    os.pwrite(fd, bytes(SIZE), AT)
+    os.pwrite(fd, bytes(MARK_SIZE), MARK_OFFSET)
     os.close(fd)
     rot_in_a_row(group)
 

@@ -202,7 +202,9 @@ def test_what_a_failed_sync_may_have_lost_is_not_sealed(tmp_path, monkeypatch):
         writer.commit(sync=True)
     with pytest.raises(LakeFailed, match="open the writer again"):
         writer._sealer.seal_one(segment)
-    monkeypatch.setattr(segment, "check_whole", check_from_second_call(segment.check_whole))
+    monkeypatch.setattr(
+        segment, "check_no_failed_sync", check_from_second_call(segment.check_no_failed_sync)
+    )
     with pytest.raises(LakeFailed, match="open the writer again"):
         writer._sealer.seal_one(segment)
     assert segment.path.exists()

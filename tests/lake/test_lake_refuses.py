@@ -110,7 +110,7 @@ def test_random_bytes(original, tmp_path, name, request):
 
 
 NUMBERS = st.sampled_from([-1, 0, 1, 7, 4095, 4096, 2**31, 2**32, 2**62, 2**63, 2**64, 10**30])
-NONSENSE = st.one_of(
+PARSE_ERRORS = st.one_of(
     NUMBERS, st.floats(), st.text(max_size=5), st.none(), st.booleans(), st.just([]), st.just({})
 )
 
@@ -170,13 +170,13 @@ def test_nonsense_with_valid_checksums(original, tmp_path, name, request):
             raw = file.read_bytes()
             _, _, offset, length, _ = head_of(file)
             where = data.draw(st.sampled_from(places(json.loads(raw[offset : offset + length]))))
-            value = data.draw(NONSENSE)
+            value = data.draw(PARSE_ERRORS)
             if where[0] in ("first", "count") and where[1:] and value in (0, 1, 7, 4095, 4096):
                 value = -1  # another id that could be one is forgery, not nonsense
             rewrite_segment(file, where, value)
         else:
             plain = read_json(file)
-            put(plain, data.draw(st.sampled_from(places(plain))), data.draw(NONSENSE))
+            put(plain, data.draw(st.sampled_from(places(plain))), data.draw(PARSE_ERRORS))
             write_json(Files(), file, plain)
         try_all(path)
 
@@ -229,7 +229,7 @@ def test_refusals_change_nothing(lake_path):
     refused(lake_path, LakeRefused, "not empty", lambda: Lake.create(lake_path, SPEC, 10**6))
     refused(lake_path, LakeRefused, "16 streams", lambda: opened.writer("g", STREAMS + 1))
     refused(lake_path, BadConfig, "group", lambda: opened.writer("h", STREAMS))
-    refused(lake_path, BadConfig, "read only", lambda: Lake.open(lake_path).writer("g", STREAMS))
+    refused(lake_path, BadConfig, "read-only", lambda: Lake.open(lake_path).writer("g", STREAMS))
     foreign = lake_path / "groups"
     refused(lake_path, LakeRefused, "not a Lake", lambda: Lake.open(foreign, "a"))
 

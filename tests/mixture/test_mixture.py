@@ -342,7 +342,7 @@ def test_distilled_it_learns_the_mean_of_its_agents_values(programs):
     )
     assert near < 0.1 * far
     assert hash_of(after.target) == hash_of(student.target), "until it is over"
-    renewed = jax.jit(big._renewed)(after)
+    renewed = jax.jit(big._with_new_optimizer)(after)
     assert hash_of(renewed.target) == hash_of(renewed.params) == hash_of(after.params)
     assert hash_of(renewed.optimizer) == hash_of(student.optimizer), "its moments begin at 0"
 
@@ -420,7 +420,7 @@ def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path, monkeypat
         gates.append((big.shape, agents.shape, gate))
         return np.zeros(len(big), bool)
 
-    monkeypatch.setattr("millpond.mixture.phases.passes", closed)
+    monkeypatch.setattr("millpond.mixture.phases.passes_gate", closed)
     settings = programs.settings
     big = dataclasses.replace(settings.big, choice="balanced", eval_every=4, plateau=1)
     big = dataclasses.replace(big, keep_best=True)
@@ -450,8 +450,8 @@ def test_gates_plateaus_and_the_best_by_evaluation(programs, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("roles", "said"),
     [
-        (dict(agent="dqn"), "its agents learn from rollouts, dqn does not"),
-        (dict(big_agent="pqn"), "the BigAgent learns from replay, pqn does not"),
+        (dict(agent="dqn"), "its agents must learn from rollouts, and dqn does not"),
+        (dict(big_agent="pqn"), "the BigAgent must learn from replay, and pqn does not"),
     ],
 )
 def test_who_cannot_play_a_role_is_refused_by_name(roles, said):
@@ -490,7 +490,7 @@ def test_few_frames_make_shorter_cycles():
     assert few_updates(settings, whole // 10) == (8, 4), "of eight updates at least"
     assert few_updates(settings, whole // 25) == (5, 2), "but four cycles in any case"
     assert with_frames(settings, whole).big_steps == round(settings.big_steps / 500 * 31)
-    with pytest.raises(BadConfig, match="1 updates between two resets are 4 rows of each env"):
+    with pytest.raises(BadConfig, match="1 updates between two resets give 4 rows of each env"):
         with_frames(settings, 1)
 
 
@@ -598,7 +598,7 @@ class FullDisk(Files):
 def test_a_full_disk_pauses_the_run_and_it_goes_on(whole, programs, tmp_path):
     run, _, digest = whole
     other = MixRun.create(tmp_path / "run", programs.settings)
-    with pytest.raises(Paused, match=r"free some space and millpond resume") as caught:
+    with pytest.raises(Paused, match=r"free some space, then run millpond resume") as caught:
         mix(other, lambda line: None, programs, FullDisk(120))
     assert str(other.path) in str(caught.value)
     assert other.folder.status()["state"] == "paused"
@@ -615,7 +615,7 @@ def test_a_lake_of_another_spec_is_refused(programs, tmp_path):
         mix(run, lambda line: None, programs)
     full = dataclasses.replace(programs.settings.lake, path=str(run.lakes))
     settings = dataclasses.replace(programs.settings, lake=full)
-    with pytest.raises(RunRefused, match=r"is not empty; .*--lake.path"):
+    with pytest.raises(RunRefused, match=r"is not empty, .*--lake.path"):
         MixRun.create(tmp_path / "other", settings)
 
 
@@ -628,23 +628,25 @@ def test_settings_survive_json_and_refuse_what_cannot_work():
         "agents must be at least 1": dict(agents=0),
         "needs an env with one agent": dict(world=WORLD),
         "pqn.gamma is 0.5, qlambda.gamma is 0.99": dict(learning=PQNSettings(4, 2, gamma=0.5)),
-        "pond 12 must be a multiple of 4 envs that holds at least one update": dict(pond=12),
+        r"pond must be a multiple of 4 envs .* at least one update \(16 rows\), got 12": dict(
+            pond=12
+        ),
         "big.capacity 401 is not a multiple of its 4 streams; use 400": dict(
             big=BigSettings(14.0, 401)
         ),
         "need evaluations within the phase": dict(big=BigSettings(14.0, 400, keep_best=True)),
-        "fewer than 2,147,483,648 minibatches of 2,300 frames, got inf": dict(
+        "fewer than 2,147,483,648 minibatches over 2,300 frames, got inf": dict(
             big=BigSettings(float("inf"), 400)
         ),
         "frames, got 1000000000000.0": dict(big=BigSettings(1e12, 400)),
-        "minibatches of 2,300 frames, got nan": dict(big=BigSettings(float("nan"), 400)),
+        "minibatches over 2,300 frames, got nan": dict(big=BigSettings(float("nan"), 400)),
         "lake.envs must lie in": dict(lake=LakeSettings(envs=5)),
-        "no break in which": dict(transfer="live", big=BigSettings(14.0, 380, init="best_agent")),
+        "no phases in which": dict(transfer="live", big=BigSettings(14.0, 380, init="best_agent")),
         "big.distill must lie in": dict(big=BigSettings(14.0, 400, distill=1.5)),
-        "big.anneal and big.distill differ from phase to phase": dict(
+        "big.anneal and big.distill act on phases": dict(
             transfer="live", big=BigSettings(14.0, 380, init="scratch", anneal=True)
         ),
-        "prioritized is not offered": dict(sampler="prioritized", sampling=None),
+        "prioritized is not supported": dict(sampler="prioritized", sampling=None),
         "own_fraction must lie in": dict(big=BigSettings(14.0, 400, own_fraction=1.0)),
     }.items():
         with pytest.raises(BadConfig, match=wrong):

@@ -81,7 +81,7 @@ def test_crashed_and_resumed_it_goes_on_behind_a_cut(tmp_path):
 def programs_state(run: MixRun, programs: Programs):
     from millpond.engine.checkpoint import load_tree
 
-    return load_tree(run.folder.resume_state, programs.like())[0]
+    return load_tree(run.folder.resume_state, programs.shapes())[0]
 
 
 @pytest.mark.parametrize("changes", [{"transfer": "live"}, {"big": BigSettings(own_fraction=0.2)}])

@@ -20,7 +20,7 @@ from millpond.mixture.best import Best
 from millpond.mixture.measure import disagreement, dormant
 from millpond.mixture.position import Position
 from millpond.mixture.programs import Programs
-from millpond.mixture.reset import passes, stand_ins
+from millpond.mixture.reset import passes_gate, replacements
 from millpond.mixture.settings import BigSettings
 from millpond.rows import BORDER
 
@@ -90,7 +90,7 @@ def test_live_rows_are_those_the_agents_and_the_bigagent_played(live):
     settings, state = live.settings, live.init()
     _, _, rows = jax.jit(live.agents.update)(state.agents, _sums(settings.policies))
     _, own = jax.jit(live.big.own_rows)(state.big)
-    agents, big, pond, _, _ = live.together.round(*state, 1)
+    agents, big, pond, _, _ = live.live_loop.round(*state, 1)
     held = everything(live, pond)
     assert np.array_equal(held.action[:4, :8], np.concatenate(np.moveaxis(rows.action, 1, 0), 1))
     assert np.array_equal(held.obs[:4, :8], np.concatenate(np.moveaxis(rows.obs, 1, 0), 1))
@@ -128,7 +128,7 @@ def only(live, pond):
 def test_realised_returns_are_those_that_followed(live):
     """Of every row whose episode ended, by hand from the rows themselves."""
     settings = live.settings
-    _, _, pond, _, _ = live.together.round(*live.init(), 10)
+    _, _, pond, _, _ = live.live_loop.round(*live.init(), 10)
     one, rows = only(live, pond), everything(live, pond)
 
     @jax.jit
@@ -171,13 +171,13 @@ def test_gates_stand_ins_recovery_and_the_best():
     # Three members, two agents, two episodes. Standard errors: agents 1 each, BigAgents 1, 1, 0.
     agents = np.tile(np.array([[4.0, 6.0], [6.0, 8.0]]), (3, 1, 1))  # means 6
     big = np.array([[3.0, 5.0], [1.0, 3.0], [-9.0, -9.0]])  # means 4, 2, -9
-    assert passes(big, agents, 2.0).tolist() == [True, False, False]
-    assert passes(big, agents, 1.0).tolist() == [False, False, False], "2 is more than sqrt(2)"
-    assert passes(big, agents, 0.0).all(), "without a gate nothing is refused"
-    assert passes(-big, -agents, 2.0).all(), "returns below 0 are compared like any others"
+    assert passes_gate(big, agents, 2.0).tolist() == [True, False, False]
+    assert passes_gate(big, agents, 1.0).tolist() == [False, False, False], "2 is more than sqrt(2)"
+    assert passes_gate(big, agents, 0.0).all(), "without a gate nothing is refused"
+    assert passes_gate(-big, -agents, 2.0).all(), "returns below 0 are compared like any others"
     bad = np.array([False, True, True, False, True, True])
-    assert stand_ins(bad, 3).tolist() == [0, 0, 0, 3, 3, 3]
-    assert stand_ins(np.array([True, True]), 2).tolist() == [-1, -1]
+    assert replacements(bad, 3).tolist() == [0, 0, 0, 3, 3, 3]
+    assert replacements(np.array([True, True]), 2).tolist() == [-1, -1]
     at = Position(since=100, target=(5.0, 2.0), recovered=(-1, -1))
     at = at.judge([4.0, 2.0], 150).judge([6.0, 9.0], 180).judge([0.0, 0.0], 190)
     assert at.recovered == (80, 50)
@@ -199,7 +199,7 @@ def test_gates_stand_ins_recovery_and_the_best():
         (["treasurehunt"], "needs an env with one agent"),
         (["minatar/breakout", "--big.network.width", "8"], "no option --big.network.width"),
         (["minatar/breakout", "--frames", "0.5"], "expected a whole number"),
-        (["minatar/breakout", "--pond", "100"], "pond 100 must be a multiple of 32"),
+        (["minatar/breakout", "--pond", "100"], "--pond 100: pond must be a multiple of 32 envs"),
     ],
 )
 def test_mix_refuses(args, said, capsys, tmp_path, monkeypatch):

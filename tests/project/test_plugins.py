@@ -65,7 +65,8 @@ SMALL = ["--envs", "8", "--eval-episodes", "8", "--log-every", "400", "--eval-ev
     [
         "auto",
         pytest.param("sequential", marks=pytest.mark.full),
-        "lockstep --check",
+        "lockstep",
+        pytest.param("lockstep --check", marks=pytest.mark.full),
         pytest.param("processes --actors 2", marks=pytest.mark.full),
     ],
 )

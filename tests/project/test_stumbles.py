@@ -27,7 +27,7 @@ from millpond.doctor.verdict import Verdict
 from millpond.envs import GymEnv, make_env
 from millpond.errors import BadConfig, RunFailed, RunRefused, SpecMismatch
 from millpond.extras import import_extra
-from millpond.run_folder import word
+from millpond.run_folder import shell_word
 from millpond.train import Run
 from millpond.train.presets import settings_for
 from millpond.view import run_report, terminal_curve
@@ -220,7 +220,7 @@ def test_an_env_of_the_current_folder_is_found(here, monkeypatch):
 def test_discrete_observations_are_one_hot():
     env = GymEnv("FrozenLake-v1", options=("is_slippery=false",))
     assert (env.observation.dtype, env.observation.shape) == (np.dtype(bool), (16,))
-    assert env.note == "observations are one of 16 states: encoded one-hot, as bool[16]"
+    assert env.note == "observations are one of 16 states, encoded one-hot as bool[16]"
     assert GymEnv("CartPole-v1").note == ""
     vector = env.vector(2, 0)
     assert vector.obs.shape == (1, 2, 16)
@@ -231,7 +231,7 @@ def test_discrete_observations_are_one_hot():
 
 
 def test_an_option_without_a_value_is_refused():
-    with pytest.raises(BadConfig, match="an option is KEY=VALUE, such as is_slippery=false"):
+    with pytest.raises(BadConfig, match="options are KEY=VALUE, such as is_slippery=false"):
         GymEnv("FrozenLake-v1", options=("is_slippery",))
 
 
@@ -415,10 +415,10 @@ def test_an_observation_outside_its_discrete_space_names_both():
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("shape", r"Box(-1.0, 1.0, (3,), float32), got float32 (4,) as an observation"),
-        ("dtype", "got complex64 (3,) as an observation"),
-        ("none", "got None as an observation"),
-        ("list", "got [0.5, 0.5] as an observation"),
+        ("shape", r"observation space is Box(-1.0, 1.0, (3,), float32), got float32 (4,)"),
+        ("dtype", "float32), got complex64 (3,)"),
+        ("none", "float32), got None"),
+        ("list", "float32), got [0.5, 0.5]"),
         ("reward", "reward: expected one number, got None"),
         ("rewards", "reward: expected one number, got float64 (2,)"),
         ("flag", "terminated: expected True or False, got None"),
@@ -463,7 +463,11 @@ def test_an_env_as_it_should_be_passes_the_same_checks():
         ("Wrong", "constructor", "built: OSError: there is no display, in wrong_envs.py:17"),
         ("Wrong", "tuple", "gym:wrong_envs:Wrong-v0: Spec.from_env: obs is a Tuple space"),
         ("Wrong", "empty", "gym:wrong_envs:Wrong-v0: Field: every axis must be at least 1 long"),
-        ("NoSpaces", "", "it does not say what it observes or takes: 'NoSpaces' object has no"),
+        (
+            "NoSpaces",
+            "",
+            "it does not declare its observation or action space: 'NoSpaces' object has no",
+        ),
     ],
 )
 def test_an_env_that_cannot_be_used_leaves_nothing(env, how, said, capsys, here):
@@ -521,7 +525,7 @@ def test_an_env_that_raises_ends_every_command_with_one_line(args, after, capsys
 
 def test_a_folder_with_spaces_is_one_word_of_what_is_to_be_typed(here):
     """Commands that are printed can be pasted into a shell."""
-    assert word(Path("/tmp/a b/run")) == "'/tmp/a b/run'"
+    assert shell_word(Path("/tmp/a b/run")) == "'/tmp/a b/run'"
     fired = Verdict("learning", "red", "no better than random", {})
     path = here / "my lake"
     path.mkdir()

@@ -31,6 +31,7 @@ from millpond import (
 from millpond.envs import GymRows
 
 RINGS = ["host-stream", "host-per_env", "host-shared", "device-per_env", "device-shared"]
+OTHERS = [("device-per_env", "uniform"), ("device-shared", "prioritized")]
 
 
 def same_step(stream: Stream, steps: int) -> tuple[list[dict], list[int]]:
@@ -48,8 +49,16 @@ def same_step(stream: Stream, steps: int) -> tuple[list[dict], list[int]]:
     return rows, final
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
-@pytest.mark.parametrize("subject", RINGS)
+# Both samplers on the host; on a device, where most of the time is compiling, one per layout.
+CELLS = [
+    pytest.param(subject, sampler, marks=[pytest.mark.full] if other else [])
+    for subject in RINGS
+    for sampler in ("uniform", "prioritized")
+    for other in [(subject, sampler) in OTHERS]
+]
+
+
+@pytest.mark.parametrize(("subject", "sampler"), CELLS)
 def test_contract_of_same_step_autoreset(subject, sampler):
     window = WINDOWS["plain" if subject.endswith("shared") else "stack3-n2-lives"]
     envs, length = 3, 16
@@ -120,7 +129,7 @@ def test_a_full_disk_neither_loses_nor_repeats_final_observations(tmp_path):
     loop = GymRows(envs)
     loop.reset(seed=0)
     writer = lake.writer("g", 3)
-    take, calls = writer._take, 0
+    take, calls = writer._stage, 0
 
     def full_at_borders(*given):
         nonlocal calls
@@ -129,14 +138,14 @@ def test_a_full_disk_neither_loses_nor_repeats_final_observations(tmp_path):
             raise LakeFull("no space left, for a moment")
         return take(*given)
 
-    writer._take = full_at_borders
+    writer._stage = full_at_borders
     for _ in range(60):
         rows, final_obs = loop.step(envs.action_space.sample())
         for _ in range(5):  # after LakeFull: free space and call again
             with contextlib.suppress(LakeFull):
                 writer.append(rows, final_obs=final_obs)
                 break
-    writer._take = take
+    writer._stage = take
     writer.close()
     lake.refresh()
     batch = lake.sample(np.random.default_rng(0), 2048, Window())
@@ -222,7 +231,7 @@ def taken_for_next_step(envs, obs, flags) -> tuple[Rows, np.ndarray, np.ndarray]
 
 
 def test_a_vector_that_does_not_say_how_it_resets_is_not_guessed_at():
-    with pytest.raises(BadConfig, match="nothing resets it"):
+    with pytest.raises(BadConfig, match="autoreset is off"):
         GymRows(vector(AutoresetMode.DISABLED))
     envs = vector(AutoresetMode.SAME_STEP)
     with pytest.raises(BadConfig, match="metadata says"):

@@ -29,7 +29,7 @@ from millpond import BadConfig, Sequence, Stacker, Window, prioritized
 SOURCE = Path(millpond.window.__file__)
 SEQUENCE = Path(millpond.sequence.__file__)
 ARITHMETIC = {"before", "eligible", "judge", "lookback", "returns", "push"}
-ARITHMETIC |= {"n_step", "time", "offsets", "facts", "_earliest"}  # of sequences
+ARITHMETIC |= {"n_step", "time", "offsets", "whole", "seen", "facts", "_earliest"}  # of sequences
 INDEX_NAMES = {"here", "back", "ahead", "depth", "newest", "deeper", "size", "length", "first"}
 INDEX_NAMES |= {"cut", "known", "stacked", "until", "none", "places", "rows", "at", "earliest"}
 INDEX_ATTRIBUTES = {"stack", "n_step", "steps", "depth", "before"}
@@ -43,9 +43,6 @@ EQUIVALENT = {
 }
 SEQUENCE_EQUIVALENT = {
     "eligible: 0 -1 in return": EQUIVALENT["eligible: 0 -1 in return"],
-    "before: 1 -1 in return": "a row more is read, which decides nothing",
-    "before: self.burn_in +1 in return": "a row more is read, which decides nothing",
-    "before: self.stack +1 in return": "a row more is read, which decides nothing",
     "eligible: size +1 in count": "flags decide; the count only spares useless draws",
     "eligible: self.length -1 in count": "flags decide; the count only spares useless draws",
     "eligible: 1 -1 in count": "flags decide; the count only spares useless draws",
@@ -58,8 +55,12 @@ SEQUENCE_EQUIVALENT = {
     "judge: self.length +1 in whole": "offsets end with the length",
     "judge: here +1 in if": "the shortcut is not taken, and the long way says the same",
     "judge: self.length +1 in linked": "until is at most the length",
-    "facts: rows -1 in mask": "the row at until is a border row",
-    "facts: span.until +1 in mask": "the row at until is a border row",
+    "seen: rows -1 in there": "the row at until is a border row",
+    "seen: span.until +1 in there": "the row at until is a border row",
+    "whole: span.back -1 in return": "copied row by row, though it is whole",
+    "whole: self.burn_in +1 in return": "copied row by row, though it is whole",
+    "whole: span.until -1 in return": "copied row by row, though it is whole",
+    "whole: self.length +1 in return": "copied row by row, though it is whole",
 }
 
 

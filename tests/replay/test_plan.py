@@ -160,7 +160,7 @@ def test_the_answer_is_printed(capsys, monkeypatch):
     words = " ".join(out.split())
     assert (code, err) == (0, "")
     assert "use 999,424 or 1,001,472" in words
-    assert "Every total is for 999,424 rows, 488 per env" in words
+    assert "All totals are for 999,424 rows, 488 per env" in words
     assert "counting error" not in words, "plan does not argue with anybody"
     assert "what one ring over all envs costs" not in words
     assert "observation once, not 8 times (8.0x)" in words
@@ -271,8 +271,8 @@ def test_fields():
         ("--obs 3:zork", "use one of bool"),
         ("--obs 3x84x84", "write 3x84x84:uint8"),
         ("--obs 3x-4:uint8", "got '3x-4'"),
-        ("--obs 3x0:uint8", "whole numbers >= 1"),
-        ("--obs 9999999999x9999999999:uint8", "10^15 elements at most"),
+        ("--obs 3x0:uint8", "expected a shape such as 3x84x84"),
+        ("--obs 9999999999x9999999999:uint8", "at most 10^15 elements"),
         ("--obs 3:int8 --obs 4:int8", "NAME=SHAPE:DTYPE"),
         ("--obs a=3:int8 --obs a=4:int8", "given twice"),
         ("", "--obs: no observation"),

@@ -138,6 +138,27 @@ def test_arrays_given_as_out_are_used_again():
         pond.sample(16, out=plain.sample(16))
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (64, 64)], ids=["number", "short", "long"])
+@pytest.mark.parametrize("layout", ["stream", "per_env"])
+def test_rows_copied_as_one_stretch_are_those_that_are_stored(shape, layout):
+    """Stretches of a few bytes and of many, those that go around the ring's end too."""
+    spec, length = Spec(Field("float32", shape), Field("int32", (), 0, 999)), 20
+    pond = HostPond(spec, 2 * length, 2, window=Sequence(9), layout=layout)
+    first, no = np.full(2, Flag.FIRST, np.uint8), np.zeros(2, bool)
+    for step in range(3 * length + 7):
+        number = np.array([step, 500 + step], np.int32)
+        obs = np.broadcast_to(number.reshape(2, *(1,) * len(shape)), (2, *shape))
+        flags = first if step == 0 else np.zeros(2, np.uint8)
+        pond.add(Rows(obs.astype(np.float32), number, np.float32(number), no, no, flags))
+    batch = pond.sample(256)
+    assert set(batch.draw.row.tolist()) == set(range(2 * length + 7, 3 * length - 2))
+    wanted = 500 * batch.draw.stream[:, None] + batch.draw.row[:, None] + np.arange(10)
+    np.testing.assert_array_equal(batch.obs.reshape(256, 10, -1)[..., 0], wanted)
+    np.testing.assert_array_equal(batch.obs.reshape(256, 10, -1)[..., -1], wanted)
+    np.testing.assert_array_equal(batch.action, wanted[:, :-1])
+    np.testing.assert_array_equal(batch.reward, wanted[:, :-1])
+
+
 BAD = {
     "length 0": ({"length": 0}, "length must be a whole number"),
     "length 2.0": ({"length": 2.0}, "length must be a whole number"),

@@ -171,7 +171,7 @@ def test_a_lake_that_cannot_be_learned_from_is_refused(tmp_path, capsys):
     ("changes", "said"),
     [
         ({"lake": "x", "from_lake": "x", "world": ALONE}, r"give one of --lake and --from-lake"),
-        ({"lake_share": 0.3}, r"a share of which Lake\? got 0.3"),
+        ({"lake_share": 0.3}, r"lake_share: got 0.3, but no Lake"),
         ({"lake": "x", "lake_share": 0.0}, r"lake_share: 0 of a batch of 4 leaves one"),
         ({"lake": "x", "lake_share": 1.0}, r"lake_share: 1 of a batch of 4 leaves one"),
         ({"lake": "x", "lake_share": 0.1}, r"lake_share: 0.1 of a batch of 4 leaves"),

@@ -99,7 +99,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path):
     crash_at(run, 600)
     cut_in_mid_episode(run)
     shutil.copytree(whole, killed)
-    finish(whole)
+    train(Run.open(whole))
 
     began = resume_point(Run.open(killed))
     code, _ = signal_after_save(killed, signal.SIGKILL)

@@ -125,7 +125,7 @@ def test_checkpoints_are_listed_and_found(tmp_path):
 
 
 def test_runs_are_found_by_name(tmp_path):
-    with pytest.raises(RunRefused, match=r"there is no folder .*gone; millpond train makes runs"):
+    with pytest.raises(RunRefused, match=r"there is no folder .*gone; millpond train creates runs"):
         list(find_runs(tmp_path / "gone"))
     assert list(find_runs(tmp_path)) == []
     for name in ("b", "deep/er/a", "c"):

@@ -95,7 +95,7 @@ def test_a_file_serves_as_preset(tmp_path):
     ("text", "said"),
     [
         ("steps = ", r"mine.toml is not TOML: Invalid value \(at "),
-        ("\udcff", r"mine.toml is not TOML: it holds bytes that are no UTF-8"),
+        ("\udcff", r"mine.toml is not TOML: its bytes are not UTF-8"),
         ("stepz = 3", r"mine.toml: there is no setting 'stepz'; did you mean 'steps'\?"),
         ('env = "staghunt"', r"mine.toml is for env staghunt, not treasurehunt"),
         ("[dqn]\nbatch = 0", r"mine.toml: DQN: batch must be at least 1, got 0"),
@@ -203,7 +203,7 @@ def test_settings_of_one_agent_do_not_bind_the_other():
     learning = PQNSettings(rollout=2, minibatches=4)
     assert settings(agent="pqn", envs=6, learning=learning).policies == 2
     assert settings(agent="pqn", replay="lake", sampler="prioritized").way == "fused"
-    with pytest.raises(BadConfig, match="agent dqn is set by DQNSettings, got PQNSettings"):
+    with pytest.raises(BadConfig, match="agent dqn takes DQNSettings, got PQNSettings"):
         settings(learning=learning)
     with pytest.raises(BadConfig, match="sampler uniform is a Uniform, got Recent"):
         settings(sampling=recent(9.0))

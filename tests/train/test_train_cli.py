@@ -149,7 +149,7 @@ def test_what_the_env_counts_is_told(capsys, here):
 def test_a_film_shows_the_whole_episode(trained, capsys, here):
     code, out, _ = call(capsys, "eval", trained, "--episodes", 4, "--video", here / "new" / "a.gif")
     assert code == 0
-    assert "6 pictures in" in out
+    assert "6 frames in" in out
     with Image.open(here / "new" / "a.gif") as film:
         assert film.n_frames > 1
         assert film.size == (80, 80)
@@ -169,7 +169,7 @@ def test_a_film_that_cannot_be_made_is_refused(trained, capsys, here, monkeypatc
     assert "'millpond[film]'; or install ffmpeg itself, or write a .gif" in err
     code, _, err = call(capsys, "eval", trained, "--video", here / "a.avi")
     assert code == 2
-    assert "a film is a .gif or an .mp4, not 'a.avi'" in err
+    assert "film: expected the name of a .gif or an .mp4, got 'a.avi'" in err
     assert not list(here.iterdir())
 
 
@@ -179,7 +179,7 @@ def test_eval_refuses_what_it_cannot_play(trained, capsys, here):
     assert "has no checkpoint at 1 steps; it has 80, 96" in err
     code, _, err = call(capsys, "eval", trained, "--episodes", 1)
     assert code == 2
-    assert "--episodes must be at least 2, got 1" in err
+    assert "--episodes must be at least 2, for a standard error, got 1" in err
     code, _, err = call(capsys, "eval", here)
     assert code == 1
     assert "is not a run: it has no config.json; millpond runs lists all runs" in err
@@ -208,10 +208,10 @@ def test_runs_are_listed(trained, capsys, here):
     for word in (str(trained), "treasurehunt-small", "pqn", "finished", f"{best:.2f}"):
         assert word in out
     code, out, _ = call(capsys, "runs", here)
-    assert (code, out) == (0, f"no runs in {here}; millpond train ENV makes one\n")
+    assert (code, out) == (0, f"no runs in {here}; start one with millpond train ENV\n")
     code, _, err = call(capsys, "runs")
     assert code == 1
-    assert "there is no folder runs; millpond train makes runs" in err
+    assert "there is no folder runs; millpond train creates runs" in err
 
 
 # --- presets and debugging ---------------------------------------------------------------------

@@ -140,9 +140,10 @@ def test_another_layout_is_refused():
         Channel((PLAIN, 3, 1, 4), channel._memory, *channel._bells).writer(PLAIN)
 
 
-def planted(kind: type[Memory]) -> Channel:
+def planted(kind: type[Memory] | type[Channel]) -> Channel:
     channel = Channel.create(PLAIN, 2)
-    channel._memory.__class__ = kind
+    faulty = channel if issubclass(kind, Channel) else channel._memory
+    faulty.__class__ = kind
     return channel
 
 

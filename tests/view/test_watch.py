@@ -42,13 +42,13 @@ from millpond.view.history import RunHistory, differences
 from millpond.view.page_files import index_page, page_file, plotly_path
 from millpond.view.parallel import settings_and_score
 from millpond.view.picture import save_figure
-from millpond.view.places import Places, elapsed
 from millpond.view.processes import processes
 from millpond.view.projector import Projector, newest_checkpoint
 from millpond.view.runs import Runs
 from millpond.view.sketch import Sketch, compared
 from millpond.view.tail import Tail, last_lines
 from millpond.view.water import water
+from millpond.view.x_values import XValues, elapsed
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +129,11 @@ def test_time_is_counted_over_all_sittings():
     assert spent.tolist() == [1, 2, 3, 5, 6]
     steps, seconds = np.array([10.0, 20, 30, 40]), np.array([1.0, 2, 0.5, 1])
     assert elapsed(steps, seconds)[1].tolist() == [1, 2, 2.5, 3]
-    places = Places(np.array([40.0, 80]), np.array([10.0, 20]), np.array([60.0, 90]))
+    places = XValues(np.array([40.0, 80]), np.array([10.0, 20]), np.array([60.0, 90]))
     assert places.to_json() == {"x": [40, 80], "at": {"steps": [10, 20], "time": [1, 1.5]}}
-    lost = Places(np.array([1.0, np.nan]), None, np.array([np.nan, 6.0])).to_json()
+    lost = XValues(np.array([1.0, np.nan]), None, np.array([np.nan, 6.0])).to_json()
     assert lost == {"x": [1, 0], "at": {"time": [None, 0.1]}}
-    assert Places(steps, steps).to_json() == {"x": [10, 20, 30, 40]}, "what is the same goes once"
+    assert XValues(steps, steps).to_json() == {"x": [10, 20, 30, 40]}, "what is the same goes once"
 
 
 def test_groups_are_runs_that_differ_in_their_seed():
@@ -677,7 +677,7 @@ def test_what_the_report_refuses(root, tmp_path, capsys):
     assert main(["report", str(tmp_path / "nowhere")]) == 1
     assert "is not a run" in capsys.readouterr().err
     assert main(["report", str(root / "plain"), "-o", "report.pdf"]) == 2
-    assert "names an .html file" in capsys.readouterr().err
+    assert "must name an .html file" in capsys.readouterr().err
 
 
 PARENT = """

@@ -190,7 +190,7 @@ def test_it_loads_shows_a_mixture_and_is_dark_where_dark_is_liked(browser, world
     wait(browser, f"{ground} === arguments[0]", light)  # asked for by hand: light
     emulate(browser, "light")
     browser.get(address)  # its token is spent
-    assert "was used already" in text_of(browser, "body")
+    assert "was already used" in text_of(browser, "body")
     browser.get(f"http://127.0.0.1:{page.port}/")  # but the cookie opens it
     open_run(browser, "mixture")
 
@@ -286,7 +286,7 @@ def test_the_overview_sorts_groups_and_filters(browser, many):
     wait(browser, "document.querySelectorAll('.runs-table tbody tr').length === 1")
     browser.find_element("css selector", "input[type=search]").send_keys("no such run")
     wait(browser, "!document.querySelector('.nothing').hidden")
-    assert "No run matches these filters; there are 30 runs in all." in text_of(browser, ".nothing")
+    assert "No run matches these filters (30 runs in all)." in text_of(browser, ".nothing")
     browser.find_element("css selector", ".nothing button").click()
     wait(browser, "document.querySelectorAll('.runs-table tbody tr').length === 6")
 
@@ -474,13 +474,13 @@ def test_a_server_that_ended_leaves_the_page_readable(browser, tmp_path):
         wait(browser, "document.querySelector('.doctor .verdict-head')")
         grow(run, 11, 15)
     wait(browser, "document.querySelector('#link-text').innerText === 'ended'")
-    assert "The server ended at" in text_of(browser, "#ended")
+    assert "The server stopped at" in text_of(browser, "#ended")
     wait(browser, f"{greedy} === 3")  # the last lines have come too
     assert "240 frames" in text_of(browser, ".now")
     show(browser, "loss", 3)
     browser.execute_script("location.hash = ''")
     wait(browser, "document.querySelectorAll('.runs-table tbody tr').length === 1")
-    assert "The server ended at" in text_of(browser, "#ended")
+    assert "The server stopped at" in text_of(browser, "#ended")
     keep(browser, "ended")
 
 
@@ -541,11 +541,11 @@ def test_nothing_was_refused(browser):
 def test_without_token_or_under_another_name_there_is_nothing(browser, world, tmp_path):
     page, _ = world
     browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
-    for path, why in (("/", "opens with the address"), ("/?token=wrong", "token is wrong")):
+    for path, why in (("/", "needs the address with a token"), ("/?token=wrong", "token is wrong")):
         browser.get(f"http://127.0.0.1:{page.port}{path}")
         assert why in text_of(browser, "body")
     browser.get(page.address().replace("127.0.0.1", "evil.localhost"))  # leads to this machine
-    assert "not this server's name" in text_of(browser, "body")
+    assert "does not answer to the host name" in text_of(browser, "body")
     with page_over(tmp_path) as empty:
         browser.get(empty.address())
         wait(browser, "document.querySelector('main h2')?.innerText === 'No runs yet'")

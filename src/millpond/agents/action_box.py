@@ -1,4 +1,4 @@
-"""`ActionBox`: between actions in [-1, 1], which agents think in, and those that the env takes."""
+"""`ActionBox`: rescales actions between [-1, 1], which agents use, and the env's bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..spec import Field
 
 
 class ActionBox:
-    """The bounds of an env's real actions, one pair for each number; infinite ones raise.
+    """The bounds of an env's continuous actions, per component; infinite bounds raise BadConfig.
 
     `box = ActionBox(spec.action, "sac"); rows.action = box.outward(jnp.tanh(x))`.
     """
@@ -44,9 +44,9 @@ class ActionBox:
         self.middle = ((low + high) / 2).astype(np.float32)
 
     def outward(self, action: Array) -> Array:
-        """[-1, 1] -> the env's bounds, which rounding never oversteps."""
+        """Rescale [-1, 1] to the env's bounds; clipped, so that rounding cannot exceed them."""
         return jnp.clip(self.middle + self.half * action, self.low, self.high)
 
     def inward(self, action: Array) -> Array:
-        """The env's bounds -> [-1, 1]; what has no width is 0."""
+        """Rescale the env's bounds to [-1, 1]; components whose bounds are equal become 0."""
         return (action - self.middle) / np.where(self.half > 0, self.half, 1)

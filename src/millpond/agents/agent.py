@@ -1,8 +1,8 @@
-"""`Agent`: what every loop, evaluation, mixture, doctor and page asks of an agent.
+"""`Agent`: the interface of an agent, for training, evaluation, mixture, doctor and page.
 
-An agent is a class of pure functions over an `AgentState`, made from its own settings. No one asks
-which one it is: they ask what it learns from (`settings.learns`), which numbers change over a run
-(`settings.schedules`) and what an update reports (`reports`).
+An agent is a class of pure functions over an `AgentState`, made from its own settings. Callers do
+not ask which agent it is; they ask what it learns from (`settings.learns`), which numbers change
+over a run (`settings.schedules`) and what an update reports (`reports`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..spec import Spec
 from ..window import Window
 from .networks import Network
 
-# The values of the schedules at this moment, by name: {"epsilon": ..., "rate": ...}.
+# The current values of the schedules, by name: {"epsilon": ..., "rate": ...}.
 Now = Mapping[str, Array]
 
 
 class AgentState(NamedTuple):
-    """Everything an agent has learned. `target` is None for agents without a target network.
+    """Everything that learning changes. `target` is None for agents without a target network.
 
-    `params` is what is acted with. `updates` counts gradients; `synced` counts changes of the
-    target network. Once `bad` is true a gradient was not finite and the state has stayed as it was
-    before it.
+    Agents act with `params`. `updates` counts gradient steps, `synced` changes of the target
+    network. `bad` becomes true at the first gradient that is not finite; the state then stays as it
+    was before.
     `state = agent.init(key)`; `agent.best(state.params, obs)`.
     """
 
@@ -52,7 +52,7 @@ class Learned(NamedTuple):
 
 
 class Act(NamedTuple):
-    """Actions, and what the agent thinks the states are worth: [batch].
+    """Actions, and the agent's values of the states: [batch] each.
 
     `action, worth = agent.act(params, obs, chance, now)`.
     """
@@ -65,8 +65,8 @@ class Act(NamedTuple):
 class Replayed:
     """The agent learns from batches of replayed rows, by `update`.
 
-    A cycle is `turns` turns of all envs, then `updates` updates of `batch` samples each, once
-    `min_fill` rows are stored.
+    A cycle is `turns` turns of all envs and then, once `min_fill` rows are stored, `updates`
+    updates of `batch` samples each.
     `Replayed(Window(n_step=3), batch=64, capacity=100_000, min_fill=2_000, turns=1, updates=1)`.
     """
 
@@ -76,23 +76,23 @@ class Replayed:
     min_fill: int  # rows, per policy
     turns: int
     updates: int
-    reward_scale: float = 1.0  # what the loss multiplies rewards with
+    reward_scale: float = 1.0  # the loss multiplies rewards by this
 
     def begins_at(self, envs: int) -> int:
-        """Rows stored before the first update: `min_fill`, and one whole sample of every env."""
+        """Rows stored before the first update: `min_fill`, but at least one sample of every env."""
         return max(self.min_fill, envs * (self.window.n_step + 1))
 
     def rows(self, envs: int) -> int:
-        """Rows of one minibatch, whatever the number of envs."""
+        """Rows in one minibatch; the number of envs does not matter."""
         return self.batch * (self.window.length if isinstance(self.window, Sequence) else 1)
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The agent learns from what was just played, by `learn`, and needs no replay.
+    """The agent learns from the newest rollout, by `learn`, and needs no replay.
 
-    A cycle is `turns` turns of all envs, then `updates` gradient steps on them, in `parts` equal
-    minibatches; with `whole_envs`, all rows of an env are in the same one.
+    A cycle is a rollout of `turns` turns of all envs, then `updates` gradient steps on its `parts`
+    equal minibatches; with `whole_envs`, all rows of an env are in the same minibatch.
     `Rollouts(Window(gamma=0.99), turns=32, updates=64, parts=32)`.
     """
 
@@ -100,16 +100,16 @@ class Rollouts:
     turns: int
     updates: int
     parts: int
-    reward_scale: float = 1.0  # what the loss multiplies rewards with
+    reward_scale: float = 1.0  # the loss multiplies rewards by this
     whole_envs: bool = False
 
     def rows(self, envs: int) -> int:
-        """Rows of one minibatch."""
+        """Rows in one minibatch."""
         return envs * self.turns // self.parts
 
 
 class Rollout(NamedTuple):
-    """What one agent saw and did: [time, env, ...]; `value` is [time + 1, env].
+    """What one agent saw and did, [time, env, ...]; `value` is [time + 1, env].
 
     `agent.learn(state, rollout, now, key)`.
     """
@@ -120,24 +120,24 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     flags: Array
-    value: Array  # what each state was worth by the parameters that acted
-    memory: Any = None  # [1, env, units]: of agents that have one, that before the first row
+    value: Array  # the states' values by the parameters that acted
+    memory: Any = None  # [1, env, units]: the memory before the first row, if the agent has one
 
 
 class AgentSettings(Protocol):
     """A frozen dataclass; its fields are options of the command line, `--NAME.FIELD`.
 
-    One with a target network may also have `syncs(updates) -> int`: how often that has changed
-    after that many updates. Then the doctor checks it.
+    Settings of an agent with a target network may have `syncs(updates) -> int`, how often it has
+    changed after `updates` updates; the doctor then checks that.
     """
 
     def learns(self, stack: int) -> Replayed | Rollouts:
-        """What the agent learns from, and how often, where a state is `stack` observations."""
+        """What the agent learns from, and how often; a state is `stack` observations."""
         ...
 
     @property
     def schedules(self) -> Mapping[str, Schedule]:
-        """Numbers that change over a run, by env steps. `epsilon` and `rate` are usual names."""
+        """Numbers that change over a run's env steps; `epsilon` and `rate` are usual names."""
         ...
 
     def tiny(self) -> AgentSettings:
@@ -149,10 +149,10 @@ class AgentSettings(Protocol):
 class Agent(Protocol):
     """Pure functions for one policy; vmap them for several.
 
-    `agent = MyAgent(MyAgent.Settings(), network, spec, stack)`. An agent that learns by `Replayed`
-    has `update(state, batch, now)`, one that learns by `Rollouts` has
-    `learn(state, rollout, now, key)`; see `ReplayAgent` and `RolloutAgent`. One that remembers what
-    it saw before takes and returns that as well: `MemoryAgent`.
+    `agent = MyAgent(MyAgent.Settings(), network, spec, stack)`. If its settings' `learns` returns
+    `Replayed`, it also has `update(state, batch, now)`; if it returns `Rollouts`, it has
+    `learn(state, rollout, now, key)`. See `ReplayAgent`, `RolloutAgent` and, for recurrent agents,
+    `MemoryAgent`.
     """
 
     Settings: ClassVar[type]
@@ -162,39 +162,39 @@ class Agent(Protocol):
     def __init__(self, settings: Any, network: Network, spec: Spec, stack: int) -> None: ...
 
     def init(self, key: jax.Array) -> AgentState:
-        """A fresh agent."""
+        """A freshly initialised agent."""
         ...
 
     def chance(self, key: jax.Array, envs: int) -> Any:
-        """The random numbers of one turn, [envs]; they need no values, so they are drawn ahead."""
+        """The random numbers of one turn, [envs]; independent of the state, so drawn in advance."""
         ...
 
     def act(self, params: Any, obs: Array, chance: Any, now: Now) -> Act:
-        """Explore: what to do in states obs[batch, stack, ...]."""
+        """Actions with exploration, in states obs[batch, stack, ...]."""
         ...
 
     def best(self, params: Any, obs: Array) -> Array:
-        """The actions that evaluation plays."""
+        """Actions without exploration, as in evaluation."""
         ...
 
     def worth(self, params: Any, obs: Array) -> Array:
-        """What states are worth: float32[batch]."""
+        """The values of states: float32[batch]."""
         ...
 
     def adopt(self, state: AgentState, params: Any, reset: bool) -> AgentState:
-        """The agent with parameters of another, its target too; `reset`: with a new optimizer."""
+        """Take over another agent's `params`, also as target; with `reset`, a new optimizer."""
         ...
 
 
 class MemoryAgent(Protocol):
-    """What differs in an agent with a memory: `memory` numbers, carried from turn to turn.
+    """What differs for an agent with a recurrent memory of `memory` numbers.
 
-    They are float32[batch, memory], all 0 where an episode begins, and 0 for `memory` means that
-    there are none. Batches of replayed sequences have them as `extras["memory"]`: before each row.
-    Its settings say by `learns(stack, memory)` what it then learns from.
+    The memory is float32[batch, memory] and all 0 at the beginning of an episode; `memory` 0 means
+    none. Replayed sequences hold the memory before each row in `extras["memory"]`. The settings
+    have `learns(stack, memory)`.
     """
 
-    remembers: ClassVar[bool]  # whether it can have one: True
+    remembers: ClassVar[bool]  # True: it can have a memory
     memory: int
 
     def act(
@@ -208,7 +208,7 @@ class MemoryAgent(Protocol):
         ...
 
     def worth(self, params: Any, obs: Array, memory: Array) -> Array:
-        """The same; nothing is done, so there is nothing to continue with."""
+        """The same; returns no memory, because no step is taken."""
         ...
 
 
@@ -218,15 +218,15 @@ class ReplayAgent(Agent, Protocol):
     def update(
         self, state: AgentState, batch: Batch | SequenceBatch, now: Now
     ) -> tuple[AgentState, Learned]:
-        """One gradient; `batch.weight` are importance weights, `batch.mask` says what counts."""
+        """One gradient step; `batch.weight` are importance weights, `batch.mask` valid samples."""
         ...
 
 
 class RolloutAgent(Agent, Protocol):
-    """An agent that learns from what was just played: PQN is one."""
+    """An agent that learns from rollouts: PQN is one."""
 
     def learn(
         self, state: AgentState, rollout: Rollout, now: Now, key: jax.Array
     ) -> tuple[AgentState, Learned, Any]:
-        """All gradients from one rollout; also the minibatch that went wrong, if `state.bad`."""
+        """All gradient steps on one rollout; the third result is the bad minibatch, if any."""
         ...

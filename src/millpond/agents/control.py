@@ -1,6 +1,6 @@
-"""What continuous control is made of, as plain functions over arrays.
+"""The formulas of continuous control, as plain functions over arrays.
 
-Actions are in [-1, 1] here, whatever the env's own bounds are: `ActionBox` lies between the two.
+Actions here are in [-1, 1]; `ActionBox` rescales them to the env's bounds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _LOG_2, _LOG_ROOT_2_PI = math.log(2), 0.5 * math.log(2 * math.pi)
 
 
 def squashed(mean: Array, log_std: Array, normal: Array) -> tuple[Array, Array]:
-    """An action tanh(mean + std * normal) in [-1, 1], and its log-probability: [..., n] -> [...].
+    """An action tanh(mean + std * normal) in [-1, 1], [..., n], and its log-probability, [...].
 
-    Exact however far out: log(1 - tanh(x)^2) is written as 2 (log 2 - x - softplus(-2 x)), which
-    does not cancel where tanh rounds to 1. `action, log_prob = squashed(mean, log_std, normal)`.
+    Exact even where tanh rounds to 1: log(1 - tanh(x)^2) is computed without cancellation, as
+    2 (log 2 - x - softplus(-2 x)). `action, log_prob = squashed(mean, log_std, normal)`.
     """
     before = mean + jnp.exp(log_std) * normal
     density = -0.5 * normal**2 - log_std - _LOG_ROOT_2_PI
@@ -29,9 +29,9 @@ def squashed(mean: Array, log_std: Array, normal: Array) -> tuple[Array, Array]:
 
 
 def correlated(before: Array, normal: Array, correlation: float) -> Array:
-    """Noise that continues from the noise before it: normal at every turn, [..., n] each.
+    """Noise correlated with the noise of the turn before, standard normal at every turn: [..., n].
 
-    All 0 before means that there was none, as where an episode begins: it is drawn freshly.
+    If `before` is all 0, as at the beginning of an episode, the new noise is independent.
     """
     began = (before == 0).all(-1, keepdims=True)
     onward = correlation * before + math.sqrt(1 - correlation**2) * normal
@@ -41,30 +41,30 @@ def correlated(before: Array, normal: Array, correlation: float) -> Array:
 def twin_target(reward: Array, discount: Array, after: Array, bonus: Array | float = 0.0) -> Array:
     """reward + discount * (the lower of the critics' values + bonus): float32[batch].
 
-    `after` [critics, batch] values the next action; `bonus` [batch] is what SAC adds for entropy.
+    `after` [critics, batch] are the next action's values, `bonus` [batch] is SAC's entropy term.
     """
     return reward + discount * (after.min(0) + bonus)
 
 
 def smoothed(action: Array, normal: Array, noise: Array | float, clip: float) -> Array:
-    """An action with noise of at most `clip`, within [-1, 1]: what TD3 values next, [..., n]."""
+    """TD3's target policy smoothing: the action plus clipped noise, within [-1, 1], [..., n]."""
     return jnp.clip(action + jnp.clip(noise * normal, -clip, clip), -1, 1)
 
 
 def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: float) -> Array:
-    """Its gradient raises the temperature where entropy is below its target: [batch] each."""
+    """A loss that raises the temperature while entropy is below its target: [batch]."""
     return -log_temperature * jax.lax.stop_gradient(log_prob + target_entropy)
 
 
 def polyak(target: Any, params: Any, tau: Array | float) -> Any:
-    """The target a share `tau` of the way towards the parameters, leaf by leaf."""
+    """Move the target towards the parameters by the share `tau`."""
     return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
 
 
 def spread(action: Array) -> Array:
-    """How far actions [batch, n] differ from each other: their standard deviation, float32[].
+    """How much actions [batch, n] differ from each other: their standard deviation, float32[].
 
-    Of actions without noise it is 0 for a policy that ignores what it observes.
+    For actions without noise it is 0 if the policy ignores its observations.
     """
     return action.std(0).mean()
 

@@ -1,4 +1,4 @@
-"""`DQN`: values learned from replayed transitions."""
+"""`DQN`: Q-learning from replay, of transitions or, with memory, of sequences."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from .target_agent import Loss, TargetAgent
 class DQNSettings(QSettings):
     """How a DQN learns: from transitions or, with `network.memory`, from sequences (R2D2).
 
-    What is not listed here is as in `QSettings`. With a memory, a batch is that many sequences of
-    `length` rows, and `burn_in` rows before each bring the memory from what it was when they were
-    played to what it would be now.
+    Further settings are those of `QSettings`. With a memory, `batch` counts sequences of `length`
+    rows; the `burn_in` rows before each bring its stored memory up to date with the parameters.
     `DQNSettings(n_step=3, tau=0.005)`.
     """
 
-    loss: Literal["huber", "squared"] = "huber"  # on the difference between value and target
-    length: int = 32  # rows of a sequence, with network.memory only
-    burn_in: int = 8  # rows before a sequence, with network.memory only
+    loss: Literal["huber", "squared"] = "huber"  # applied to the TD errors
+    length: int = 32  # rows in a sequence; only with network.memory
+    burn_in: int = 8  # rows before a sequence; only with network.memory
 
     def __post_init__(self) -> None:
         if self.loss not in ("huber", "squared"):
@@ -43,7 +42,7 @@ class DQNSettings(QSettings):
         self.check_least(0, "burn_in")
 
     def learns(self, stack: int, memory: int = 0) -> Replayed:
-        """From n-step transitions or, with memory, from sequences."""
+        """It learns from n-step transitions or, with memory, from sequences."""
         if not memory:
             return super().learns(stack)
         clip, burn_in = self.reward_clip, self.burn_in
@@ -51,7 +50,7 @@ class DQNSettings(QSettings):
         return self.replayed(rows)
 
     def tiny(self) -> Self:
-        """Learns after a few rows."""
+        """The same settings, but it learns after a few rows."""
         return dataclasses.replace(super().tiny(), length=4, burn_in=2)
 
 
@@ -70,16 +69,16 @@ class DQN(TargetAgent):
         self._loss = huber if settings.loss == "huber" else squared
 
     def loss(self, state: AgentState, batch: Batch | SequenceBatch, now: Now) -> tuple[Loss, Array]:
-        """Of transitions or, with memory, of sequences."""
+        """The loss on transitions or, with memory, on sequences."""
         of = self._sequence_loss if self.memory else self._transition_loss
         return of(state, batch, now)
 
     def priority(self, error: Array, mask: Array) -> Array:
-        """The error or, of a sequence, a mixture of its largest and its mean."""
+        """The absolute error; for a sequence, a mixture of its largest and its mean error."""
         return sequence_priority(error, mask) if self.memory else super().priority(error, mask)
 
     def _transition_loss(self, state: AgentState, batch: Any, now: Now) -> tuple[Loss, Array]:
-        """Of a `Batch`; and which rows count."""
+        """The loss on a `Batch`, and which rows count."""
         settings = self.settings
         weight = batch.weight ** now["beta"] * batch.mask
 
@@ -101,7 +100,7 @@ class DQN(TargetAgent):
         return loss_of, batch.mask
 
     def _sequence_loss(self, state: AgentState, batch: Any, now: Now) -> tuple[Loss, Array]:
-        """Of a `SequenceBatch`, with memory; and which rows count."""
+        """The loss on a `SequenceBatch`, with memory, and which rows count."""
         settings, burn_in = self.settings, self.settings.burn_in
         rows = without_burn_in(batch, burn_in)
         weight = batch.weight[:, None] ** now["beta"] * rows.mask

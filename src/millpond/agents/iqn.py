@@ -1,4 +1,4 @@
-"""`IQN`: the distribution of returns, as quantiles that a network computes one by one."""
+"""`IQN`: implicit quantile networks, which learn the distribution of returns."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .target_agent import Loss, TargetAgent
 
 @dataclass(frozen=True)
 class IQNSettings(QSettings):
-    """How an IQN learns: from transitions, `quantiles` of each against `goals` samples of its goal.
+    """How an IQN learns: `quantiles` of each transition against `goals` samples of its target.
 
-    Shares are redrawn for every update. The value of an action is the mean of `acting` quantiles
-    at equal distances, in evaluation and while exploring. A share becomes `cosines` features.
-    Errors are squared up to `kappa`. Otherwise as a DQN.
+    Quantile fractions are redrawn for every update and embedded as `cosines` features. An action's
+    value, for acting and evaluation, is the mean of `acting` evenly spaced quantiles. Further
+    settings are those of `QSettings`.
     `IQNSettings(n_step=3, quantiles=16)`.
     """
 
@@ -35,7 +35,7 @@ class IQNSettings(QSettings):
     goals: int = 8  # samples of each transition's target
     acting: int = 32  # quantiles whose mean is an action's value
     cosines: int = 64  # cosine features of a quantile's fraction
-    kappa: float = 1.0  # errors up to this size are squared, larger ones are linear
+    kappa: float = 1.0  # the loss is quadratic for errors up to this size, linear beyond
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,9 +47,9 @@ class IQNSettings(QSettings):
 class QuantileNetwork(QNetwork):
     """obs[batch, stack, *shape], share[batch, n] -> quantiles float32[batch, n, actions]
 
-    Without shares it gives values: the mean of `acting` quantiles, float32[batch, actions]. What
-    the torso and its layers see is multiplied, feature by feature, with what a layer makes of the
-    share's cosines; one more layer of `width` follows.
+    `share` holds quantile fractions; without it the result is values float32[batch, actions], the
+    mean of `acting` quantiles. The features of torso and layers are multiplied elementwise with the
+    embedding of the fractions' cosines; one more layer of `width` follows.
     `QuantileNetwork(..., acting=32, cosines=64).apply({"params": params}, obs, share)`.
     """
 
@@ -90,7 +90,7 @@ class IQN(TargetAgent):
         return self._module.apply({"params": params}, obs, share)
 
     def loss(self, state: AgentState, batch: Any, now: Now) -> tuple[Loss, Array]:
-        """Of a `Batch`; and which rows count. Errors are those of the mean, as in DQN."""
+        """The loss on a `Batch`, and which rows count. Errors are those of the mean, as in DQN."""
         settings = self.settings
         weight = batch.weight ** now["beta"] * batch.mask
         asking, sampling = jax.random.split(chance_of(state, batch))
@@ -112,14 +112,14 @@ class IQN(TargetAgent):
 
 
 def midpoints(number: int) -> Array:
-    """Shares at equal distances, such as 1/4 and 3/4: float32[number]."""
+    """Evenly spaced fractions, such as 1/4 and 3/4: float32[number]."""
     return (jnp.arange(number, dtype=np.float32) + np.float32(0.5)) / np.float32(number)
 
 
 def chance_of(state: AgentState, batch: Any) -> jax.Array:
-    """The key of an update: it follows from how many there were and from the rows that were drawn.
+    """The random key of an update, from the number of updates so far and the rows drawn.
 
-    So an update is a function of state and batch, and agents that learn side by side differ.
+    So an update is a pure function of state and batch, and agents that learn side by side differ.
     """
     rows = jnp.asarray(batch.draw.row).astype(np.uint32).sum(dtype=np.uint32)
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(0), state.updates), rows)

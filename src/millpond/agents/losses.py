@@ -1,4 +1,4 @@
-"""Targets and errors of value learning, as plain functions over arrays."""
+"""Targets and losses of value learning, as plain functions over arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def td_target(
 ) -> Array:
     """reward + discount * value of the next state: float32[batch].
 
-    Double: the online network chooses the action, the target network values it.
+    With `double`, the online network chooses the next action and the target network evaluates it.
     """
     chooser = online_next if double else target_next
     return reward + discount * chosen(target_next, chooser.argmax(-1))
@@ -28,12 +28,12 @@ def td_target(
 def lambda_returns(
     reward: Array, terminated: Array, ended: Array, value: Array, gamma: float, lam: float
 ) -> Array:
-    """Returns that mix n-step sums by lambda, up to the end of every episode: [time, ...].
+    """Lambda-returns, which end with each episode: [time, ...].
 
-    Row t was taken from state t and led to state t + 1, whose greedy value is value[t + 1]; so
-    value is [time + 1, ...] and the last row bootstraps from the state after it. A terminated row
-    is its own reward, a truncated one bootstraps from its true final state, the border row after
-    it; what stands at a border row itself means nothing and must be masked.
+    Row t leads from state t to state t + 1, whose greedy value is value[t + 1]; so `value` is
+    [time + 1, ...] and the last row bootstraps from the state after it. The return of a terminated
+    row is its reward; a truncated row bootstraps from its true final state, in the border row after
+    it. The result at a border row is meaningless and must be masked.
     """
 
     def back(after: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -47,12 +47,12 @@ def lambda_returns(
 
 
 def n_step_returns(reward: Array, discount: Array, mask: Array, after: Array, n_step: int) -> Array:
-    """Sums of up to `n_step` rewards, then the value of the state after them: [batch, time].
+    """Sums of up to `n_step` discounted rewards plus a bootstrap value: [batch, time].
 
-    `after` [batch, time] is what the state after each row is worth. A sum ends early with its
-    episode or with the last row, and takes the value there. `mask` says which rows are steps.
+    `after` [batch, time] is the value of the state after each row. A sum ends early at the end of
+    its episode or at the last row, and bootstraps there. `mask` says which rows are steps.
     """
-    goes_on = jnp.pad(mask[:, 1:], ((0, 0), (0, 1)))  # the row after is a step of this episode
+    goes_on = jnp.pad(mask[:, 1:], ((0, 0), (0, 1)))  # the next row is a step of this episode
     found = reward + discount * after
     for _ in range(1, n_step):
         later = jnp.pad(found[:, 1:], ((0, 0), (0, 1)))
@@ -61,7 +61,7 @@ def n_step_returns(reward: Array, discount: Array, mask: Array, after: Array, n_
 
 
 def squared(error: Array) -> Array:
-    """Half the square: its gradient is the error itself."""
+    """Half the square, so that the gradient is the error itself."""
     return 0.5 * error**2
 
 
@@ -71,11 +71,11 @@ def huber(error: Array) -> Array:
 
 
 def quantile_huber(quantile: Array, share: Array, goal: Array, kappa: float) -> Array:
-    """What quantiles cost against samples of what they should be: [..., n], [..., m] -> [...]
+    """The quantile Huber loss against samples of the target: [..., n], [..., m] -> [...]
 
-    `share` [..., n] is the share of all outcomes below each quantile, in (0, 1). An error of one
-    sample counts `share` where the quantile is too low and 1 - `share` where it is too high; it is
-    squared up to `kappa`, linear beyond. Summed over quantiles, averaged over samples.
+    `share` [..., n] is the fraction of each quantile, in (0, 1). An error weighs `share` where the
+    quantile is below the sample and 1 - `share` where it is above; it is squared up to `kappa` and
+    linear beyond. The loss is summed over quantiles and averaged over samples.
     """
     error = goal[..., None, :] - quantile[..., :, None]
     weight = jnp.abs(share[..., :, None] - (error < 0))
@@ -83,5 +83,5 @@ def quantile_huber(quantile: Array, share: Array, goal: Array, kappa: float) -> 
 
 
 def masked_mean(values: Array, mask: Array) -> Array:
-    """The mean of the entries that count; 0 where none does."""
+    """The mean of the values whose mask is true; 0 if there are none."""
     return (values * mask).sum() / jnp.maximum(mask.sum(), 1)

@@ -1,4 +1,4 @@
-"""Q-networks: observation stacks in, one value per action out. Parameters are named trees."""
+"""Q-networks: from stacks of observations to one value per action."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _INIT = nn.initializers.he_normal()
 
 @dataclass(frozen=True)
 class Network:
-    """The shape of a Q-network.
+    """The architecture of a Q-network.
 
-    Torso `mlp` flattens what it sees; `grid` looks at 3x3 patches of a small grid (MinAtar), then
-    flattens; `nature` is the three convolutions of the Atari papers. Then `depth` layers of
-    `width`. With `norm` every layer is followed by LayerNorm. `memory` units of a GRU follow them,
-    which remember what was seen before in the episode (0: none).
+    Torso `mlp` flattens the observation; `grid` applies a 3x3 convolution (for small grids such as
+    MinAtar's), then flattens; `nature` is the three convolutions of the Atari papers. `depth`
+    layers of `width` follow and, if `memory` is not 0, a GRU of that many units, which carries
+    information through an episode. With `norm`, LayerNorm follows every layer.
     `Network(torso="grid", width=128, dueling=True, memory=64)`.
     """
 
-    torso: Torso = "mlp"  # mlp flattens, grid is for small grids, nature for 84x84 pixels
+    torso: Torso = "mlp"  # mlp: flatten; grid: for small grids; nature: for 84x84 pixels
     width: int = 128  # units per layer
     depth: int = 1  # layers after the torso
     norm: bool = True  # LayerNorm after every layer
     dueling: bool = False  # value and advantages in separate heads
-    memory: int = 0  # GRU units that remember the episode; 0: none
+    memory: int = 0  # units of a GRU that remembers the episode; 0: none
 
     def __post_init__(self) -> None:
         if self.torso not in ("mlp", "grid", "nature"):
@@ -45,7 +45,7 @@ class Network:
             )
 
     def build(self, actions: int) -> QNetwork:
-        """The module itself: `network.build(6).init(key, obs)`."""
+        """The Flax module: `network.build(6).init(key, obs)`."""
         shape = (self.torso, self.width, self.depth, self.norm, self.dueling, self.memory)
         return QNetwork(actions, *shape)
 
@@ -53,10 +53,10 @@ class Network:
 class QNetwork(nn.Module):
     """obs[batch, stack, *shape] -> float32[batch, actions]
 
-    With memory it goes through time: obs[batch, time, stack, *shape], the memory before the first
-    of them float32[batch, units], first and held bool[batch, time] -> float32[batch, time, actions]
-    and the memory after the last. Where `first`, an episode begins, with nothing in memory; where
-    `held`, there is nothing to see, and the memory is kept.
+    With memory it takes obs[batch, time, stack, *shape], the memory before the first observation
+    float32[batch, units], and `first` and `held`, both bool[batch, time]; it returns float32[batch,
+    time, actions] and the memory after the last. The memory is reset where `first` is true, at the
+    beginning of an episode, and left unchanged where `held` is true, at rows that do not exist.
     `network.build(actions).apply({"params": params}, obs)`.
     """
 
@@ -72,17 +72,17 @@ class QNetwork(nn.Module):
     def __call__(self, obs: Array, *past: Array) -> Any:
         if not self.memory:
             return self._values(self._seen(obs))
-        flat = obs.reshape(-1, *obs.shape[2:])  # only the memory goes step by step
+        flat = obs.reshape(-1, *obs.shape[2:])  # only the GRU needs to go step by step
         seen = self._seen(flat).reshape(*obs.shape[:2], -1)
         x, memory = self._remembered(seen, *past)
         return self._values(x), memory
 
     def _seen(self, obs: Array) -> Array:
-        """Torso and layers: obs[batch, stack, *shape] -> [batch, features]"""
+        """Torso and dense layers: obs[batch, stack, *shape] -> [batch, features]"""
         return self._deeper(self._torso(obs))
 
     def _torso(self, obs: Array) -> Array:
-        """What is seen, flat: obs[batch, stack, *shape] -> [batch, features]"""
+        """The torso's features, flat: obs[batch, stack, *shape] -> [batch, features]"""
         check_torso(self.torso, obs.shape[2:])
         x = as_float(obs)
         if self.torso == "grid":
@@ -94,7 +94,7 @@ class QNetwork(nn.Module):
         return x.reshape(x.shape[0], -1)
 
     def _deeper(self, x: Array) -> Array:
-        """The layers of `width`: [batch, features] -> [batch, features]"""
+        """The dense layers of `width`: [batch, features] -> [batch, features]"""
         for _ in range(self.depth):
             x = self._layer(x, self.width)
         return x
@@ -102,7 +102,7 @@ class QNetwork(nn.Module):
     def _remembered(
         self, x: Array, memory: Array, first: Array, held: Array
     ) -> tuple[Array, Array]:
-        """[batch, time, features] -> [batch, time, units], and the memory after the last."""
+        """The GRU: [batch, time, features] -> [batch, time, units], and the memory at the end."""
 
         def step(cell: nn.GRUCell, memory: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
             x, first, held = now
@@ -129,11 +129,11 @@ class QNetwork(nn.Module):
         return nn.relu(nn.LayerNorm()(x) if self.norm else x)
 
 
-_SMALLEST = {"grid": 3, "nature": 36}  # pixels a side that a torso needs
+_SMALLEST = {"grid": 3, "nature": 36}  # smallest image that a torso takes, in pixels per side
 
 
 def check_torso(torso: str, shape: tuple[int, ...]) -> None:
-    """Raise BadConfig unless the torso can look at observations of that shape."""
+    """Raise BadConfig unless the torso takes observations of that shape."""
     least = _SMALLEST.get(torso)
     fits = {"grid": (3,), "nature": (2, 3)}.get(torso, ())
     if least is not None and (len(shape) not in fits or min(shape[:2]) < least):
@@ -145,7 +145,7 @@ def check_torso(torso: str, shape: tuple[int, ...]) -> None:
 
 
 def as_float(obs: Array) -> Array:
-    """float32: bytes become shares of 255, bits become 0 and 1."""
+    """As float32: uint8 is divided by 255, bool becomes 0 and 1."""
     x = obs.astype(jnp.float32)
     return x / 255 if obs.dtype == np.uint8 else x
 
@@ -157,11 +157,12 @@ def channels_last(x: Array) -> Array:
 
 
 def patches(x: Array, size: int, stride: int) -> Array:
-    """All size x size neighbourhoods, so that one matmul is a convolution: [b, h', w', size^2 * c].
+    """All size x size patches, so that a matmul does a convolution: [b, h', w', size^2 * c].
 
-    XLA on CPU is slow with `lax.conv` of few channels, above all inside a scan, where training
-    happens: `make bench ONLY=patches`, docs/scores.md. `size` is a multiple of `stride`: squares of
-    stride x stride pixels become channels first, so that few, large pieces are put together.
+    On CPU, XLA's `lax.conv` is slow with few channels, above all inside a scan, where training
+    happens: `make bench ONLY=patches`, docs/scores.md. `size` must be a multiple of `stride`:
+    squares of stride x stride pixels first become channels, so that fewer, larger pieces are
+    concatenated.
     """
     batch, height, width, channels = x.shape
     if stride > 1:
@@ -176,7 +177,7 @@ def patches(x: Array, size: int, stride: int) -> Array:
 
 
 def init_params(module: QNetwork, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Fresh parameters for observations [stack, *shape] of one agent."""
+    """New parameters for one agent's observations [stack, *shape]."""
     if not module.memory:
         return module.init(key, jnp.zeros((1, *shape), dtype))["params"]
     never = jnp.zeros((1, 1), bool)

@@ -1,4 +1,4 @@
-"""`PQN`: values learned from each rollout at once, without replay and without a target network."""
+"""`PQN`: Q-learning from rollouts, without replay and without a target network."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .q_agent import QAgent, relative_change, unrolled
 
 @dataclass(frozen=True)
 class PQNSettings:
-    """How a PQN learns: `rollout` turns of all envs, then `epochs` passes over them in minibatches.
+    """How a PQN learns: `rollout` turns of all envs, then `epochs` passes over them.
 
-    Rewards are clipped (0: not), then scaled.
+    Rewards are clipped to `reward_clip` (0: not), then multiplied by `reward_scale`.
     `PQNSettings(rollout=32, minibatches=32, epochs=2)`.
     """
 
-    rollout: int = 32  # turns of all envs between two rounds of learning
-    minibatches: int = 32  # parts that a rollout is divided into
-    epochs: int = 2  # passes over a rollout
+    rollout: int = 32  # turns of all envs per rollout
+    minibatches: int = 32  # minibatches that a rollout is divided into
+    epochs: int = 2  # passes over each rollout
     gamma: float = 0.99  # discount per step
     lam: float = 0.65  # lambda of the returns: 0 is one step, 1 the whole rollout
-    reward_scale: float = 1.0  # rewards are multiplied by it
-    reward_clip: float = 0.0  # largest size of a single reward; 0: not clipped
+    reward_scale: float = 1.0  # multiply rewards by this
+    reward_clip: float = 0.0  # clip rewards to this absolute value; 0: no clipping
     epsilon: Schedule = field(default_factory=lambda: linear(1.0, 0.05, over=0.1))
     optimizer: Optimizer = field(
         default_factory=lambda: Optimizer("radam", linear(5e-4, 0.0), clip=10.0)
@@ -54,7 +54,7 @@ class PQNSettings:
         self.epsilon.check_levels("PQN: epsilon", 0.0, 1.0)
 
     def learns(self, stack: int, memory: int = 0) -> Rollouts:
-        """From its own play."""
+        """It learns from rollouts."""
         window = Window(stack, gamma=self.gamma, reward_clip=self.reward_clip)
         updates = self.minibatches * self.epochs
         sizes = (self.rollout, updates, self.minibatches, self.reward_scale)
@@ -66,14 +66,14 @@ class PQNSettings:
         return {"epsilon": self.epsilon, "rate": self.optimizer.rate}
 
     def tiny(self) -> PQNSettings:
-        """Learns after two turns."""
+        """The same settings, but it learns after two turns."""
         return dataclasses.replace(self, rollout=2, minibatches=2, epochs=1)
 
 
 class Minibatch(NamedTuple):
-    """Part of a rollout with its targets; rows that are not steps have mask 0.
+    """Part of a rollout with its targets; the mask is false for rows that are not steps.
 
-    [batch, ...] each; with memory, which goes through time, [batch, time, ...].
+    Fields are [batch, ...] or, with memory, [batch, time, ...].
     `state, learned = agent.update(state, minibatch, rate)`.
     """
 
@@ -100,7 +100,7 @@ class PQN(QAgent):
         self._axes = (-2, -1) if network.memory else -1  # of a minibatch's rows
 
     def goals(self, rollout: Rollout) -> Array:
-        """The lambda-return of every row, right to the end of the rollout: [time, env]."""
+        """The lambda-returns of all rows of a rollout: [time, env]."""
         settings, reward = self.settings, rollout.reward
         if settings.reward_clip:
             reward = jnp.clip(reward, -settings.reward_clip, settings.reward_clip)
@@ -114,7 +114,7 @@ class PQN(QAgent):
         )
 
     def _dealt(self, rollout: Rollout) -> Minibatch:
-        """What is divided among minibatches: single rows or, with memory, all rows of an env."""
+        """The units that minibatches are made of: single rows or, with memory, whole envs."""
         steps = (rollout.flags & BORDER) == 0
         rows = Minibatch(rollout.obs, rollout.action, self.goals(rollout), steps)
         if not self.memory:
@@ -129,9 +129,9 @@ class PQN(QAgent):
     def learn(
         self, state: AgentState, rollout: Rollout, now: Now, key: jax.Array
     ) -> tuple[AgentState, Learned, Minibatch]:
-        """All passes over one rollout; the minibatch is the one that went wrong, if `state.bad`.
+        """All passes over one rollout. If `state.bad`, the third result is the bad minibatch.
 
-        If a rollout goes wrong, only the updates before that minibatch are kept.
+        Then only the updates before that minibatch are kept.
         """
         rate, flat = now["rate"], self._dealt(rollout)
         number, parts = len(flat.action), self.settings.minibatches
@@ -155,9 +155,9 @@ class PQN(QAgent):
             return self.update(state, taken(each[index]), rate)[0]
 
         new, found = jax.lax.scan(epoch, state, orders)
-        # A bad update was not counted, so the count shows which it was. Choosing between old and
-        # new in every update would copy the optimizer's state each time; so after a bad one, which
-        # ends the run, the good ones are done again.
+        # A bad update is not counted, so the count shows which one it was. Choosing between old and
+        # new state in every update would copy the optimizer's state each time; so if one is bad,
+        # which ends the run, the good ones before it are repeated.
         each = orders.reshape(parts * len(keys), -1)
         good = (new.updates - state.updates).astype(np.int32)
         back = jax.lax.fori_loop(0, jnp.where(new.bad, good, 0), again, state)
@@ -172,7 +172,7 @@ class PQN(QAgent):
     def update(
         self, state: AgentState, batch: Minibatch, rate: Array
     ) -> tuple[AgentState, Learned]:
-        """One gradient towards the goals of one minibatch; a bad one is applied, and flagged."""
+        """One gradient step on one minibatch; one that is not finite is applied, and flagged."""
         new, (loss, q, gradient) = self._update(state, batch, self._shares(batch.mask), rate)
         numbers = {"loss": loss, "q": q, "gradient": gradient, "change": jnp.zeros(())}
         return new, Learned(numbers, jnp.zeros(()))
@@ -202,5 +202,5 @@ class PQN(QAgent):
         return new, jnp.append(means, steepness)
 
     def _shares(self, mask: Array) -> Array:
-        """What each row weighs in the mean of its minibatch: bool[..., batch] -> float32."""
+        """The weight of each row in its minibatch's mean: bool[..., batch] -> float32."""
         return mask / jnp.maximum(mask.sum(self._axes, keepdims=True), 1)

@@ -1,4 +1,4 @@
-"""`QAgent`: what every agent with a Q-network shares: epsilon-greedy actions, gradient steps."""
+"""`QAgent`: what agents with a Q-network share: epsilon-greedy actions and gradient steps."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .optimizer import Optimizer
 
 
 class Chance(NamedTuple):
-    """What of an action is left to chance."""
+    """The random numbers of one epsilon-greedy turn."""
 
-    coin: Array  # float32[envs]: below epsilon the action is taken
-    action: Array  # int32[envs]
+    coin: Array  # float32[envs] in [0, 1): below epsilon, the random action is taken
+    action: Array  # int32[envs]: random actions
 
 
 class QAgent:
-    """Values of actions by a Q-network; pure functions, vmap them for several agents.
+    """An agent with a Q-network. Methods are pure functions; vmap them for several agents.
 
-    `agent.best(params, obs)`; a subclass adds `Settings`, `__init__` and `update`. One that learns
-    from whole stretches of time may have a memory (`MemoryAgent`) and sets `remembers`.
+    `agent.best(params, obs)`. A subclass adds `Settings`, `__init__` and `update`. One that learns
+    from sequences or rollouts may have a recurrent memory (`MemoryAgent`) and sets `remembers`.
     """
 
     continuous: ClassVar[bool] = False
@@ -42,7 +42,7 @@ class QAgent:
         self._module = network.build(self.actions)
 
     def init(self, key: jax.Array) -> AgentState:
-        """A fresh agent, without a target network."""
+        """A freshly initialised agent, without a target network."""
         field: Any = self.spec.obs
         params = init_params(self._module, key, (self.stack, *field.shape), field.dtype)
         zero = jnp.zeros((), np.uint32)
@@ -50,14 +50,14 @@ class QAgent:
         return AgentState(params, None, state, zero, zero, jnp.zeros((), bool))
 
     def adopt(self, state: AgentState, params: Any, reset: bool) -> AgentState:
-        """The agent with parameters of another, its target too; `reset`: with a new optimizer."""
+        """Take over another agent's `params`, also as target; with `reset`, a new optimizer."""
         target = None if state.target is None else params
         optimizer = self._optimizer.init(params) if reset else state.optimizer
         bad = jnp.zeros_like(state.bad)
         return state._replace(params=params, target=target, optimizer=optimizer, bad=bad)
 
     def activity(self, params: Any, obs: Array) -> list[Array]:
-        """Without memory: how active every unit is, by layer: [units] each, means over obs."""
+        """Without memory: each layer's mean activations over obs, [units] each."""
         _, seen = self._module.apply(
             {"params": params}, obs, capture_intermediates=True, mutable=["intermediates"]
         )
@@ -73,10 +73,10 @@ class QAgent:
     def unroll(
         self, params: Any, obs: Array, memory: Array, first: Array, held: Array | None = None
     ) -> tuple[Array, Array]:
-        """With memory: obs[batch, time, stack, ...] -> float32[batch, time, actions], memory after.
+        """With memory: obs[batch, time, stack, ...] -> float32[batch, time, actions], new memory.
 
-        `memory` [batch, units] is the one before the first of them. It is reset where `first` and
-        kept where `held` is true, bool[batch, time] both.
+        `memory` [batch, units] is the one before the first observation. It is reset where `first`
+        is true and left unchanged where `held` is true, both bool[batch, time].
         """
         held = jnp.zeros(first.shape, bool) if held is None else held
         return self._module.apply({"params": params}, obs, memory, first, held)
@@ -84,7 +84,7 @@ class QAgent:
     def values_of(self, params: Any, batch: SequenceBatch, burn_in: int) -> Array:
         """Values of every observation after the burn-in: float32[batch, time, actions].
 
-        With memory, the network goes from the stored one through the burn-in, without gradients.
+        With memory, the burn-in first brings the stored memory up to date, without gradients.
         """
         obs, behind = batch.obs, batch.obs[:, burn_in:]
         if not self.memory:
@@ -92,21 +92,21 @@ class QAgent:
             return self.values(params, flat).reshape(*behind.shape[:2], self.actions)
         memory = batch.extras["memory"][:, 0]
         if burn_in:
-            begun = batch.mask[:, :burn_in]  # rows before that are not there
+            begun = batch.mask[:, :burn_in]  # false before the stored rows begin
             past = memory, batch.first[:, :burn_in], ~begun
             memory = jax.lax.stop_gradient(self.unroll(params, obs[:, :burn_in], *past)[1])
         first = batch.first[:, burn_in:]
-        # If an episode begins with the observation after the last row, then behind a border: that
-        # row is masked, and no one asks for it.
+        # If the observation after the last row begins an episode, the last row is a border row,
+        # which is masked: its next value is not used.
         first = jnp.pad(first, ((0, 0), (0, behind.shape[1] - first.shape[1])))
         return self.unroll(params, behind, memory, first)[0]
 
     def imitate(
         self, state: AgentState, obs: Array, values: Array, mask: Array, now: Now
     ) -> tuple[AgentState, Learned]:
-        """Without memory: one gradient towards values[batch, actions] that others give to obs.
+        """Without memory: one gradient step towards values[batch, actions] of other agents.
 
-        The target network does not change. `mask` says which states count.
+        `mask` says which states count. The target network does not change.
         """
 
         def loss_of(params: Any) -> tuple[Array, Array]:
@@ -121,13 +121,13 @@ class QAgent:
         return new, Learned(report_of(state, done, loss, q, mask), jnp.zeros(()))
 
     def chance(self, key: jax.Array, envs: int) -> Chance:
-        """A coin and an action for each env."""
+        """Random numbers for one turn of each env."""
         coin, choice = jax.random.split(key)
         anything = jax.random.randint(choice, (envs,), 0, self.actions, np.int32)
         return Chance(jax.random.uniform(coin, (envs,)), anything)
 
     def act(self, params: Any, obs: Array, chance: Chance, now: Now, *memory: Array) -> Any:
-        """Epsilon-greedy."""
+        """Epsilon-greedy actions."""
         values, *after = self._step(params, obs, *memory)
         greedy = values.argmax(-1).astype(np.int32)
         action = jnp.where(chance.coin < now["epsilon"], chance.action, greedy)
@@ -139,33 +139,33 @@ class QAgent:
         return _with(values.argmax(-1).astype(np.int32), after)
 
     def worth(self, params: Any, obs: Array, *memory: Array) -> Array:
-        """The greedy values: float32[batch]."""
+        """The values of the greedy actions: float32[batch]."""
         return self._step(params, obs, *memory)[0].max(-1)
 
     def _step(self, params: Any, obs: Array, *memory: Array) -> tuple[Array, ...]:
-        """Values [batch, actions] and, with memory, that after it."""
+        """Values [batch, actions] and, with memory, the new memory."""
         if not memory:
             return (self.values(params, obs),)
-        first = jnp.zeros((len(obs), 1), bool)  # whoever plays has emptied the memory there
+        first = jnp.zeros((len(obs), 1), bool)  # the caller resets the memory between episodes
         values, after = self.unroll(params, obs[:, None], memory[0], first)
         return values[:, 0], after
 
 
 def _with(found: Any, after: list[Array]) -> Any:
-    """What was found; of an agent with memory, that after it too."""
+    """`found`, followed by the new memory if the agent has one."""
     return (found, *after) if after else found
 
 
 def unrolled(turns: int) -> int:
-    """`unroll` of a scan: on a GPU, where each turn of a loop costs, that many are written as one.
+    """The `unroll` of a scan: `turns` on a GPU, where every iteration of a loop has a cost.
 
-    A CPU gains nothing and would only compile for longer.
+    A CPU gains nothing from it and takes longer to compile.
     """
     return 1 if jax.default_backend() == "cpu" else turns
 
 
 def without_burn_in(batch: SequenceBatch, burn_in: int) -> SequenceBatch:
-    """The rows to learn from."""
+    """The sequences without their burn-in: the rows to learn from."""
     rows = {
         name: jax.tree.map(lambda leaf: leaf[:, burn_in:], getattr(batch, name))
         for name in batch._fields
@@ -211,7 +211,7 @@ def apply_gradient(
 def report_of(
     before: AgentState, done: Applied, loss: Array, q: Array, mask: Array
 ) -> dict[str, Array]:
-    """What a `QAgent` reports of one update: its `reports`."""
+    """The values of a `QAgent`'s `reports` for one update."""
     return {
         "loss": loss,
         "q": masked_mean(q, mask),

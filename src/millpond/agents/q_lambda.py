@@ -1,4 +1,4 @@
-"""`QLambda`: values learned from lambda-returns over replayed sequences."""
+"""`QLambda`: Q-learning with lambda-returns over replayed sequences."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from .target_agent import Loss, TargetAgent
 
 @dataclass(frozen=True)
 class QLambdaSettings(ReplaySettings):
-    """How Q(lambda) learns from replay: batches of sequences of `length` rows.
+    """How Q(lambda) learns: from batches of replayed sequences of `length` rows.
 
-    `trace`: "peng" continues whatever was done, "watkins" stops at actions that are not greedy; for
-    a greedy policy Retrace and tree backup are the same as "watkins". The target network is copied
-    after `target_every` updates; 0: there is none, returns bootstrap from the network itself.
-    Rewards are clipped (0: not), then scaled. With a memory, `burn_in` rows before each sequence
-    bring it from what it was when they were played to what it would be now.
+    With trace "peng", returns continue through all actions; with "watkins", they stop at actions
+    that are not greedy (for a greedy policy Retrace and tree backup do the same). The target
+    network is copied every `target_every` updates; 0: there is none, and returns bootstrap from the
+    network itself. Rewards are clipped (0: not), then scaled. With a memory, the `burn_in` rows
+    before each sequence bring its stored memory up to date with the parameters.
     `QLambdaSettings(length=32, lam=0.65, trace="watkins")`.
     """
 
-    length: int = 32  # rows of a sequence to learn from
-    burn_in: int = 8  # rows before a sequence, with network.memory only
-    lam: float = 0.65  # lambda of the returns: 0 is one step, 1 all of them
+    length: int = 32  # rows in a sequence
+    burn_in: int = 8  # rows before a sequence; only with network.memory
+    lam: float = 0.65  # lambda of the returns: 0 is one step, 1 the whole sequence
     trace: Literal["peng", "watkins"] = "peng"  # watkins stops at actions that are not greedy
-    loss: Literal["huber", "squared"] = "squared"  # on the difference between value and target
+    loss: Literal["huber", "squared"] = "squared"  # applied to the TD errors
     target_every: int = 100  # updates between copies to the target network; 0: no target network
-    reward_clip: float = 0.0  # largest size of a single reward; 0: not clipped
+    reward_clip: float = 0.0  # clip rewards to this absolute value; 0: no clipping
     batch: int = 16  # sequences in a minibatch
     min_fill: int = 8_192  # rows stored before the first update, per policy
     capacity: int = 256_000  # rows that the replay keeps, per policy
@@ -68,7 +68,7 @@ class QLambdaSettings(ReplaySettings):
         self.epsilon.check_levels("QLambda: epsilon", 0.0, 1.0)
 
     def learns(self, stack: int, memory: int = 0) -> Replayed:
-        """From sequences."""
+        """It learns from sequences."""
         clip, burn_in = self.reward_clip, self.burn_in if memory else 0
         rows = Sequence(self.length, stack, self.gamma, burn_in=burn_in, reward_clip=clip)
         return self.replayed(rows)
@@ -79,11 +79,11 @@ class QLambdaSettings(ReplaySettings):
         return {"epsilon": self.epsilon, "rate": self.optimizer.rate, "beta": self.beta}
 
     def syncs(self, updates: int) -> int:
-        """How often the target network has changed after that many updates."""
+        """How often the target network has changed after `updates` updates."""
         return updates // self.target_every if self.target_every else 0
 
     def tiny(self) -> Self:
-        """Learns after a few rows."""
+        """The same settings, but it learns after a few rows."""
         sizes = dict(length=4, burn_in=2, batch=2, min_fill=32, capacity=128)
         return dataclasses.replace(super().tiny(), **sizes)
 
@@ -104,12 +104,12 @@ class QLambda(TargetAgent):
         self._burn_in = settings.burn_in if network.memory else 0
 
     def init(self, key: jax.Array) -> AgentState:
-        """A fresh agent; without `target_every` it has no target network."""
+        """A freshly initialised agent; with `target_every` 0 it has no target network."""
         state = super().init(key)
         return state if self.settings.target_every else state._replace(target=None)
 
     def goals(self, params: Any, batch: SequenceBatch) -> Array:
-        """The lambda-return of every row by these parameters: float32[batch, length]."""
+        """The rows' lambda-returns by the values of `params`: float32[batch, length]."""
         settings, rows = self.settings, without_burn_in(batch, self._burn_in)
         return lambda_returns(
             self.values_of(params, batch, self._burn_in),
@@ -122,7 +122,7 @@ class QLambda(TargetAgent):
         )
 
     def loss(self, state: AgentState, batch: Any, now: Now) -> tuple[Loss, Array]:
-        """Of a `SequenceBatch`; and which rows count."""
+        """The loss on a `SequenceBatch`, and which rows count."""
         rows = without_burn_in(batch, self._burn_in)
         goal = self.goals(state.params if state.target is None else state.target, batch)
         weight = batch.weight[:, None] ** now["beta"] * rows.mask
@@ -137,5 +137,5 @@ class QLambda(TargetAgent):
         return loss_of, rows.mask
 
     def priority(self, error: Array, mask: Array) -> Array:
-        """A mixture of a sequence's largest error and its mean."""
+        """A mixture of a sequence's largest and its mean error."""
         return sequence_priority(error, mask)

@@ -26,7 +26,7 @@ _NEEDED = ("Settings", "continuous", "reports", "init", "chance", "act", "best",
 
 
 def find_agent(name: str) -> Any:
-    """The class of that name; one that is not an agent raises BadConfig.
+    """The agent class of that name; BadConfig if there is none or it is not an agent.
 
     `find_agent("dqn").Settings(batch=32)`.
     """
@@ -48,5 +48,5 @@ def find_agent(name: str) -> Any:
 
 
 def agent_names() -> list[str]:
-    """Every agent that is known by name: `"dqn" in agent_names()`."""
+    """The names of all known agents: `"dqn" in agent_names()`."""
     return part_names("agent", _OURS)

@@ -16,16 +16,16 @@ _COUNTS = ("batch", "update_every", "updates", "min_fill", "capacity")
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """What all agents that learn from replay are set by; a subclass adds what is its own.
+    """The settings that all agents with replay share; a subclass adds its own.
 
-    `class MySettings(ReplaySettings)` says by `learns` what is made of the rows.
+    `class MySettings(ReplaySettings)` defines `learns`, which says how rows become samples.
     """
 
-    reward_scale: float = 1.0  # rewards are multiplied by it
+    reward_scale: float = 1.0  # multiply rewards by this
     batch: int = 64  # transitions, or sequences, in a minibatch
     gamma: float = 0.99  # discount per step
     update_every: int = 1  # turns of all envs between two rounds of updates
-    updates: int = 1  # gradient updates per such round
+    updates: int = 1  # gradient steps per such round
     min_fill: int = 2_000  # rows stored before the first update, per policy
     capacity: int = 102_400  # rows that the replay keeps, per policy
     beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))  # of importance weights
@@ -42,23 +42,23 @@ class ReplaySettings:
 
     @property
     def who(self) -> str:
-        """The agent's name, for errors: `DQN` of `DQNSettings`."""
+        """The agent's name for error messages: `DQN` for `DQNSettings`."""
         return type(self).__name__.removesuffix("Settings")
 
     def check_least(self, least: int, *names: str) -> None:
-        """Refuse sizes below `least`: `self.check_least(1, "batch", "length")`."""
+        """BadConfig if a setting is below `least`: `self.check_least(1, "batch", "length")`."""
         for name in names:
             if getattr(self, name) < least:
                 bound = f"at least {least}" if least else "0 or more"
                 raise BadConfig(f"{self.who}: {name} must be {bound}, got {getattr(self, name)}")
 
     def replayed(self, window: Any) -> Replayed:
-        """From what `window` makes of the rows."""
+        """It learns from samples that `window` makes of the rows."""
         sizes = (self.batch, self.capacity, self.min_fill, self.update_every, self.updates)
         return Replayed(window, *sizes, self.reward_scale)
 
     def tiny(self) -> Self:
-        """Learns after a few rows."""
+        """The same settings, but it learns after a few rows."""
         changes: dict[str, Any] = dict(batch=4, min_fill=8, capacity=64, updates=1, update_every=2)
         for one in dataclasses.fields(self):
             rule = getattr(self, one.name)

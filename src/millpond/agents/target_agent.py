@@ -1,4 +1,4 @@
-"""`TargetAgent`: what DQN, IQN and Q(lambda) share: gradient steps, and a target that follows."""
+"""`TargetAgent`: what DQN, IQN and Q(lambda) share: gradient steps and a target network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .networks import Network
 from .q_agent import Applied, QAgent, apply_gradient, report_of
 from .replay_settings import ReplaySettings
 
-Loss = Callable[[Any], tuple[Array, tuple[Array, Array]]]  # of parameters; values and errors too
+# A function of the parameters, which returns loss, (values of the actions taken, errors).
+Loss = Callable[[Any], tuple[Array, tuple[Array, Array]]]
 
 
 class TargetAgent(QAgent, abc.ABC):
@@ -32,22 +33,22 @@ class TargetAgent(QAgent, abc.ABC):
         self.settings: Any = settings
 
     def init(self, key: jax.Array) -> AgentState:
-        """A fresh agent, its target network equal to the online one."""
+        """A freshly initialised agent, its target network equal to the online one."""
         state = super().init(key)
         return state._replace(target=jax.tree.map(jnp.copy, state.params))
 
     @abc.abstractmethod
     def loss(self, state: AgentState, batch: Batch | SequenceBatch, now: Now) -> tuple[Loss, Array]:
-        """The loss as a function of parameters; and which rows count, bool[batch, ...]."""
+        """The loss as a function of the parameters, and which rows count, bool[batch, ...]."""
 
     def priority(self, error: Array, mask: Array) -> Array:
-        """What the rows are worth to be drawn again: float32[batch]."""
+        """Priorities of the samples for prioritised replay: float32[batch]."""
         return jnp.abs(error)
 
     def update(
         self, state: AgentState, batch: Batch | SequenceBatch, now: Now
     ) -> tuple[AgentState, Learned]:
-        """One gradient, one step of the target network; importance weights to the power beta."""
+        """One gradient step and one step of the target network; importance weights ** beta."""
         loss_of, mask = self.loss(state, batch, now)
         (loss, (q, error)), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
         done = apply_gradient(self.settings.optimizer, state, loss, gradient, now["rate"])
@@ -56,7 +57,7 @@ class TargetAgent(QAgent, abc.ABC):
         return new, Learned(report_of(state, done, loss, q, mask), self.priority(error, mask))
 
     def _follow(self, state: AgentState, done: Applied) -> tuple[Any, Array]:
-        """The one place where the target network changes."""
+        """The new target network, and how often it has changed."""
         if state.target is None:
             return None, state.synced
         every = self.settings.target_every

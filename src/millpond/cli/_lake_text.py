@@ -1,4 +1,4 @@
-"""What `millpond lake` prints: for people, and as JSON."""
+"""The output of `millpond lake`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from ..lake.repair import Mended, Repaired
 from ..lake.survey import Survey
 from ..lake.verify import Verified
-from ..run_folder import word
+from ..run_folder import shell_word
 from ._print import empty_table, many, print_table, sized
 
-if TYPE_CHECKING:  # it needs more than the core
+if TYPE_CHECKING:  # it needs more than the core's packages
     from ..exchange import Moved
 
-_LINES = 12  # about one damaged segment, before it becomes a flood
+_LINES = 12  # most lines about one damaged segment
 
 
 def show_survey(survey: Survey) -> None:
-    """`millpond lake info` for people."""
+    """Print a survey as text."""
     stats = survey.stats
     print(
         f"{survey.path}: {many(stats.rows, 'row')} ({many(survey.steps, 'step')}) of "
@@ -85,18 +85,18 @@ def _show_episodes(survey: Survey) -> None:
     )
     if not found.whole:
         return
-    print(f"Of the {found.whole:,} stored whole:")
+    print(f"Of the {found.whole:,} that are stored completely:")
     for what, one in (("return", found.returns), ("length", found.lengths)):
         print(f"  {what}  mean {one.mean:,.2f}   min {one.least:,.6g}   max {one.most:,.6g}")
 
 
 def survey_json(survey: Survey) -> dict[str, Any]:
-    """`millpond lake info --json`."""
+    """A survey as JSON values."""
     return {**asdict(survey), "path": str(survey.path)}
 
 
 def show_verified(found: Verified) -> None:
-    """`millpond lake verify` for people: every damage, then the sum of it."""
+    """Print what verify found: every damaged range, then a summary."""
     for damage in found.damages:
         path = damage.path.relative_to(found.path)
         rows = "an unknown number of rows" if damage.rows is None else many(damage.rows, "row")
@@ -106,21 +106,21 @@ def show_verified(found: Verified) -> None:
         f"{many(found.groups, 'group')}, {sized(found.bytes_read)}"
     )
     if found.clean:
-        print(f"{found.path}: everything is as it was written. {looked}")
+        print(f"{found.path}: no damage. Checked {looked}")
         return
-    print(f"\n{found.path}: {many(len(found.damages), 'damaged range')}. {looked}")
+    print(f"\n{found.path}: {many(len(found.damages), 'damaged range')}. Checked {looked}")
     text = f"{many(found.damaged_rows, 'row')} damaged"
     behind = found.lost_rows - found.damaged_rows
     if behind > 0:
-        text += f", {behind:,} more come after one of them in a segment"
+        text += f", {behind:,} more come after a damaged row in their segment"
     if found.unreadable:
         text += f"; {many(found.unreadable, 'segment')} cannot be read at all"
     print(f"{text}. Nothing was changed.")
-    print(f"millpond lake repair {word(found.path)} --dry-run shows what can be kept")
+    print(f"millpond lake repair {shell_word(found.path)} --dry-run shows what can be kept")
 
 
 def verified_json(found: Verified) -> dict[str, Any]:
-    """`millpond lake verify --json`."""
+    """What verify found as JSON values."""
     damages = [
         {**asdict(damage), "path": str(damage.path.relative_to(found.path))}
         for damage in found.damages
@@ -129,9 +129,9 @@ def verified_json(found: Verified) -> dict[str, Any]:
 
 
 def show_repaired(found: Repaired) -> None:
-    """`millpond lake repair` for people: what is kept and lost, by segment and stream."""
+    """Print what repair keeps and loses, by segment and stream."""
     if not found.segments:
-        print(f"{found.path}: nothing to repair; nothing was changed")
+        print(f"{found.path}: no damage, nothing was changed")
         return
     for one in found.segments:
         path = one.path.relative_to(found.path)
@@ -152,9 +152,9 @@ def show_repaired(found: Repaired) -> None:
 
 
 def _streams(one: Mended) -> Iterator[str]:
-    """Streams with the same numbers together: 'streams 0-3: rows 8-11 kept, 12-15 lost'."""
+    """Lines per group of equal streams: 'streams 0-3, each: rows kept 8-11, lost 12-15'."""
     if not one.kept.any() and not one.lost.any():
-        yield "it is not known how many rows it held" if not one.known else "no rows were lost"
+        yield "no rows were lost" if one.known else "the number of rows it held is unknown"
         return
     if not one.lost.any():
         yield f"all {int(one.kept.sum()):,} rows kept" + ("" if one.known else ", as far as known")
@@ -176,7 +176,7 @@ def _streams(one: Mended) -> Iterator[str]:
 
 
 def repaired_json(found: Repaired) -> dict[str, Any]:
-    """`millpond lake repair --json`."""
+    """What repair did as JSON values."""
     return {
         "path": str(found.path),
         "dry_run": found.dry_run,
@@ -200,11 +200,11 @@ def repaired_json(found: Repaired) -> dict[str, Any]:
 
 
 def show_moved(moved: Moved) -> None:
-    """`millpond lake import` and `export` for people."""
+    """Print the result of import or export."""
     what = f"{many(moved.rows, 'row')} of {many(moved.streams, 'stream')}, verified row by row"
     print(f"{moved.path}: {what}")
     if moved.resumed:
-        print(f"{moved.resumed:,} of them were there from an import that was interrupted")
+        print(f"{moved.resumed:,} of them came from an earlier import that was interrupted")
     for loss in moved.losses:
         print(f"not kept: {loss}")
 

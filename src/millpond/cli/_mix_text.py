@@ -1,4 +1,4 @@
-"""What a mixture shows while it goes and when it has ended."""
+"""What a mixture prints while it runs and at the end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..engine.checkpoint import about_file
 from ..errors import Diverged, MillpondError, NotInstalled, Paused
 from ..metrics import read_metrics
 from ..mixture import MixRun, mix
-from ..run_folder import word
+from ..run_folder import shell_word
 from ._train_text import draw_curve, show_failure
 
 
 def mix_and_show(run: MixRun) -> int:
-    """Go to the end with a line per event, then the curve; the exit code."""
+    """Run to the end, printing a line per event and then the curve; returns the exit code."""
     console, settings = Console(stderr=True), run.settings
     begin = frames_saved(run)
     where = f" from frame {begin:,}" if begin else ""
@@ -27,7 +27,7 @@ def mix_and_show(run: MixRun) -> int:
     try:
         digest = mix(run, Teller(console))
     except KeyboardInterrupt:
-        again = f"millpond resume {word(run.path)} continues from frame {frames_saved(run):,}"
+        again = f"millpond resume {shell_word(run.path)} continues from frame {frames_saved(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
         return 130
     except Paused as error:
@@ -37,8 +37,8 @@ def mix_and_show(run: MixRun) -> int:
         console.print(f"diverged: {error}", style="red", soft_wrap=True)
         return 3
     except MillpondError:
-        raise  # it says what to do by itself
-    except (Exception, SystemExit) as error:  # an env that ends the process, too
+        raise  # its message says what to do
+    except (Exception, SystemExit) as error:  # an env may call sys.exit
         show_failure(console, error, run.path)
         return 1
     show_mixture(run)
@@ -47,13 +47,13 @@ def mix_and_show(run: MixRun) -> int:
 
 
 def frames_saved(run: MixRun) -> int:
-    """Frames at which the mixture would continue."""
+    """The frame from which the mixture would continue."""
     path = run.folder.resume_state
     return int(about_file(path)["frames"]) if path.exists() else 0
 
 
 class Teller:
-    """Shows what a mixture reports: one line for every event that matters."""
+    """Prints what a mixture reports, one line per event."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -70,10 +70,10 @@ class Teller:
             return f"{text}   BigAgent {line['big_return']:.2f}"
         if kind == "fill":
             share = f"{line['big_pond_fill']:.0%} of BigPond"
-            return f"filled {share} from a Lake of {line['lake_rows']:,} rows"
+            return f"filled {share} from a Lake with {line['lake_rows']:,} rows"
         if kind == "big":
             per_row = f"{line['samples_per_row']:.2f} samples per row"
-            return f"BigAgent took {line['minibatches']:,} minibatches, {per_row}"
+            return f"BigAgent learned from {line['minibatches']:,} minibatches, {per_row}"
         if kind == "reset":
             cloned = sum(line["cloned"])
             if cloned == len(line["cloned"]) == 1:
@@ -83,14 +83,14 @@ class Teller:
                 return text
             pairs = zip(line["cloned"], line["chooser_big"], line["chooser"], strict=True)
             refused = [f"{big:.2f} against {agents:.2f}" for ok, big, agents in pairs if not ok]
-            return f"{text}; refused: BigAgent {', '.join(refused)} of its agents"
+            return f"{text}; refused BigAgents with return {', '.join(refused)} of their agents"
         if kind == "recloned":
-            return f"agent {line['policy']} diverged: now a copy of agent {line['copy_of']}"
+            return f"agent {line['policy']} diverged; it is now a copy of agent {line['copy_of']}"
         return ""
 
 
 def show_mixture(run: MixRun) -> None:
-    """The agents' greedy returns by frames, in the terminal and as a picture in the folder."""
+    """Draw the agents' greedy returns in the terminal and as a picture; write the report."""
     lines = list(read_metrics(run.folder.metrics, "eval"))
     frames, returns = [x["frames"] for x in lines], [x["return"] for x in lines]
     title = f"{run.settings.env}, mixture: mean greedy return of the agents by frames"

@@ -1,4 +1,4 @@
-"""What commands print alike: tables, numbers with their noun, sizes, times."""
+"""Printing that commands share: tables, counts, sizes, times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CODES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 
 class Coloured(NamedTuple):
-    """A cell of a table with its own colour: `Coloured("red", "red")`."""
+    """A cell of a table with a colour: `Coloured("red", "red")`."""
 
     text: str
     colour: str
@@ -25,7 +25,7 @@ Cell = str | Coloured
 
 @dataclass
 class Table:
-    """Columns as wide as their values need; the first `words` hold text, the others numbers.
+    """A table. The first `words` columns hold text, the others numbers, aligned right.
 
     `table = empty_table(["run", "steps"], words=1); table.add_row("a", "100"); print_table(table)`
     """
@@ -35,9 +35,9 @@ class Table:
     rows: list[tuple[Cell, ...]] = field(default_factory=list)
 
     def add_row(self, *cells: Cell) -> None:
-        """One more line, with a cell for every head."""
+        """Add a row, with one cell per column."""
         if len(cells) != len(self.heads):
-            raise ValueError(f"{len(self.heads)} cells were expected, got {len(cells)}")
+            raise ValueError(f"expected {len(self.heads)} cells, got {len(cells)}")
         self.rows.append(cells)
 
     def lines(self, colours: bool) -> list[str]:
@@ -74,7 +74,7 @@ def empty_table(heads: Sequence[str], words: int) -> Table:
 
 
 def print_table(*tables: Table) -> None:
-    """Never narrower than its values: a number that is cut off would be a wrong one."""
+    """Print tables at full width: a number that is cut off would be wrong."""
     colours = wants_colours()
     for table in tables:
         print("", *table.lines(colours), sep="\n")
@@ -82,9 +82,9 @@ def print_table(*tables: Table) -> None:
 
 
 def fitted(table: Table, least: Sequence[str]) -> Table:
-    """The table as a terminal has room for it: columns that matter `least` are left out, by turns.
+    """The table without as many of the columns `least`, in order, as needed to fit the terminal.
 
-    A file or a pipe gets all of them, and so does a terminal that is wide enough.
+    A file or a pipe gets all columns.
     """
     if not sys.stdout.isatty():
         return table
@@ -97,12 +97,12 @@ def fitted(table: Table, least: Sequence[str]) -> Table:
 
 
 def wants_colours() -> bool:
-    """Whether standard output is a terminal that shows them."""
+    """Whether standard output is a terminal with colours."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def coloured(text: str, colour: str) -> str:
-    """`text` for a terminal, in a colour of the few that commands use."""
+    """`text` with the terminal's codes for a colour."""
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if colour in _CODES else text
 
 

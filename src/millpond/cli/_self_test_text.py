@@ -1,4 +1,4 @@
-"""What `millpond doctor --self-test` shows: planted bug × check fired."""
+"""The output of `millpond doctor --self-test`: a matrix of planted bugs and checks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MARKS = {"red": ("R", "red"), "yellow": ("y", "yellow"), "green": (".", ""), "un
 
 
 def self_test_and_show(only: str, mode: str, jobs: int, as_json: bool) -> int:
-    """Run the self-test, or part of it; the exit code."""
+    """Run the self-test, or part of it, and print the matrix; returns the exit code."""
     plants = chosen(only, mode)
     if not plants:
         raise BadConfig(
-            f"no plant's name or check contains '{only}'; docs/doctor.md lists them, and without "
-            "--only all are run"
+            f"no planted bug or check has '{only}' in its name; see docs/doctor.md, or omit --only "
+            "to run all"
         )
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="millpond-doctor-") as folder:
         for result in self_test(Path(folder), only, mode, min(jobs, len(plants))):
             results.append(result)
-            verdict = "; ".join(result.wrong) or "as it should be"
+            verdict = "; ".join(result.wrong) or "as expected"
             line = f"{result.seconds:5.1f} s  {result.plant.name}: {verdict}"
             print(line, file=sys.stderr, flush=True)
     order = {plant.name: place for place, plant in enumerate(plants)}
@@ -54,18 +54,18 @@ def plain(result: Result) -> dict[str, Any]:
 
 
 def show(results: list[Result]) -> None:
-    """The matrix; a column is a check, named below the table."""
+    """Print the matrix; columns are checks, whose names are below the table."""
     heads = [chr(ord("a") + number) for number in range(len(CHECKS))]
     table = empty_table(["planted", "must fire", *heads, "by the probe", "as declared"], 2)
     for result in results:
-        # What the probe answers is not asked of what was recorded.
+        # Checks that only the probe can answer have no verdict from the record.
         states = [result.verdicts[n].state if n in result.verdicts else "unknown" for n in CHECKS]
         cells = [Coloured(*MARKS[state]) for state in states]
         probed = ", ".join(name for name in result.fired if name not in CHECKS)
         right = Coloured("yes", "green") if not result.wrong else Coloured("NO", "red")
         table.add_row(result.plant.name, result.plant.fires or "nothing", *cells, probed, right)
     print_table(table)
-    print("R red, y yellow, . green; blank: unknown, as where one process has no channels")
+    print("R red, y yellow, . green; blank: unknown, for example without channels")
     print("  ".join(f"{head} {name}" for head, name in zip(heads, CHECKS, strict=True)))
     for result in results:
         for what in result.wrong:

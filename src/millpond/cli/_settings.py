@@ -1,4 +1,4 @@
-"""Settings as options: every field of nested frozen dataclasses by its dotted name."""
+"""Settings as command-line options: every field of nested dataclasses, by its dotted name."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ._options import in_digits, width
 
 S = TypeVar("S")
 
-_SCREEN = 56  # lines of --help, of at most 60
+_SCREEN = 56  # --help should fit into 60 lines, of which four surround the settings
 _NEGATIVE = re.compile(r"-\.?\d.*")
 
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: its place, its value, its type, and what the source says about it."""
+    """One setting: its path, type, value, and the comment after it in the source."""
 
-    path: tuple[str, ...]  # as in the dataclass: ("learning", "gamma")
+    path: tuple[str, ...]  # in the dataclasses: ("learning", "gamma")
     shown: tuple[str, ...]  # as users write it: ("dqn", "gamma")
     kind: Any
     value: Any
@@ -44,22 +44,22 @@ class Option:
 
     @property
     def off(self) -> str:
-        """`--network.no-norm`, of one that is true or false."""
+        """`--network.no-norm`, for a setting that is true or false."""
         *where, last = self.shown
         return "--" + ".".join([*where, f"no-{last}"]).replace("_", "-")
 
     @property
     def takes(self) -> str:
-        """What is written after it."""
+        """The placeholder of its value in help."""
         return "" if self.kind is bool else _words(self.kind)
 
     @property
     def default(self) -> str:
-        """The value that it has if it is left out."""
+        """Its default, as text."""
         return _plain(self.value)
 
     def read(self, texts: Sequence[str]) -> Any:
-        """The value that these words stand for, or BadConfig."""
+        """Parse the words after the option; BadConfig if they do not fit."""
         if _is_list(self.kind):
             kinds = [kind for kind in get_args(self.kind) if kind is not Ellipsis] or [str]
             parts = [part for text in texts for part in text.split(",") if part]
@@ -71,12 +71,12 @@ class Option:
 
 
 def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str] = ()) -> S:
-    """Settings with the options of the command line; wrong ones raise BadConfig, and make nothing.
+    """The settings `base` with the options in `args`; wrong ones raise BadConfig.
 
-    Env, agent and sampler type their own settings: --world.size belongs to a grid world only.
-    `--help` and `--help-all` print and raise SystemExit.
+    Which options exist depends on env, agent and sampler: only grid worlds have --world.size.
+    `--help` and `--help-all` print the settings and raise SystemExit.
     """
-    names: dict[str, str] = getattr(base, "names")  # noqa: B009  of both kinds of settings
+    names: dict[str, str] = getattr(base, "names")  # noqa: B009  Settings and MixSettings have it
     options = list(_options(base, names, ("env", *hidden)))
     if "--help-all" in args:
         print(help_text(base, options, prog, everything=True))
@@ -101,14 +101,14 @@ def parse_settings(base: S, args: Sequence[str], prog: str, hidden: Sequence[str
 
 @dataclass(frozen=True)
 class _OnlyWorld:
-    """Settings that are an env's and nothing else."""
+    """Settings of an env only."""
 
     world: Any
     names: ClassVar[dict[str, str]] = {}
 
 
 def parse_world(env: str, args: Sequence[str]) -> Any:
-    """The env with those options that are its own, before anybody knows which agent fits it.
+    """The env with its own options applied, before the agent that suits it is known.
 
     `parse_world("gym:FrozenLake-v1", ["--env.map_name", "8x8", "--seed", "3"])`.
     """
@@ -124,16 +124,16 @@ def parse_world(env: str, args: Sequence[str]) -> Any:
 def _read(
     options: Sequence[Option], args: Sequence[str], prog: str, world: Any
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Paths of settings and their new values, one for every option that is given."""
+    """The path and new value of every option given."""
     known = {option.name: option for option in options}
     known |= {option.off: option for option in options if option.kind is bool}
-    others: list[str] = []  # settings of the env itself that no field of ours has
+    others: list[str] = []  # for the env's own constructor
     rest = list(args)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if not name.startswith("--"):
-            raise BadConfig(f"expected an option, got '{word}'; {prog} --help lists them")
+            raise BadConfig(f"expected an option, got '{word}'; see {prog} --help")
         name = "--" + name[2:].replace("_", "-")
         texts = [value] if equals else []
         while not equals and rest and not _is_option(rest[0]):
@@ -179,7 +179,7 @@ def _flag(option: Option, name: str, texts: Sequence[str]) -> bool:
     return words[text.lower()] == (name == option.name)
 
 
-# What Stable-Baselines3 and CleanRL call it, and which of our options ends in what.
+# Names in Stable-Baselines3 and CleanRL, and how our option ends.
 _ELSEWHERE = {
     "--total-timesteps": "--steps",
     "--num-envs": "--envs",
@@ -207,7 +207,7 @@ _ELSEWHERE = {
     "--exploration-final-eps": ".epsilon.end",
     "--exploration-fraction": ".epsilon.over",
 }
-_GPU = "JAX uses a GPU if there is one; JAX_PLATFORMS=cpu in the environment makes it use the CPU"
+_GPU = "JAX uses a GPU if there is one; set JAX_PLATFORMS=cpu in the environment to use the CPU"
 _INSTEAD = {
     "--exp-name": "--run names the folder",
     "--save-path": "--run names the folder",
@@ -231,10 +231,10 @@ def _unknown(name: str, known: dict[str, Option], prog: str) -> str:
     if plain in _INSTEAD:
         return f"there is no option {name}; {_INSTEAD[plain]}"
     ours = [one for one in known if one.endswith(_ELSEWHERE.get(plain, "no such ending"))]
-    if ours:  # the agent's own is shorter than those of its parts
+    if ours:  # the agent's own option is shorter than those of its parts
         return f"there is no option {name}; use {min(ours, key=len)}"
     near = difflib.get_close_matches(name, known, n=1)
-    if not near:  # the right name in the wrong place: --gamma for --dqn.gamma
+    if not near:  # the right name without its section: --gamma for --dqn.gamma
         last = name.lstrip("-")
         near = [one for one in known if one.rpartition(".")[2].lstrip("-") == last]
     remedy = f"did you mean {' or '.join(near[:2])}? " if near else ""
@@ -248,7 +248,7 @@ def _options(
     path: tuple[str, ...] = (),
     shown: tuple[str, ...] = (),
 ) -> Iterator[Option]:
-    """Every setting below a dataclass, those of the dataclasses in it after its own."""
+    """Every setting of a dataclass, then those of the dataclasses in it."""
     kind = type(settings)
     hints, comments = get_type_hints(kind), _comments(kind)
     inner: list[tuple[str, Any]] = []
@@ -269,17 +269,17 @@ def _options(
 
 @functools.cache
 def _comments(kind: type) -> dict[str, str]:
-    """The comment in the source after each field, its own or of a class that it inherits from."""
+    """The comment after each field in the source, inherited fields included."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
-        with contextlib.suppress(OSError, TypeError):  # builtin, or made by a program
+        with contextlib.suppress(OSError, TypeError):  # a class without source
             source = inspect.getsource(one)
             found |= re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", source, re.M)
     return found
 
 
 def _value(kind: Any, text: str, name: str) -> Any:
-    """One word as a value of `kind`."""
+    """Parse one word as a value of type `kind`."""
     choices = get_args(kind)
     if get_origin(kind) is Literal:
         if text not in map(str, choices):
@@ -315,12 +315,12 @@ def _value(kind: Any, text: str, name: str) -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    """Whether it takes several words: `tuple`, `tuple[int, ...]`, `list[int]`."""
+    """Whether an option of this type takes several words, as `tuple` or `list[int]` do."""
     return (get_origin(kind) or kind) in (tuple, list)
 
 
 def _words(kind: Any) -> str:
-    """A type as help and errors name it."""
+    """The name of a type in help and errors."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return "{" + ",".join(map(str, inside)) + "}"
@@ -342,13 +342,13 @@ def _plain(value: Any) -> str:
 
 
 def help_text(base: Any, options: Sequence[Option], prog: str, everything: bool) -> str:
-    """The settings as help: a screen of them or, with `everything`, each with what it means."""
+    """The help text: all settings on one screen or, with `everything`, each explained."""
     lines = [f"usage: {prog} [--SETTING VALUE ...] [--help-all]", ""]
     groups: dict[tuple[str, ...], list[Option]] = {}
     for option in options:
         groups.setdefault(option.shown[:-1], []).append(option)
     if hasattr(base.world, "options"):
-        lines += ["--env.KEY VALUE is passed to the env's own constructor.", ""]
+        lines += ["--env.KEY VALUE is passed to the env's constructor.", ""]
     lines += ["settings and their defaults:", *_rows(groups.pop((), []), everything)]
     if everything:
         for where, some in groups.items():
@@ -356,7 +356,7 @@ def help_text(base: Any, options: Sequence[Option], prog: str, everything: bool)
             lines += _rows(some, everything)
         return "\n".join(lines)
     shown = {where: _brief(where, some) for where, some in groups.items()}
-    # What is deepest, and then what comes last, is needed least.
+    # If they do not fit, abbreviate the deepest groups first, and later ones before earlier ones.
     order = list(enumerate(shown))
     for _, where in sorted(order, key=lambda one: (len(one[1]), one[0]), reverse=True):
         if len(lines) + sum(map(len, shown.values())) > _SCREEN:
@@ -366,7 +366,7 @@ def help_text(base: Any, options: Sequence[Option], prog: str, everything: bool)
 
 
 def _rows(options: Sequence[Option], everything: bool) -> list[str]:
-    """A line or more for every option: its name, what it takes, what it means, its value."""
+    """Lines of help for options: name, placeholder, comment, default."""
     rows: list[str] = []
     for option in options:
         head = option.name if option.kind is not bool else f"{option.name}, {option.off}"
@@ -378,7 +378,7 @@ def _rows(options: Sequence[Option], everything: bool) -> list[str]:
         room = width() - 27 - len(end)
         choices = option.takes if get_origin(option.kind) is Literal else ""
         abouts = [option.about, *(option.about.partition(mark)[0] for mark in ";:,")]
-        abouts = [one for one in abouts if " " in one]  # a single word says too little
+        abouts = [one for one in abouts if " " in one]  # a single word explains too little
         about = next((one for one in (choices, *abouts) if 0 < len(one) <= room), "")
         about = about or textwrap.shorten(option.about, room, placeholder=" ...")
         head = f"  {option.name}" if len(head) > 24 else head
@@ -394,7 +394,7 @@ def _filled(head: str, about: str) -> list[str]:
 
 
 def _brief(where: tuple[str, ...], options: Sequence[Option]) -> list[str]:
-    """A group in few lines: names and values alone."""
+    """A group in few lines, with names and defaults only."""
     texts = [f"{option.name} {option.default}".replace(" ", "\u00a0") for option in options]
     filled = textwrap.wrap("  ".join(texts), width() - 2, break_on_hyphens=False)
     return [f"{'.'.join(where)}:", *(f"  {line}".replace("\u00a0", " ") for line in filled)]
@@ -406,7 +406,7 @@ def _named(where: tuple[str, ...], options: Sequence[Option]) -> str:
 
 
 def _contract(base: Any, path: Sequence[str]) -> list[str]:
-    """What the docstring of a group says first."""
+    """The first paragraph of the docstring of a group of settings."""
     for part in path:
         base = getattr(base, part)
     text = inspect.cleandoc(type(base).__doc__ or "").partition("\n\n")[0]

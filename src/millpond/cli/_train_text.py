@@ -1,4 +1,4 @@
-"""What a training run shows while it goes and when it has ended."""
+"""What a training run prints while it runs and at the end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console, Group
@@ -18,7 +19,7 @@ from rich.text import Text
 from ..doctor import Verdict, Watch
 from ..errors import Diverged, MillpondError, NotInstalled
 from ..metrics import read_metrics
-from ..run_folder import word
+from ..run_folder import shell_word
 from ..train import Run, train
 from ..train.session import curve, resume_point
 from ..view import save_curve, terminal_curve
@@ -26,7 +27,7 @@ from ._print import elapsed, short
 
 
 def train_and_show(run: Run) -> int:
-    """Train to the end with a progress line, then the learning curve; the exit code."""
+    """Train to the end with a progress line, then draw the curve; returns the exit code."""
     console = Console(stderr=True)
     settings = run.settings
     begin = resume_point(run)
@@ -34,7 +35,7 @@ def train_and_show(run: Run) -> int:
     title = f"{settings.env}, {settings.agent}, {settings.steps:,} steps{where}: {run.path}"
     if run.status()["state"] == "finished" and begin >= settings.steps:
         title = f"{run.path} is finished; nothing to do"
-    console.print(title, soft_wrap=True)  # a path broken in two could not be copied
+    console.print(title, soft_wrap=True)  # a path broken in two cannot be copied
     if note := getattr(settings.world, "note", ""):
         console.print(note, soft_wrap=True)
     began = time.monotonic()
@@ -49,43 +50,44 @@ def train_and_show(run: Run) -> int:
 
             digest = train(run, show)
     except KeyboardInterrupt:
-        again = f"millpond resume {word(run.path)} continues from step {resume_point(run):,}"
+        again = f"millpond resume {shell_word(run.path)} continues from step {resume_point(run):,}"
         console.print(f"stopped; {again}", soft_wrap=True)
         return 130
     except Diverged as error:
         console.print(f"diverged: {error}", style="red", soft_wrap=True)
         return 3
     except MillpondError:
-        raise  # it says what to do by itself
-    except (Exception, SystemExit) as error:  # an env that ends the process, too
+        raise  # its message says what to do
+    except (Exception, SystemExit) as error:  # an env may call sys.exit
         show_failure(console, error, run.path)
         return 1
     show_curve(run)
     show_last(run)
-    if line.speed:
-        took = elapsed(time.monotonic() - began)
-        print(f"{took} in all; {line.speed} while acting and learning")
+    if line.speeds:
+        took, usual = elapsed(time.monotonic() - began), median(line.speeds)
+        print(f"took {took}; {speed_text(usual)} while acting and learning")
     print(f"hash of the parameters {digest}")
-    print(f"next: millpond eval {word(run.path)}")
+    print(f"next: millpond eval {shell_word(run.path)}")
     return 0
 
 
 def show_failure(console: Console, error: BaseException, path: Path) -> None:
-    """What a user's env or agent raised, or a fault of ours, and what to do next."""
+    """Print what a user's env or agent (or a bug of ours) raised, and what to do next."""
     console.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
     why = f"{type(error).__name__}: {error}".removesuffix(": ")
-    again = f"millpond doctor {word(path)} says where, millpond resume {word(path)} continues it"
+    folder = shell_word(path)
+    again = f"millpond doctor {folder} shows where, millpond resume {folder} continues it"
     console.print(f"failed: {why}; {again}", style="red", markup=False, soft_wrap=True)
 
 
 def show_verdict(console: Console, verdict: Verdict, steps: int) -> None:
-    """One line of the doctor's, above the progress."""
+    """Print a verdict of the doctor above the progress line."""
     text = f"{steps:>11,} steps   {verdict.state} {verdict.name}: {verdict.message}"
     console.print(Text(f"{text}; {verdict.remedy}", style=verdict.state), soft_wrap=True)
 
 
 class ProgressLine:
-    """Shows what a session reports: two live lines in a terminal, plain lines elsewhere."""
+    """Shows a run's progress: two live lines in a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console, steps: int, begin: int) -> None:
         self.console = console
@@ -100,7 +102,8 @@ class ProgressLine:
         self.text = Text("compiling ...")
         lines = Group(self.progress, self.text)
         self.live = Live(lines, console=console, transient=True, refresh_per_second=4)
-        self.greedy = self.speed = ""
+        self.greedy = ""
+        self.speeds: list[float] = []
 
     def __enter__(self) -> ProgressLine:
         if self.console.is_terminal:
@@ -117,11 +120,12 @@ class ProgressLine:
                 self.console.print(f"{line['steps']:>11,} steps   {self.greedy}")
         elif line["kind"] == "train":
             self.progress.update(self.task, completed=line["steps"])
-            self.speed = speed_text(line)
+            self.speeds.append(line["steps_per_second"])
             self.text.plain = self._text(line)
 
     def _text(self, line: dict[str, Any]) -> str:
-        parts = [f"{short(line['steps'])} steps in {elapsed(line['seconds'])}, {self.speed}"]
+        speed = speed_text(line["steps_per_second"])
+        parts = [f"{short(line['steps'])} steps in {elapsed(line['seconds'])}, {speed}"]
         if line["return"] is not None:
             parts.append(f"return {line['return']:.2f}")
         if self.greedy:
@@ -137,16 +141,13 @@ class ProgressLine:
         return "  ".join(parts)
 
 
-def speed_text(line: dict[str, Any]) -> str:
-    """The one definition of speed: env steps of all policies in a second of acting and learning.
-
-    Compiling, evaluating and saving take time of their own, which is in the time next to it.
-    """
-    return f"{short(line['steps_per_second'])} env steps/s"
+def speed_text(steps_per_second: float) -> str:
+    """The speed: env steps of all policies per second, without evaluating and saving."""
+    return f"{short(steps_per_second)} env steps/s"
 
 
 def greedy_text(line: dict[str, Any]) -> str:
-    """One evaluation: the mean, the worst of several agents, and what the env counts."""
+    """One evaluation: the mean return, the worst agent's, and the events that the env counts."""
     text = f"greedy {line['return']:.2f}"
     if len(line["returns"]) > 1:
         text += f" (worst agent {line['least']:.2f})"
@@ -156,13 +157,13 @@ def greedy_text(line: dict[str, Any]) -> str:
 
 
 def show_last(run: Run) -> None:
-    """The last evaluation, in one line."""
+    """Print the last evaluation in one line."""
     if lines := list(read_metrics(run.metrics, "eval")):
         print(f"{greedy_text(lines[-1])} after {lines[-1]['steps']:,} steps")
 
 
 def show_curve(run: Run) -> None:
-    """Greedy returns by env steps, in the terminal and as a picture in the run's folder."""
+    """Draw greedy returns by env steps, in the terminal and as a picture in the run's folder."""
     steps, returns = curve(run)
     draw_curve(
         steps,
@@ -174,7 +175,7 @@ def show_curve(run: Run) -> None:
 
 
 def can_show(text: str) -> bool:
-    """Whether standard output has every letter of a text."""
+    """Whether standard output can encode a text."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -185,9 +186,9 @@ def can_show(text: str) -> bool:
 def draw_curve(
     x: Sequence[float], y: Sequence[float], title: str, path: Path, x_label: str
 ) -> None:
-    """As wide as the terminal, and as a picture if the extra for it is there.
+    """Draw a curve in the terminal, and as a picture if its packages are installed.
 
-    One point is not a curve: the line that follows says what it is.
+    A single point is not drawn.
     """
     if len(x) < 2:
         return
@@ -197,7 +198,7 @@ def draw_curve(
     else:
         encoding = sys.stdout.encoding
         print(
-            f"no curve here: it needs UTF-8 and the terminal is {encoding}; LC_ALL=C.UTF-8 sets it"
+            f"no curve here: it needs UTF-8, but the terminal uses {encoding}; set LC_ALL=C.UTF-8"
         )
     try:
         save_curve(path, x, y, title, x_label, "return")

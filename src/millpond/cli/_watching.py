@@ -1,4 +1,4 @@
-"""`--watch`: the live page for as long as a run lasts."""
+"""`--watch`: the live page while a run lasts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from pathlib import Path
 
 from ..errors import MillpondError
 from ..extras import require
-from ..run_folder import word
+from ..run_folder import shell_word
 from ..view.address import address, listen
 
 _STOP_S = 3.0
 
 
 def check_watch(wanted: bool) -> None:
-    """Raise NotInstalled, before there is a run, if the page is wanted and lacks a package."""
+    """Raise NotInstalled if the page is wanted and one of its packages is missing."""
     if wanted:
         require("--watch", "view", "starlette", "uvicorn", "plotly")
 
 
 @contextlib.contextmanager
 def watching(run: Path, wanted: bool) -> Generator[None]:
-    """Print the page's address and serve it by a child meanwhile. It never fails or delays a run.
+    """Print the page's address and serve the page in a child process.
 
-    The socket listens before the child is there, so that the address works from the start.
+    It never fails or delays the run. The socket listens before the child is ready, so that the
+    address works from the start.
     """
     child = _start(run.parent) if wanted else None
     try:
@@ -38,7 +39,7 @@ def watching(run: Path, wanted: bool) -> Generator[None]:
             alive = child.poll() is None
             _stop(child)
             if alive:
-                again = f"millpond watch {word(run.parent)} shows it again"
+                again = f"millpond watch {shell_word(run.parent)} shows it again"
                 print(f"the page has ended with the run; {again}")
 
 
@@ -52,10 +53,10 @@ def _start(root: Path) -> subprocess.Popen[bytes] | None:
                 pass_fds=[listener.fileno()],
                 stdin=subprocess.PIPE,
                 env={**os.environ, "JAX_PLATFORMS": "cpu"},
-                start_new_session=True,  # Ctrl-C is for the run; the page ends after it
+                start_new_session=True,  # so that Ctrl-C reaches only the run
             )
             assert child.stdin is not None
-            child.stdin.write(f"{token}\n".encode())  # not in the command: others can read that
+            child.stdin.write(f"{token}\n".encode())  # not on the command line, which is public
             child.stdin.close()
             print(f"live page: {address(listener, token)}", file=sys.stderr, flush=True)
             return child

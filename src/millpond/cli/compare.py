@@ -7,10 +7,10 @@
     millpond compare --env treasurehunt-small --seeds 5 \\
         --grid dqn.batch=32,64 --grid dqn.gamma=0.9,0.99
 
-An arm is one side of the comparison, NAME=KIND KEY=VALUE ..., where KIND is single, mixture, apart,
-alone, an agent (dqn, pqn) or a training mode. --grid makes an arm of every combination of its
-values, for each named arm or for the env's default agent. Finished runs are not repeated: run the
-same command to continue. Writes results.json, report.html and report.png into the folder.
+An arm is one side of the comparison: NAME=KIND KEY=VALUE ..., where KIND is single, mixture, apart,
+alone, seed-003, an agent such as dqn, or a training mode. --grid makes an arm of every combination
+of its values, for each named arm or for the env's default agent. Finished runs are not repeated:
+run the same command again to continue. Writes results.json, report.html and report.png.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--env", required=True, help="the env, the same for all arms")
     parser.add_argument("--preset", choices=sorted(PRESETS), help="a predefined set of arms")
     parser.add_argument("--only", help="names of the preset's arms to run, such as A,B")
-    parser.add_argument("--arms", help="kinds, separated by commas: dqn,pqn")
+    parser.add_argument("--arms", help="kinds of arms, separated by commas: dqn,pqn")
     parser.add_argument(
         "--arm", action="append", default=[], help="NAME=KIND KEY=VALUE ...; repeatable"
     )
@@ -60,20 +60,20 @@ def main(args: Sequence[str]) -> int:
         "--set", action="append", default=[], help="KEY=VALUE for every arm; repeatable"
     )
     parser.add_argument(
-        "--frames", type=whole, help="frames of each seed, such as 1e7; default: the env's preset"
+        "--frames", type=whole, help="frames per seed, such as 1e7; default: the env's preset"
     )
-    parser.add_argument("--seeds", type=whole, default=10, help="seeds of each arm (default 10)")
+    parser.add_argument("--seeds", type=whole, default=10, help="seeds per arm (default 10)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument(
-        "--agents", type=whole, default=4, help="agents of mixture and apart (default 4)"
+        "--agents", type=whole, default=4, help="agents in mixture and apart (default 4)"
     )
     parser.add_argument(
         "--together",
         type=int,
         default=0,
-        help="seeds that share a program; 0: all, where possible (default 0)",
+        help="seeds per run; 0: all, if they can run as one program (default 0)",
     )
-    parser.add_argument("--out", type=Path, help="a folder; default: runs/compare-ENV-FRAMES")
+    parser.add_argument("--out", type=Path, help="its folder; default: runs/compare-ENV-FRAMES")
     parser.add_argument("--json", action="store_true", help="print results.json instead of tables")
     options = parser.parse_args(args)
     if options.frames is None:
@@ -91,10 +91,10 @@ def main(args: Sequence[str]) -> int:
     try:
         results = study.go(lambda *run: _announce(console, *run))
     except KeyboardInterrupt:
-        console.print("stopped; the same command continues from here", soft_wrap=True)
+        console.print("stopped; run the same command again to continue", soft_wrap=True)
         return 130
     except Paused as error:
-        console.print(f"{error}; then the same command continues", style="yellow", soft_wrap=True)
+        console.print(f"{error}; or run this command again", style="yellow", soft_wrap=True)
         return 4
     save_picture(out / "report.png", results)
     with redirect_stdout(sys.stderr if options.json else sys.stdout):
@@ -107,17 +107,17 @@ def main(args: Sequence[str]) -> int:
 
 
 def chosen(options: Any) -> list[str]:
-    """The arms asked for, as text."""
+    """The texts of the arms asked for."""
     ways = [bool(options.preset), bool(options.arms), bool(options.arm)]
     if options.grid and not any(ways) and not options.only:
         return [settings_for(options.env).agent]
     if sum(ways) != 1:
         raise BadConfig(
-            "name the arms with --preset, --arms or --arm (repeatable), such as --arms dqn,pqn, or "
+            "name the arms with one of --preset, --arms and --arm, such as --arms dqn,pqn, or the "
             "settings to sweep with --grid"
         )
     if options.only and not options.preset:
-        raise BadConfig("--only chooses among the arms of a --preset; add one, or omit --only")
+        raise BadConfig("--only selects arms of a --preset; add --preset, or omit --only")
     if options.arm:
         return options.arm
     if options.arms:
@@ -145,7 +145,7 @@ def _announce(console: Console, arm: Arm, first: int, last: int) -> Report:
 
 
 def show(results: dict[str, Any]) -> None:
-    """The arms, and where there are several the pairs of them."""
+    """Print the tables of arms and of pairs of arms."""
     swept = grid_table(results)
     tables = [(swept, 1)] if swept else [(arms_table(results), 2)]
     tables += [(pairs_table(results), 2)] if results["pairs"] else []
@@ -160,10 +160,10 @@ def show(results: dict[str, Any]) -> None:
 
 
 def _write_report(path: Path, results: dict[str, Any]) -> None:
-    """The page, and where it is; what was computed is not lost for lack of a package."""
+    """Write the page, if its packages are installed."""
     try:
         save_report(path, results)
     except NotInstalled as error:
-        print(f"no {path.name}: {error}, and give the same command again")
+        print(f"no {path.name}: {error}, and run the same command again")
     else:
         print(f"report: {path}")

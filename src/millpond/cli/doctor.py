@@ -5,12 +5,12 @@
     millpond doctor --replay runs/treasure/lake
     millpond doctor --self-test --only "missing done"
 
-Every check is green, yellow (worth a look), red (wrong) or unknown (and why). The exit code is 1
-if anything is red. A run is judged by what it recorded and by a probe: its agents play for a few
-seconds, one update is recomputed step by step, transitions are rebuilt from stored rows. The run
-itself is not changed. --env plays an environment at random, before any training. --self-test plants
-each known bug in a real short run and prints which checks fired; the exit code is 1 if the wrong
-ones did.
+Every check is green, yellow (worth a look), red (wrong) or unknown (with the reason). The exit code
+is 1 if any is red. A run is judged by its records and by a probe: its agents play for a few
+seconds, one update is recomputed step by step, and transitions are rebuilt from stored rows. The
+run itself is not changed. --env plays an env at random, before any training. --self-test plants
+each known bug in a short real run and prints which checks fired; the exit code is 1 if those are
+not the right ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-# The checks fit many small models: NumPy's threads would mostly wait for each other, busily.
+# The checks fit many small models, for which NumPy's threads would only spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ..doctor import (
@@ -51,7 +51,7 @@ from ..train import Run
 from ._options import Parser, whole
 from ._print import Coloured, empty_table, print_table
 
-# A probe is some hundred small programs that each run once: code that is made fast comes first.
+# A probe runs some hundred small programs once each, so compile time matters more than speed.
 _COMPILING = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 _MODES = ("fused", "sequential", "lockstep", "processes", "ray")
 COLOURS = {"red": "red", "yellow": "yellow", "green": "green", "unknown": "dim"}
@@ -61,34 +61,34 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond doctor", __doc__)
     parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="the run's folder")
-    parser.add_argument("--env", metavar="ENV", help="examine an environment before any training")
+    parser.add_argument("--env", metavar="ENV", help="examine an env, before any training")
     parser.add_argument("--replay", type=Path, metavar="LAKE", help="examine the rows of a Lake")
-    parser.add_argument(
-        "--no-probe", action="store_true", help="judge a run only by what it recorded"
-    )
+    parser.add_argument("--no-probe", action="store_true", help="judge a run by its records only")
     parser.add_argument(
         "--seconds",
         type=float,
         default=SECONDS,
-        help="after which a probe begins no check (%(default)s)",
+        help="time after which the probe begins no further check (default %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--self-test", action="store_true", help="plant every known bug")
-    parser.add_argument("--only", metavar="NAME", help="of --self-test, plants whose name has this")
     parser.add_argument(
-        "--mode", choices=_MODES, help="of --self-test, plants in this mode (default: their own)"
+        "--only", metavar="NAME", help="with --self-test: only bugs or checks with this in the name"
     )
     parser.add_argument(
-        "--jobs", type=whole, default=2, help="of --self-test, runs side by side (%(default)s)"
+        "--mode", choices=_MODES, help="with --self-test: the mode to run in (default: each bug's)"
+    )
+    parser.add_argument(
+        "--jobs", type=whole, default=2, help="with --self-test: parallel runs (default 2)"
     )
     options = parser.parse_args(args)
-    if not entry_points(group="jax_plugins"):  # the CPU alone
+    if not entry_points(group="jax_plugins"):  # JAX can use only the CPU
         os.environ.setdefault("XLA_FLAGS", _COMPILING)
     asked = [options.run, options.env, options.replay, options.self_test or None]
     if sum(one is not None for one in asked) != 1:
         raise BadConfig(
-            "name one run, or use one of --env, --replay and --self-test; millpond runs lists the "
-            "runs there are"
+            "name one run, or use one of --env, --replay and --self-test; millpond runs lists "
+            "the runs"
         )
     if options.self_test:
         from ._self_test_text import self_test_and_show
@@ -96,7 +96,7 @@ def main(args: Sequence[str]) -> int:
         only, mode = options.only or "", options.mode or ""
         return self_test_and_show(only, mode, options.jobs, options.json)
     if options.only or options.mode:
-        raise BadConfig("--only and --mode belong to --self-test; add it, or omit them")
+        raise BadConfig("--only and --mode are options of --self-test; add it, or omit them")
     path: Any = options.run
     lake: Any = options.replay
     if options.env is not None:
@@ -116,7 +116,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def of_any(path: Path, seconds: float = SECONDS) -> list[Verdict]:
-    """What the checks say of a run, a mixture, or a run that a user's own loop logged."""
+    """Examine a training run, a mixture, or a run that a user's own loop logged."""
     if is_mixture(path):
         return examine_mixture(MixRun.open(path))
     if is_logged(path):
@@ -125,15 +125,14 @@ def of_any(path: Path, seconds: float = SECONDS) -> list[Verdict]:
 
 
 def of_run(path: Path, seconds: float = SECONDS) -> list[Verdict]:
-    """What the checks say of a run, worst first, with shared reasons folded.
+    """Examine a training run; returns verdicts, worst first, with shared reasons folded.
 
-    A random policy is played, gradient noise is measured, and the run is probed unless `seconds`
-    is 0.
+    It plays a random policy, measures gradient noise, and probes the run unless `seconds` is 0.
     """
     run = Run.open(path)
     evidence = Evidence.of(run)
     if evidence.status["state"] == "failed":
-        return folded(examine(evidence))  # what it failed of may be what would be played here
+        return folded(examine(evidence))  # whatever made it fail could fail here, too
     if evidence.eval:
         evidence.chance = chance(run)
     evidence.noise = noise_scale(run)
@@ -144,11 +143,11 @@ def of_run(path: Path, seconds: float = SECONDS) -> list[Verdict]:
 
 
 def show(verdicts: list[Verdict], run: str = "", env: str = "") -> None:
-    """A table, and below it the numbers and what to do about what fired."""
+    """Print a table and, below it, the findings with numbers and remedies."""
     table = empty_table(["check", "state", "what was found"], 3)
     for verdict in verdicts:
         state = Coloured(verdict.state, COLOURS[verdict.state])
-        checks = verdict.evidence.get("checks")  # several in one: too long for a table
+        checks = verdict.evidence.get("checks")  # folded checks are too long for the table
         found = f"{len(checks)} checks: listed below" if checks else verdict.message
         table.add_row(verdict.name, state, found)
     print_table(table)
@@ -158,19 +157,17 @@ def show(verdicts: list[Verdict], run: str = "", env: str = "") -> None:
         if scales := verdict.evidence.get("noise_scale"):
             found = ", ".join("beyond measure" if one is None else f"{one:,.0f}" for one in scales)
             batch = verdict.evidence["batch"]
-            print(
-                f"gradient noise scale of each policy: {found}, in transitions; a batch has {batch}"
-            )
+            print(f"gradient noise scale per policy, in transitions: {found}; a batch has {batch}")
     fired = [verdict for verdict in verdicts if verdict.fired]
     for place, verdict in enumerate(fired, 1):
         _show_finding(place, verdict, settles(verdict, run, env) if env else "")
     states = [verdict.state for verdict in verdicts]
     told = ", ".join(f"{states.count(state)} {state}" for state in COLOURS if state in states)
-    print(f"\n{told}" if fired else f"\nnothing was found: {told}")
+    print(f"\n{told}" if fired else f"\nno problems found: {told}")
 
 
 def _show_finding(place: int, verdict: Verdict, command: str) -> None:
-    """What was found, in plain words, what to do, the numbers, and the command that settles it."""
+    """Print one finding, the remedy, the numbers, and a command that settles it."""
     print(f"\n{place}. {verdict.name}: {verdict.message}")
     if traceback := verdict.evidence.get("traceback"):
         print(traceback.rstrip())
@@ -183,5 +180,5 @@ def _show_finding(place: int, verdict: Verdict, command: str) -> None:
 
 
 def _plain(number: Any) -> str:
-    """A measured number as people write it."""
+    """A measured number, with four digits."""
     return f"{number:.4g}" if isinstance(number, float) else f"{number}"

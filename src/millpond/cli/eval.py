@@ -1,4 +1,4 @@
-"""`millpond eval`: play greedily and compare with random and scripted players
+"""`millpond eval`: evaluate a run greedily, against random and scripted players
 
 millpond eval runs/treasure --episodes 1000
 millpond eval runs/treasure --checkpoint 100000 --video film.gif --json
@@ -26,19 +26,19 @@ def main(args: Sequence[str]) -> int:
     parser = Parser("millpond eval", __doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
     parser.add_argument(
-        "--episodes", type=int, default=100, help="episodes of each player (default 100)"
+        "--episodes", type=int, default=100, help="episodes per player (default 100)"
     )
     parser.add_argument(
         "--checkpoint",
         type=int,
-        help="the one at that many env steps (of a mixture: frames); default: the newest",
+        help="env steps of the checkpoint (for a mixture, frames); default: the newest",
     )
     parser.add_argument("--video", type=Path, help="film one episode: a .gif or an .mp4")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     options = parser.parse_args(args)
     if options.episodes < 2:
         raise BadConfig(
-            f"--episodes must be at least 2, got {options.episodes}; a standard error needs two"
+            f"--episodes must be at least 2, for a standard error, got {options.episodes}"
         )
     run = open_everyone(options.run)
     kept = run.checkpoint(options.checkpoint)
@@ -51,14 +51,14 @@ def main(args: Sequence[str]) -> int:
     else:
         show(result)
         if options.video:
-            print(f"{pictures} pictures in {options.video}")
+            print(f"{pictures} frames in {options.video}")
     return 0
 
 
 def compare(run: Run, params: Any, episodes: int) -> dict[str, Any]:
-    """Mean returns of every policy and of the references in its place, and normalised scores.
+    """Mean returns of every policy and of the reference players in its place; normalised scores.
 
-    `events` are what the env counts, per episode and member, by each player.
+    `events` holds what the env counts, per episode and member, for each player.
     """
     world: Any = run.settings.world
     referee = Referee(run.settings, episodes)
@@ -105,7 +105,7 @@ def _team(rows: list[dict[str, Any]], greedy: Scores) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """The table of one evaluation."""
+    """Print the table of an evaluation."""
     scripts = result["references"]
     heads = ["policy", "greedy", "±", "random", *scripts]
     normalised = bool(scripts)
@@ -134,4 +134,4 @@ def show(result: dict[str, Any]) -> None:
         means = (f"{player} {np.mean(members):.2f}" for player, members in players.items())
         print(f"{name} per episode: {', '.join(means)}; worst member {min(players['greedy']):.2f}")
     if result["unfinished"]:
-        print(f"{result['unfinished']} episodes were cut off at the longest length allowed")
+        print(f"{result['unfinished']} episodes were cut off at eval_turns turns")

@@ -1,4 +1,4 @@
-"""`millpond lake`: inspect, verify and repair a Lake on disk; move data in and out
+"""`millpond lake`: inspect, verify or repair a Lake on disk; import or export data
 
 millpond lake info runs/lake
 millpond lake verify runs/lake
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadConfig, MillpondError
-from ..lake.manifest import no_lake
+from ..lake.manifest import not_a_lake
 from ..lake.repair import repair_lake
 from ..lake.survey import survey_lake
 from ..lake.verify import Verified, verify_lake
@@ -37,38 +37,38 @@ from ._options import Parser, in_digits
 
 _NOT_VERIFIED = 3
 _COMMANDS = {
-    "info": """`millpond lake info`: show the rows, steps and episodes in a Lake, and their bytes
+    "info": """`millpond lake info`: show the rows, episodes and sizes in a Lake
 
     millpond lake info runs/lake""",
     "verify": """`millpond lake verify`: check every byte that a committed row depends on
 
     millpond lake verify runs/lake
 
-Changes nothing, and works while the Lake is being written. The exit code is 0 if everything
-is as it was written, 1 if there is damage, 3 if it could not be verified.""",
-    "repair": """`millpond lake repair`: keep what comes before the first damaged row of each stream
+Changes nothing, and works while the Lake is being written. The exit code is 0 if there is no
+damage, 1 if there is, and 3 if the Lake could not be verified.""",
+    "repair": """`millpond lake repair`: keep the rows before the first damaged one of each stream
 
     millpond lake repair runs/lake --dry-run
 
-Damaged files are moved aside as NUMBER.damaged, never deleted. No group may be open in a writer.
-Running it twice changes nothing.""",
-    "import": """`millpond lake import`: make a Lake from data in another format
+Damaged files are renamed to NUMBER.damaged, never deleted. No writer may be open. A second run
+changes nothing.""",
+    "import": """`millpond lake import`: create a Lake from data in another format
 
     millpond lake import ~/.minari/datasets/mine runs/lake --format minari --env gym:CartPole-v1
 
-Every row is compared at the end. What a Lake cannot keep is named before and after. After an
-interruption the same command continues.""",
+Every row is compared at the end. What a Lake cannot keep is listed. After an interruption, run the
+same command again to continue.""",
     "export": """`millpond lake export`: write a Lake's rows in another format
 
     millpond lake export runs/lake table --format parquet
 
-Every row is compared at the end. The Lake may be written to meanwhile. The target appears
-only when it is complete.""",
+Every row is compared at the end. The Lake may be written to meanwhile. The target appears when it
+is complete.""",
 }
 
 
 def main(args: Sequence[str]) -> int:
-    """Run one of info, verify, repair, import and export."""
+    """Run the command and return its exit code."""
     parser = Parser("millpond lake", __doc__)
     parser.add_argument("command", metavar="COMMAND", help="info, verify, repair, import, export")
     if not args:
@@ -79,14 +79,14 @@ def main(args: Sequence[str]) -> int:
     if name not in _COMMANDS:
         near = difflib.get_close_matches(name, _COMMANDS, n=1)
         remedy = f"did you mean '{near[0]}'?" if near else f"use one of {', '.join(_COMMANDS)}"
-        raise BadConfig(f"there is no 'millpond lake {name}'; {remedy}")
+        raise BadConfig(f"there is no command 'millpond lake {name}'; {remedy}")
     parser = Parser(f"millpond lake {name}", _COMMANDS[name])
     if name in ("import", "export"):
         return _move(name, parser, args[1:])
     parser.add_argument("path", metavar="PATH", type=Path, help="the Lake's folder")
     if name == "repair":
         parser.add_argument(
-            "--dry-run", action="store_true", help="only say what would be kept and lost"
+            "--dry-run", action="store_true", help="only show what would be kept and lost"
         )
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     asked = parser.parse_args(args[1:])
@@ -110,15 +110,15 @@ def main(args: Sequence[str]) -> int:
 
 
 def _move(name: str, parser: Parser, args: Sequence[str]) -> int:
-    """Import or export, with a bar for each pass; what is lost is said before and after."""
+    """Import or export, with a progress bar; losses are printed before and after."""
     from ..exchange import EXPORTS, IMPORTS, export_lake, import_lake
 
     importing = name == "import"
     first, second = ("source", "lake") if importing else ("lake", "target")
     abouts = {
-        "source": "the data's file or folder",
-        "lake": "the folder to make the Lake in; new" if importing else "the Lake's folder",
-        "target": "the folder to write; new",
+        "source": "the file or folder with the data",
+        "lake": "a new folder for the Lake" if importing else "the Lake's folder",
+        "target": "a new file or folder to write",
     }
     for one in (first, second):
         parser.add_argument(one, metavar=one.upper(), type=Path, help=abouts[one])
@@ -127,7 +127,9 @@ def _move(name: str, parser: Parser, args: Sequence[str]) -> int:
     if importing:
         parser.add_argument("--env", default="", help="check the rows against this env")
         parser.add_argument(
-            "--capacity", default="", help="rows, or bytes such as 40GB, to keep; default: all"
+            "--capacity",
+            default="",
+            help="rows, or bytes such as 40GB, that the Lake keeps; default: all",
         )
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     asked = parser.parse_args(args)
@@ -155,7 +157,7 @@ def _move(name: str, parser: Parser, args: Sequence[str]) -> int:
 
 
 def _verified(path: Path, progress: Callable[[int, int], None] | None) -> Verified | None:
-    """What verify found; None if it could not look, which must not pass for damage."""
+    """What verify found; None if it failed, which must not be taken for damage."""
     try:
         return verify_lake(path, progress, _threads())
     except MillpondError as error:
@@ -166,12 +168,12 @@ def _verified(path: Path, progress: Callable[[int, int], None] | None) -> Verifi
 
 
 def _check_folder(path: Path) -> None:
-    """A slip in the path is a wrong call, not a damaged Lake."""
+    """BadConfig for a wrong path, which must not be taken for a damaged Lake."""
     if not path.is_dir():
         what = "this is a file" if path.exists() else "there is no such folder"
-        raise BadConfig(f"{path}: {what}; give the folder that Lake.create made")
+        raise BadConfig(f"{path}: {what}; give the folder of a Lake")
     if not (path / "lake.json").exists():
-        raise BadConfig(no_lake(path))
+        raise BadConfig(not_a_lake(path))
 
 
 def _threads() -> int:
@@ -184,7 +186,7 @@ def _print(plain: dict[str, Any]) -> None:
 
 @contextmanager
 def _bars(quiet: bool) -> Generator[Callable[[str, int, int], None]]:
-    """The same for passes that have names: one bar after the other."""
+    """One progress bar for writing and verifying."""
     with _bar("opening", quiet) as bar:
         passes: list[str] = []
 
@@ -199,7 +201,7 @@ def _bars(quiet: bool) -> Generator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def _bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None] | None]:
-    """Progress in one line of a terminal's stderr; nothing anywhere else."""
+    """A progress line on stderr, if that is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -207,7 +209,7 @@ def _bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None] | None]
 
     def progress(done: int, total: int) -> None:
         percent = 100 * done // max(1, total)
-        if percent != shown[0]:  # a line for every record would take longer than reading it
+        if percent != shown[0]:  # printing for every record would take longer than reading it
             shown[0] = percent
             sys.stderr.write(f"\r{what} {percent:3}%")
             sys.stderr.flush()

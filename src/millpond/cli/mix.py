@@ -1,4 +1,4 @@
-"""`millpond mix`: train a mixture: several agents, their Lake, and a BigAgent that unites them
+"""`millpond mix`: train a mixture: agents that share a Lake, and a BigAgent that learns from it
 
     millpond mix minatar/breakout --frames 2e6 --run runs/mixture
     millpond mix minatar/asterix --frames 1e7 --big.minibatches-per-1k 4
@@ -6,9 +6,9 @@
     millpond mix minatar/breakout --transfer live
     millpond mix minatar/breakout --debug
 
-Every setting is an option; the env's preset gives those of the network, the agents and the
-BigAgent. `--preset seed-003` is the first mixture: a DQN that learns from all of the Lake.
-`millpond resume RUN` continues a mixture that was stopped or killed.
+Every setting is an option. The defaults for network, agents and BigAgent come from the env's
+preset. `--preset seed-003` is the first design of the mixture, in which a DQN learns from the whole
+Lake. `millpond resume RUN` continues a mixture that was stopped or killed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def main(args: Sequence[str]) -> int:
     parser = Parser(
         "millpond mix",
         __doc__,
-        epilog="millpond mix ENV --help shows the settings, --help-all explains each.",
+        epilog="millpond mix ENV --help lists the settings, --help-all explains each.",
         add_help=False,
         allow_abbrev=False,
     )
     parser.add_argument("env", metavar="ENV", nargs="?", help="an env with one agent")
-    parser.add_argument("--run", type=Path, help="a new folder for the run")
-    parser.add_argument("--preset", type=Path, help="a TOML file, or a preset's name")
+    parser.add_argument("--run", type=Path, help="a new folder; default: runs/ENV-mix-SEED")
+    parser.add_argument("--preset", type=Path, help="a TOML file, or the name of a preset")
     parser.add_argument(
-        "--frames", type=whole, help="frames of each member, over all its agents, such as 2e6"
+        "--frames", type=whole, help="frames per member, over all its agents, such as 2e6"
     )
-    parser.add_argument("--watch", action="store_true", help="show a live page until the run ends")
+    parser.add_argument("--watch", action="store_true", help="serve a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     if known.env is None or known.env.startswith("-"):
         print(parser.format_help())
@@ -59,8 +59,8 @@ def main(args: Sequence[str]) -> int:
 
 
 def begin(settings: MixSettings, folder: Path, watch: bool) -> int:
-    """A new mixture in a folder, to its end; the exit code."""
-    # What is not installed or does not fit is refused before there is a folder.
+    """Create a mixture in a folder and run it to its end; returns the exit code."""
+    # Check everything that can be refused before the folder is created.
     spec_of(settings.world)
     check_agent(settings.playing)
     check_agent(settings.big_playing)

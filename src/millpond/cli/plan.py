@@ -1,4 +1,4 @@
-"""`millpond plan`: show bytes per transition in every layout and placement, and what fits here
+"""`millpond plan`: show how much memory a replay needs in each layout, and what fits here
 
 millpond plan --obs 3x84x84:uint8 --stack 4 --envs 2048 --capacity 1e6
 """
@@ -22,7 +22,7 @@ from ._print import Table, empty_table, many, print_table, sized
 
 _COUNT = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,3})?)([kKmMgG]?)")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-_MOST = 10**15  # rows, envs or bytes beyond any machine: most likely a slip
+_MOST = 10**15  # more rows, envs or bytes than any machine has: most likely a typo
 _DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
@@ -31,7 +31,7 @@ _PLACES = {"any": "any", "device": "device Pond", "host": "HostPond", "lake": "L
 
 
 def main(args: Sequence[str]) -> int:
-    """Plan what the options describe and print it."""
+    """Run the command and return its exit code."""
     asked = _parser().parse_args(args)
     spec = Spec(parse_obs(asked.obs), parse_field(asked.action, "--action"))
     stack, n_step, envs, capacity = (
@@ -43,8 +43,8 @@ def main(args: Sequence[str]) -> int:
             (asked.capacity, "--capacity"),
         )
     )
-    make_plan(spec, stack, envs, capacity, n_step)  # a bad plan fails before a backend starts
-    # Looking at an accelerator must not take its memory from the run that already uses it.
+    make_plan(spec, stack, envs, capacity, n_step)  # fail before JAX starts a backend
+    # Looking at a GPU must not take its memory from a run that already uses it.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     plan = make_plan(spec, stack, envs, capacity, n_step, Machine.detect(), asked.prioritized)
     if asked.json:
@@ -64,17 +64,17 @@ def _parser() -> Parser:
         action="append",
         default=[],
         metavar="SHAPE:DTYPE",
-        help="one observation as the env gives it, without stacking: 3x84x84:uint8, 17:float32, "
-        "10x10x4:bool (stored as bits); for a dict: --obs image=84x84:uint8 --obs pose=7:float32",
+        help="one observation of the env, without stacking: 3x84x84:uint8, 17:float32 or "
+        "10x10x4:bool (stored as bits); for a dict, --obs image=84x84:uint8 --obs pose=7:float32",
     )
     parser.add_argument(
         "--stack", default="1", metavar="N", help="observations in a state; stored once (default 1)"
     )
     parser.add_argument(
-        "--n-step", default="1", metavar="N", help="steps in a return; costs no bytes (default 1)"
+        "--n-step", default="1", metavar="N", help="steps in a return; costs nothing (default 1)"
     )
     parser.add_argument(
-        "--envs", default="1", metavar="N", help="envs stepped side by side (default 1)"
+        "--envs", default="1", metavar="N", help="envs stepped together (default 1)"
     )
     parser.add_argument(
         "--action",
@@ -85,16 +85,16 @@ def _parser() -> Parser:
     parser.add_argument(
         "--prioritized",
         action="store_true",
-        help="count priorities too: 4.3 bytes per row on a device, 8.5 on the host",
+        help="include priorities: 4.3 bytes per row on a device, 8.5 on the host",
     )
     parser.add_argument(
-        "--json", action="store_true", help="JSON instead of text; its keys: see Plan.to_json"
+        "--json", action="store_true", help="JSON instead of text; Plan.to_json explains its keys"
     )
     return parser
 
 
 def parse_count(text: str, flag: str) -> int:
-    """A whole number >= 1: 2048, 1_000_000, 1e6, 500k, 1M."""
+    """Parse a whole number of at least 1: 2048, 1_000_000, 1e6, 500k, 1M."""
     found = _COUNT.fullmatch(text.strip())
     value = Decimal(found[1].replace("_", "")) * _UNITS[found[2].lower()] if found else Decimal(0)
     if not 1 <= value <= _MOST or value != value.to_integral_value():
@@ -106,14 +106,14 @@ def parse_count(text: str, flag: str) -> int:
 
 
 def parse_field(text: str, flag: str) -> Field:
-    """SHAPE:DTYPE such as 3x84x84:uint8, or DTYPE alone for a single number."""
+    """Parse SHAPE:DTYPE, such as 3x84x84:uint8, or DTYPE alone for a single number."""
     shape_text, colon, dtype = text.rpartition(":")
     shape = tuple(int(n) for n in shape_text.split("x")) if _is_shape(shape_text) else ()
     if not colon and _is_shape(text):
-        raise BadConfig(f"{flag}: '{text}' names no dtype; write {text}:uint8, {text}:float32, ...")
+        raise BadConfig(f"{flag}: '{text}' has no dtype; write {text}:uint8, {text}:float32, ...")
     if colon and (not shape or min(shape) < 1 or math.prod(shape) > _MOST):
         raise BadConfig(
-            f"{flag}: expected a shape of whole numbers >= 1 joined by x, 10^15 elements at most, "
+            f"{flag}: expected a shape such as 3x84x84, with at most 10^15 elements, "
             f"got '{shape_text}' in '{text}'; write it as 3x84x84:uint8, or "
             f"{dtype or 'float32'} alone for one number"
         )
@@ -125,7 +125,7 @@ def parse_field(text: str, flag: str) -> Field:
 
 
 def parse_obs(texts: Sequence[str]) -> Field | dict[str, Field]:
-    """One field, or a dict of fields where every text begins with NAME=."""
+    """Parse one field, or a dict of fields if the texts begin with NAME=."""
     if not texts:
         raise BadConfig("--obs: no observation given; add one such as --obs 3x84x84:uint8")
     if len(texts) == 1 and "=" not in texts[0]:
@@ -135,11 +135,11 @@ def parse_obs(texts: Sequence[str]) -> Field | dict[str, Field]:
         name, _, rest = text.partition("=")
         if not rest or not re.fullmatch(r"[\w.-]+", name):
             raise BadConfig(
-                f"--obs: expected NAME=SHAPE:DTYPE because there are several, got '{text}'; "
+                f"--obs: with several, each must be NAME=SHAPE:DTYPE, got '{text}'; "
                 "write --obs image=84x84:uint8 --obs pose=7:float32"
             )
         if name in fields:
-            raise BadConfig(f"--obs: '{name}' is given twice; keep one of them")
+            raise BadConfig(f"--obs: '{name}' is given twice; remove one")
         fields[name] = parse_field(rest, "--obs")
     return fields
 
@@ -149,7 +149,7 @@ def _is_shape(text: str) -> bool:
 
 
 def show(plan: Plan) -> None:
-    """The plan as tables and sentences, at most 80 columns wide where the values allow."""
+    """Print the plan as a table and text."""
     fields = [(p, f) for p, f in plan.spec.columns.items() if p.startswith(("obs", "action"))]
     _say(
         f"{', '.join(f'{path} {field.describe()}' for path, field in fields)}; "
@@ -157,12 +157,12 @@ def show(plan: Plan) -> None:
     )
     if len(plan.nearest) > 1:
         _say(
-            f"Capacity {plan.capacity:,} does not divide among {plan.num_envs:,} envs and is never "
+            f"Capacity {plan.capacity:,} is not a multiple of {plan.num_envs:,} envs and is never "
             f"rounded: use {plan.nearest[0]:,} or {plan.nearest[1]:,}. Only layout shared takes "
             "any capacity."
         )
     planned = f"{plan.rows:,} rows, {plan.rows // plan.num_envs:,} per env"
-    _say(f"Every total is for {planned}.")
+    _say(f"All totals are for {planned}.")
     here = plan.machine
     device = f"{here.device} with {sized(here.device_bytes)} for JAX"
     if here.device == NO_ACCELERATOR:
@@ -175,11 +175,11 @@ def show(plan: Plan) -> None:
     for number, text in enumerate(footnotes, 1):
         _say(f"{number}) {text}.")
     _say(
-        "A row is one transition, or the border row that ends an episode. Once full, a stream or "
-        f"per_env ring can start {plan.starts:,} samples: "
-        f"{many(plan.stack + plan.n_step - 1, 'row')} per env can only complete others. "
-        f"Totals are the ring{' and its priorities' if plan.prioritized else ' alone'}: leave room "
-        "for networks and batches."
+        "A row is one transition, or the border row that ends an episode. A full stream or per_env "
+        f"ring has {plan.starts:,} rows that samples can start at; "
+        f"{many(plan.stack + plan.n_step - 1, 'row')} per env only complete other samples. "
+        f"Totals include only the ring{' and its priorities' if plan.prioritized else ''}: leave "
+        "room for networks and batches."
     )
     _say(_what_saves(plan))
 
@@ -189,7 +189,7 @@ def _say(text: str) -> None:
 
 
 def _layout_table(rows: Sequence[PlanRow], footnotes: list[str]) -> Table:
-    """One line per row; what needs saying about it goes to `footnotes`, each text once."""
+    """The table of layouts; remarks are added to `footnotes`, each once."""
     heads = (
         "layout",
         "placement",

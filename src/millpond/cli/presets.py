@@ -1,4 +1,4 @@
-"""`millpond presets`: list the presets, or show one
+"""`millpond presets`: list the presets, or print one
 
 millpond presets
 millpond presets minatar > mine.toml
@@ -21,7 +21,7 @@ from ._options import Parser, width
 def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond presets", __doc__)
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the preset to show")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the preset to print")
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     options = parser.parse_args(args)
     if options.json:
@@ -38,14 +38,14 @@ def main(args: Sequence[str]) -> int:
 
 
 def plain(name: str | None) -> Any:
-    """One preset's settings, or every preset's name and what it is."""
+    """One preset's settings, or the names and descriptions of all."""
     if name:
         return tomllib.loads(preset_text(name))
     return [{"name": one, "about": first_sentence(preset_text(one))} for one in preset_names()]
 
 
 def first_sentence(text: str) -> str:
-    """Of the comment at the top of a preset, which may be several lines long."""
+    """The first sentence of the comment at the top of a preset."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     comment = " ".join(line.removeprefix("#").strip() for line in lines)
     return comment.partition(". ")[0].removesuffix(".") + "."

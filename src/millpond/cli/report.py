@@ -1,9 +1,9 @@
-"""`millpond report`: write one or several runs to an HTML file that works offline, plus PNGs
+"""`millpond report`: write runs to an HTML file that works offline, plus PNGs
 
 millpond report runs/treasure
 millpond report runs/breakout-0 runs/breakout-1 -o breakout.html --no-film
 
-The PNGs go into a folder next to the file. It may be used while a run is still training.
+The PNGs go into a folder next to the file. Runs may still be training.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def main(args: Sequence[str]) -> int:
         default=Path("report.html"),
         help="the HTML file (default report.html)",
     )
-    parser.add_argument("--no-film", action="store_true", help="do not play an episode")
+    parser.add_argument("--no-film", action="store_true", help="do not film an episode")
     options = parser.parse_args(args)
     if options.out.suffix.lower() not in (".html", ".htm"):
-        raise BadConfig(f"report: -o names an .html file, got '{options.out}'; name it so")
+        raise BadConfig(f"report: -o must name an .html file, got '{options.out}'")
     runs = read_runs(options.runs)
     page, *pictures = save_run_report(options.out, runs, not options.no_film)
     print(f"report: {page}")

@@ -2,8 +2,8 @@
 
     millpond resume runs/breakout
 
-The run's folder holds everything that is needed. On a CPU the result is bit for bit that of an
-uninterrupted run if the env can save its state (all can, except atari/ and gym:).
+The run's folder holds everything needed. On a CPU the result is bit for bit that of an
+uninterrupted run, if the env can save its state (atari/, gym:, pettingzoo: and sorrel: cannot).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = Parser("millpond resume", __doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
-    parser.add_argument("--watch", action="store_true", help="show a live page until the run ends")
+    parser.add_argument("--watch", action="store_true", help="serve a live page until the run ends")
     options = parser.parse_args(args)
     check_watch(options.watch)
     path = options.run

@@ -1,7 +1,7 @@
-"""`millpond runs`: list the runs in a folder and their status
+"""`millpond runs`: list the runs in a folder, with their status
 
 millpond runs
-millpond runs elsewhere --json
+millpond runs other/runs --json
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from ..logged import LoggedRun, find_logged
 from ..metrics import read_metrics
 from ..mixture import MixRun, find_mixtures
-from ..run_folder import word
+from ..run_folder import shell_word
 from ..train import Run, find_runs
 from ._options import Parser
 from ._print import elapsed, empty_table, fitted, print_table, short
@@ -27,7 +27,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default: runs"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
+    parser.add_argument("--json", action="store_true", help="a JSON list instead of a table")
     options = parser.parse_args(args)
     found = [about(run) for run in find_runs(options.root)]
     found += [about_mixture(run) for run in find_mixtures(options.root)]
@@ -37,12 +37,12 @@ def main(args: Sequence[str]) -> int:
         print(json.dumps(found, indent=2))
         return 0
     if not found:
-        print(f"no runs in {options.root}; millpond train ENV makes one")
+        print(f"no runs in {options.root}; start one with millpond train ENV")
         return 0
     heads = ["run", "env", "agent", "state", "steps", "of", "time", "steps/s", "greedy", "best"]
     table = empty_table(heads, 4)
     for one in found:
-        of = f"{one['of']:,}" if one["of"] else "-"  # your own loop need not say
+        of = f"{one['of']:,}" if one["of"] else "-"  # a user's own loop need not say
         numbers = [f"{one['steps']:,}", of]
         numbers += [elapsed(one["seconds"]) if one["seconds"] else "-"]
         numbers += [short(one["speed"]) if one["speed"] else "-"]
@@ -51,8 +51,8 @@ def main(args: Sequence[str]) -> int:
         table.add_row(one["run"], env, agent, one["state"], *numbers)
     print_table(shown := fitted(table, ("of", "time", "steps/s", "best", "agent", "env")))
     if len(shown.heads) < len(heads):
-        print("a wider terminal shows more columns, --json all")
-    print("greedy, best: mean return of greedy episodes, last and highest, not normalised")
+        print("a wider terminal shows more columns; --json shows all")
+    print("greedy, best: mean return of greedy episodes, latest and highest, not normalised")
     if "steps/s" in shown.heads:
         print(
             "steps/s: env steps of all policies per second of acting and learning (last measured)"
@@ -60,13 +60,13 @@ def main(args: Sequence[str]) -> int:
     for one in found:
         if one["why"]:
             first = one["why"].partition("\n")[0]
-            where = f"millpond doctor {word(one['run'])} says where"
+            where = f"millpond doctor {shell_word(one['run'])} says where"
             print(f"{one['run']} {one['state']}: {first}; {where}")
     return 0
 
 
 def about(run: Run) -> dict[str, Any]:
-    """A run in a few values."""
+    """A summary of a training run."""
     returns, status, settings = greedy(run.metrics), run.status(), run.settings
     pace = list(read_metrics(run.speed))
     return {
@@ -87,20 +87,20 @@ def about(run: Run) -> dict[str, Any]:
 
 
 def about_mixture(run: MixRun) -> dict[str, Any]:
-    """The same of a mixture; its steps are frames."""
+    """A summary of a mixture; its steps are frames."""
     one = about(run.everyone)
     return one | {"agent": "mixture", "seed": run.settings.seed, "of": run.settings.frames}
 
 
 def _seconds(pace: list[dict[str, Any]]) -> float:
-    """Time that a run has taken; its clock begins at 0 again whenever it is resumed."""
+    """The time that a run has taken; its clock restarts at 0 whenever it is resumed."""
     clock = [float(line.get("seconds") or 0.0) for line in pace]
     pairs = itertools.zip_longest(clock, clock[1:], fillvalue=0.0)
     return sum(now for now, after in pairs if after < now)
 
 
 def about_logged(run: LoggedRun) -> dict[str, Any]:
-    """A run of a user's own loop; it has no checkpoints that we know of."""
+    """A summary of a run of a user's own loop, which has no checkpoints."""
     returns, status, settings = greedy(run.metrics), run.status(), run.settings
     return {
         "run": str(run.path),
@@ -120,7 +120,7 @@ def about_logged(run: LoggedRun) -> dict[str, Any]:
 
 
 def greedy(metrics: Path) -> list[float]:
-    """The mean return of every evaluation."""
+    """The mean returns of all evaluations."""
     lines = read_metrics(metrics, "eval")
     return [line["return"] for line in lines if line["return"] is not None]
 

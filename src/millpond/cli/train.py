@@ -39,7 +39,7 @@ def main(args: Sequence[str]) -> int:
     parser = Parser(
         "millpond train",
         __doc__,
-        epilog="millpond train ENV --help shows the settings, --help-all explains each.",
+        epilog="millpond train ENV --help lists the settings, --help-all explains each.",
         add_help=False,
         allow_abbrev=False,
     )
@@ -50,24 +50,24 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--preset",
         type=Path,
-        help="a TOML file, or a preset's name, instead of the env's own preset",
+        help="a TOML file, or the name of a preset; default: the env's preset",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="with --mode lockstep or ray: run the same sequentially too, and compare every bit",
+        help="with --mode lockstep or ray: also run sequentially, and compare every bit",
     )
     parser.add_argument(
         "--lake-phases",
         action="store_true",
-        help="keep all rows in a Lake and learn from them again in phases (settings of mix)",
+        help="keep all rows in a Lake and learn from them again in phases; settings as for mix",
     )
-    parser.add_argument("--watch", action="store_true", help="show a live page until the run ends")
+    parser.add_argument("--watch", action="store_true", help="serve a live page until the run ends")
     known, rest = parser.parse_known_args(args)
     first = args[0].partition("=")[0] if args else ""
     own = ("--run", "--preset", "--check", "--lake-phases", "--watch", "-h", "--help")
     if first.startswith("-") and first not in own:
-        # Only the env knows which of its options take a value, so it has to be known first.
+        # Which options take a value depends on the env, so it must come first.
         if first in ("--env", "--env-id", "--env_id"):
             env = given(first, args) or "ENV"
             raise BadConfig(
@@ -80,7 +80,7 @@ def main(args: Sequence[str]) -> int:
         return 0 if wanted else 2
     if known.lake_phases:
         if known.check:
-            raise BadConfig("--check: compares modes lockstep and ray; --lake-phases has neither")
+            raise BadConfig("--check compares modes lockstep and ray; --lake-phases has neither")
         settings = parse_phases(known.env, known.preset, rest)
         folder = known.run or free_folder(settings.env, "phases", settings.seed)
         return begin(settings, folder, known.watch)
@@ -89,12 +89,13 @@ def main(args: Sequence[str]) -> int:
     settings = parse_train(settings_for(known.env, known.preset, **parts, world=world), rest)
     if known.check:
         if settings.mode not in ("lockstep", "ray"):
-            raise BadConfig(f"--check: compares modes lockstep and ray, got {settings.mode}")
+            raise BadConfig(
+                f"--check compares modes lockstep and ray, got {settings.mode}; add --mode lockstep"
+            )
         on_ray = settings.mode == "ray"
         crew = dataclasses.replace(settings.crew, trace=True, lockstep=on_ray)
         settings = dataclasses.replace(settings, crew=crew)
-    # What is not installed, does not fit or cannot be learned from is refused before there is a
-    # folder.
+    # Check everything that can be refused before the folder is created.
     spec_of(settings.world)
     check_agent(settings)
     check_room(settings)
@@ -114,34 +115,32 @@ def main(args: Sequence[str]) -> int:
 
 
 def check_twin(run: Run) -> int:
-    """Compare a lockstep run with its sequential twin: 0 if they are identical."""
+    """Compare a lockstep run with its sequential twin; the exit code is 0 if they are identical."""
     found = compare_with_twin(run)
     if found.identical:
         updates = [line.get("updates", 0) for line in read_metrics(run.metrics, "train")]
         print(identical_text(found, max(updates, default=0)))
         return 0
-    print(f"NOT identical: {found.cycles:,} cycles are; then {found.differs}")
+    print(f"NOT identical: the first {found.cycles:,} cycles are; then {found.differs}")
     return 1
 
 
 def identical_text(found: Comparison, updates: int) -> str:
-    """What is proved, what its hash is of, and whether learning was part of it."""
+    """What was compared, its hash, and whether any learning was compared."""
     much = f"{found.cycles:,} cycles, {updates:,} updates, in lockstep and in sequence"
     hashed = f"hash of all rows, draws and agents {found.digest}"
-    more = (
-        "" if updates else "\nnothing was learned yet: with more --steps learning is compared too"
-    )
+    more = "" if updates else "\nno learning was compared yet; use more --steps to include it"
     return f"identical: {much}; {hashed}{more}"
 
 
 def parse_train(preset: Settings, args: Sequence[str]) -> Settings:
-    """The preset's settings with the options of the command line."""
+    """The preset's settings, changed by the options on the command line."""
     preset = tiny(preset) if "--debug" in args else preset
     return parse_settings(preset, args, f"millpond train {preset.env}")
 
 
 def parse_phases(env: str, file: Path | None, args: Sequence[str]) -> MixSettings:
-    """One agent with phases of replay: a mixture of one, with the steps that were asked for."""
+    """The settings of --lake-phases: a mixture with one agent, for the steps asked for."""
     counts = Parser("millpond train", None, add_help=False, allow_abbrev=False)
     counts.add_argument("--steps", type=whole, default=None)
     known, rest = counts.parse_known_args(args)

@@ -1,11 +1,11 @@
-"""`millpond watch`: show a live page of all runs in a folder, in your browser
+"""`millpond watch`: serve a live page of all runs in a folder, for your browser
 
     millpond watch
-    millpond watch elsewhere --port 9000
-    millpond train ENV --watch               # the same page, for as long as the run lasts
+    millpond watch other/runs --port 9000
+    millpond train ENV --watch               # the same page, until the run ends
 
-It only reads what runs write, needs no network, and by default can be opened from this machine
-only. The printed address works once; whenever it is used, a new one is printed.
+The page only reads the runs' files, needs no network and, by default, can be opened only from this
+machine. A printed address works once; when it is used, a new one is printed.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "root", metavar="FOLDER", nargs="?", type=Path, default=Path("runs"), help="default: runs"
     )
-    parser.add_argument("--port", type=int, help="default: 8787, or a free one if that is taken")
+    parser.add_argument("--port", type=int, help="default: 8787, or a free port if that is taken")
     parser.add_argument(
         "--host",
         default="127.0.0.1",
         help="0.0.0.0 lets other machines connect (default 127.0.0.1)",
     )
-    parser.add_argument("--token", default="", help="your own token, needed with --host")
+    parser.add_argument("--token", default="", help="a token of your own; required with --host")
     parser.add_argument(
         "--name",
         action="append",
         default=[],
-        help="another name of this machine in browsers' addresses",
+        help="another host name by which browsers reach this machine; repeatable",
     )
-    # Of `--watch`: a socket that listens already, and the process to end with.
+    # Used by `--watch`: a socket that is already listening, and the process to end with.
     parser.add_argument("--inherit", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(args)
     if options.inherit:
         return _beside(options.root, *options.inherit)
     if options.port is not None and not 0 <= options.port <= 65535:
-        raise BadConfig(f"watch: --port must lie in 0 to 65535, got {options.port}")
+        raise BadConfig(f"watch: --port must be from 0 to 65535, got {options.port}")
     runs = Runs(options.root)
     listener = listen(options.host, options.port, options.token)
     tokens = Tokens(options.token)
     elsewhere = not is_loopback(options.host)
     hosts = {*options.name, *(own_names() if elsewhere else ())}
-    print(f"watching {runs.root}; Ctrl-C ends it")
+    print(f"watching {runs.root}; press Ctrl-C to stop")
     print(f"open {address(listener, tokens.token)}", flush=True)
     return _serve(runs, listener, tokens, hosts)
 
@@ -69,9 +69,9 @@ def _serve(runs: Runs, listener: socket.socket, tokens: Tokens, hosts: set[str])
         if not tokens.chosen:
             print(f"opened; to open it again: {address(listener, tokens.token)}", flush=True)
 
-    os.nice(10)  # a run that is watched comes first
-    gc.set_threshold(1_000_000)  # long files become many objects at once, none of them garbage
-    with contextlib.suppress(KeyboardInterrupt):  # the usual end
+    os.nice(10)  # runs take precedence over the page
+    gc.set_threshold(1_000_000)  # reading a long file makes many objects, none of them garbage
+    with contextlib.suppress(KeyboardInterrupt):  # the usual way to stop
         serve(runs, listener, tokens, hosts, traded)
     return 0
 

@@ -1,4 +1,4 @@
-"""`RayActor`: an actor that ships its rows in chunks: act some cycles, append, pull parameters."""
+"""`RayActor`: an actor that sends its rows in chunks: act some cycles, send, pull parameters."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.actor import make_actor
-from ..engine.calls import ActorCalls
 from ..engine.chunk_dedup import ChunkId
+from ..engine.crew_member import ActorMember
 from ..engine.settings import Settings
 from ..engine.shard_store import Chunk
-from ..engine.trace import digest
 from ..engine.trees import joined
 from ..errors import ChannelClosed
 from ..rows import Rows
-from .links import RaySink, RayWeights
 from .member import RayMember
-from .outbox import Outbox
+from .outbox import Outbox, RaySink
 from .ray import Lost
+from .weights import RayWeights
 
-_SLICE_S = 0.2  # how long one wait may take before it is looked around
+_SLICE_S = 0.2  # how long one wait may take before a pause is noticed
 
 
-class RayActor(RayMember, ActorCalls):
+class RayActor(RayMember, ActorMember):
     """`member.run(goal)` acts up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
@@ -43,17 +41,17 @@ class RayActor(RayMember, ActorCalls):
         self.index, self.incarnation = index, incarnation
         self.cycle, self.number = cycle, 0
         self.weights, crew = RayWeights(weights), settings.crew
-        self.actor = make_actor(settings, index, incarnation, cycle, steps)
+        self.make(steps)
         self.outbox = Outbox(RaySink(shard), crew.credits, crew.start_s)
-        self.params: list[Any] = [None] * len(settings.groups)
-        self.versions = np.full(len(settings.groups), -1, np.int64)
-        self.rows = 0  # hash of the newest rows, if the run keeps a trace
         self._hold = False
         self._idle = threading.Condition()
         self._running = False
 
     def run(self, goal: int) -> tuple[int, int]:
-        """Act until `goal` and all is taken, or until a pause: the cycle, and the rows' hash."""
+        """Act until `goal`, and until all rows are taken, or until a pause.
+
+        Returns the cycle, and a hash of the newest rows.
+        """
         with self._idle:
             self._running, self._hold = True, False
         try:
@@ -61,7 +59,7 @@ class RayActor(RayMember, ActorCalls):
                 if self.outbox.full:
                     self._wait()
                     continue
-                with self._door.step():
+                with self.step():
                     self._chunk(goal)
             while not self.outbox.empty and not self._hold:
                 self._wait()
@@ -82,17 +80,13 @@ class RayActor(RayMember, ActorCalls):
         self._pull()
         if any(params is None for params in self.params):
             return  # a pause came before the first parameters did
-        versions = np.repeat(self.versions, [len(group) for group in self.settings.groups])
         self.watch.now("working")
         blocks: list[Rows] = []
         most, began = min(self.settings.chunk, goal - self.cycle), time.monotonic()
         while len(blocks) < most and not (blocks and self._over(began)):
-            blocks.append(self.actor.cycle(tuple(self.params), versions))
-            self.watch.starting = False
+            blocks.append(self.act())
             self.watch.now("working")
         rows = joined(blocks)
-        if self.settings.crew.trace:
-            self.rows = digest(blocks[-1])
         self.watch.now("moving")
         id_ = ChunkId(self.index, self.incarnation, self.number)
         oldest, steps = self.outbox.oldest(self.number), np.array(self.actor.steps)
@@ -111,7 +105,7 @@ class RayActor(RayMember, ActorCalls):
                     if found is not None:
                         self.versions[learner], self.params[learner] = found
             except Lost:
-                pass  # it comes back; until then the parameters at hand will do
+                pass  # they come back; until then it acts with the parameters it has
             if self._hold or all(params is not None for params in self.params):
                 return
             if time.monotonic() > deadline:
@@ -124,7 +118,7 @@ class RayActor(RayMember, ActorCalls):
             time.sleep(0.05)
 
     def pause(self, timeout: float) -> int:
-        """Stop after the cycle that is under way: where that is."""
+        """Stop after the cycle that is under way; returns that cycle."""
         with self._idle:
             self._hold = True
             if not self._idle.wait_for(lambda: not self._running, timeout):

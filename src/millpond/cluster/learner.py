@@ -5,81 +5,28 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
 
-from ..engine.calls import LearnerCalls
-from ..engine.host_updates import Stores
+from ..engine.checkpoint import Arrays
+from ..engine.crew_member import LearnerMember
 from ..engine.learner import Learner
 from ..engine.settings import Settings
-from ..engine.sharded import actors_in, apart, together
 from ..engine.trees import part
-from ..errors import ChannelClosed
-from ..rows import Draw, Rows
-from ..sequence import Sample
-from .links import RaySource, RayWeights
 from .member import RayMember
 from .packs import Pack, Packs
 from .ray import Lost
+from .shards import RemoteShards
+from .weights import RayWeights
 
 _SLICE_S = 1.0  # how long a wait may take before parameters are offered again
-_AGAIN_S = 0.2  # a shard that was lost is asked again after so long
-
-T = TypeVar("T")
 
 
-class RemoteShards:
-    """`Replay` in shards elsewhere: rows are already stored, batches have come with a pack."""
-
-    def __init__(self, source: RaySource, settings: Settings) -> None:
-        self.source, self.settings, self.cycle = source, settings, 0
-        self.stores: Stores = [(slice(None), self.store)]
-        # Time for a shard that hangs to be ended for it and to come back.
-        self._patience = 2 * settings.crew.start_s
-        self.batches: dict[int, Sample] = {}
-
-    def store(self, rows: Rows) -> None:
-        self.cycle += 1
-
-    def draw(self, turn: int) -> Sample | None:
-        return self.batches.pop(turn, None)
-
-    def rank(self, draw: Draw, priority: np.ndarray) -> None:
-        with contextlib.suppress(Lost):  # rows and priorities went with the shard
-            self.source.rank(draw, priority)
-
-    def cut(self, envs: np.ndarray) -> None:
-        for actor in actors_in(self.settings, envs):
-            self._insist(lambda one=actor: self.source.cut(one, self.cycle))
-
-    def export(self) -> list[dict[str, np.ndarray]]:
-        return together(self._insist(self.source.export), self.cycle)
-
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        self.cycle, parts = apart(arrays, self.settings.shards)
-        self.batches = {}
-        self._insist(lambda: self.source.restore(self.cycle, parts))
-
-    def _insist(self, call: Callable[[], T]) -> T:
-        """A shard that is lost meanwhile comes back: then it is asked again."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                return call()
-            except Lost as lost:
-                if time.monotonic() > deadline:
-                    raise ChannelClosed(
-                        f"{lost}: away for {self._patience:g} s; look at the cluster's nodes, or "
-                        "raise --crew.start-s"
-                    ) from lost
-                time.sleep(_AGAIN_S)
-
-
-class RayLearner(RayMember, LearnerCalls):
+class RayLearner(RayMember, LearnerMember):
     """`member.run(goal)` learns up to a cycle in one thread; the rest may be asked by others."""
 
     def __init__(
@@ -89,8 +36,7 @@ class RayLearner(RayMember, LearnerCalls):
         self.settings = settings = Settings.from_json(plain)
         self.index, self.weights = index, RayWeights(weights)
         self.policies = settings.groups[index]
-        self.source = RaySource(index, self.policies, shards)
-        self.shards = RemoteShards(self.source, settings)
+        self.shards = RemoteShards(settings, index, shards)
         self._stack = contextlib.ExitStack()
         self.learner = self._stack.enter_context(
             Learner.opened(settings, self.policies, Path(folder), self.shards)
@@ -111,17 +57,17 @@ class RayLearner(RayMember, LearnerCalls):
         crew = self.settings.crew
         if self.packs is None:
             ahead = 0 if crew.lockstep else crew.prefetch
-            self.packs = Packs(self.settings, self.policies, self.source, self.cycle, ahead)
+            self.packs = Packs(self.settings, self.policies, self.shards, self.cycle, ahead)
         while self.cycle < self.goal and not self.learner.bad:
             self.watch.now("waiting")
             pack = self.packs.take(_SLICE_S)
             if pack is None:
-                self._publish(again=True)  # who keeps them may have been lost, and actors wait
+                self._publish(again=True)  # the weights may have been lost, and actors wait
                 continue
             for number in range(pack.cycles):
                 if self.learner.bad:
                     break
-                with self._door.step():
+                with self.step():
                     self._learn(pack, number)
             self.shards.batches = {}
             self.watch.now("moving")
@@ -129,8 +75,7 @@ class RayLearner(RayMember, LearnerCalls):
             with self._moved:
                 self._moved.notify_all()
         self.watch.now("waiting")
-        trace = self.settings.crew.trace
-        return self.cycle, self.learner.traced() if trace else []
+        return self.cycle, self.learner.traced() if crew.trace else []
 
     def _learn(self, pack: Pack, number: int) -> None:
         """One cycle of a pack."""
@@ -145,7 +90,7 @@ class RayLearner(RayMember, LearnerCalls):
         self.watch.starting &= self.learner.version == before
 
     def _publish(self, again: bool = False) -> None:
-        """Give parameters to the actors, if they are new or may have been lost."""
+        """Send the parameters to the actors if enough is new; `again`: they may have been lost."""
         version, every = self.learner.version, self.settings.crew.publish_every
         if self.published <= version < self.published + every and not again:
             return
@@ -158,7 +103,7 @@ class RayLearner(RayMember, LearnerCalls):
         self.goal = goal
 
     def reach(self, cycle: int, timeout: float) -> tuple[int, bool]:
-        """Wait for a cycle, at most that long: where we are, and whether a policy is bad."""
+        """Wait at most `timeout` seconds for a cycle: where we are, and whether a policy is bad."""
         deadline = time.monotonic() + timeout
         with self._moved:
             while self.cycle < cycle and not self.learner.bad:
@@ -168,8 +113,8 @@ class RayLearner(RayMember, LearnerCalls):
                 self._moved.wait(left)
         return self.cycle, self.learner.bad
 
-    def stood(self, actor: int) -> tuple[int, np.ndarray]:
-        """The cycle before which all rows are here, and the env steps of an actor up to there."""
+    def progress(self, actor: int) -> tuple[int, np.ndarray]:
+        """The cycle before which all rows are here, and the actor's env steps up to there."""
         packs = self.packs
         if packs is not None:
             self.reach(packs.first, _SLICE_S * 10)  # what was fetched is learned from first
@@ -177,7 +122,7 @@ class RayLearner(RayMember, LearnerCalls):
             first = packs.first if packs else self.cycle
             return first, self.learner.audit.steps[:, actor].astype(np.uint32)
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         if self.packs is not None:
             self.packs.close()
             self.packs = None

@@ -1,7 +1,7 @@
 """`Outbox`: an actor's newest chunks, held until every learner has taken them.
 
-A shard may die with what it was given. Then all that is held here is sent again, oldest first; the
-chunks' ids make sure that nothing is stored twice.
+A shard may die with what it was given. Then all chunks held here are sent again, oldest first; the
+ids of the chunks make sure that nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -10,16 +10,34 @@ import time
 from collections import deque
 from typing import Any
 
+from ..engine.chunk_dedup import Judgement
 from ..engine.shard_store import Chunk
+from ..engine.team import CALL_S
 from ..errors import ChannelClosed
-from .links import RaySink
-from .ray import Lost
+from .ray import AGAIN_S, Lost, import_ray, result_of
 
-_AGAIN_S = 0.2  # a shard that was lost is asked again after so long
+
+class RaySink:
+    """The shard that one actor's chunks go to."""
+
+    def __init__(self, shard: Any) -> None:
+        self._ray, self._shard = import_ray(), shard
+
+    def append(self, chunk: Chunk) -> Any:
+        """Start to send a chunk; returns a ticket for `outcome`."""
+        return self._shard.deliver.remote(chunk)
+
+    def outcome(self, ticket: Any, timeout: float) -> Judgement | None:
+        """The shard's judgement once every learner has taken the chunk; None until then.
+
+        Raises `Lost` if the shard is gone: send the chunk again.
+        """
+        done, _ = self._ray.wait([ticket], timeout=timeout)
+        return result_of(self._ray, ticket, CALL_S) if done else None
 
 
 class Outbox:
-    """`outbox.put(chunk)` while not `full`; `tend` now and then. At most `most` are on their way.
+    """`outbox.put(chunk)` while not `full`; `tend` now and then. Holds at most `most` chunks.
 
     A shard that stays away for `patience` seconds raises ChannelClosed.
     """
@@ -62,7 +80,7 @@ class Outbox:
             if found == "replaced":
                 raise ChannelClosed(
                     f"actor {chunk.id.actor}: incarnation {chunk.id.incarnation} was replaced "
-                    "while it lived; its rows are no longer taken"
+                    "although it was alive; its rows are no longer taken"
                 )
             self._lost_since = None
             if found == "gap":
@@ -80,8 +98,8 @@ class Outbox:
                 f"actor {self._held[0][0].id.actor}: its shard has been away for "
                 f"{self._patience:g} s; look at the cluster's nodes, or raise --crew.start-s"
             )
-        if now - self._lost_at < _AGAIN_S:
-            time.sleep(min(timeout, _AGAIN_S))
+        if now - self._lost_at < AGAIN_S:
+            time.sleep(min(timeout, AGAIN_S))
         self._lost_at = time.monotonic()
         self._send_again()
 

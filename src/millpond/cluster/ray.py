@@ -1,7 +1,7 @@
-"""Ray itself: how it is found, connected to and asked. Only this file imports it.
+"""Ray itself: importing it, connecting to it, reading results. Only this file imports it.
 
-A Ray cluster is a trust boundary: whoever can reach it runs code on every machine of it. So a local
-Ray listens on the loopback address alone, has no dashboard, and asks for a token everywhere.
+A Ray cluster is a trust boundary: whoever can reach it can run code on all its machines. So a local
+Ray listens on the loopback address only, has no dashboard, and always requires a token.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ..engine.stopping import SIGNALS
-from ..errors import BadConfig, RunFailed
+from ..engine.stopping import SIGNALS, held_back
+from ..errors import BadConfig, ChannelClosed, RunFailed
 from ..extras import import_extra
-from ..process.signals import held_back
 
+T = TypeVar("T")
+
+AGAIN_S = 0.2  # after so long a server that was lost is asked again
 _ENVIRONMENT = ("XLA_", "JAX_", "OMP_", "OPENBLAS_", "MKL_", "NPROC")
 
 
 class Lost(Exception):
-    """The other end is gone for now, with all that was on its way to it; it may come back."""
+    """The other end is gone, with everything on its way to it; it may come back."""
 
 
 def import_ray() -> Any:
-    """The package `ray`, set to be quiet and careful; BadConfig if it is not installed."""
+    """The package `ray`, without usage statistics; BadConfig if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -37,12 +40,27 @@ def import_ray() -> Any:
 
 
 def result_of(ray: Any, reference: Any, timeout: float) -> Any:
-    """The result, or `Lost` if the process that owes it is gone; other errors unchanged."""
+    """The result; raises `Lost` if the process that owes it is gone, other errors unchanged."""
     errors = ray.exceptions
     try:
         return ray.get(reference, timeout=timeout)
     except (errors.RayActorError, errors.ObjectLostError, errors.GetTimeoutError) as error:
         raise Lost(type(error).__name__) from error
+
+
+def until_back(call: Callable[[], T], patience: float) -> T:
+    """The result of `call`, repeated while it raises `Lost` for at most `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return call()
+        except Lost as lost:
+            if time.monotonic() > deadline:
+                raise ChannelClosed(
+                    f"{lost}: it has been away for {patience:g} s; look at the cluster's nodes, or "
+                    "raise --crew.start-s"
+                ) from lost
+            time.sleep(AGAIN_S)
 
 
 def why_of(error: BaseException) -> str:
@@ -51,14 +69,14 @@ def why_of(error: BaseException) -> str:
 
 
 def beside_us(ray: Any) -> Any:
-    """The strategy that puts an actor on this machine, if there is room."""
+    """The scheduling strategy that prefers this machine."""
     strategies = importlib.import_module("ray.util.scheduling_strategies")
     here = ray.get_runtime_context().get_node_id()
     return strategies.NodeAffinitySchedulingStrategy(here, soft=True)
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What of an environment a process of Ray is started with."""
+    """The `runtime_env` that gives a process of Ray our settings of JAX and of its threads."""
     chosen = {k: v for k, v in environment.items() if k.startswith(_ENVIRONMENT)}
     return {"env_vars": chosen}
 
@@ -67,12 +85,12 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, Any]:
 def connected(
     address: str, cpus: int, who: str, store_mb: int, gpus: float = 0.0
 ) -> Generator[Any]:
-    """Ray: what this process is connected to already, the cluster at an address, or a local one.
+    """Ray: the one this process is connected to, the cluster at `address`, or a local one.
 
-    `who` needs that many CPUs and GPUs; a cluster with fewer is refused.
+    A cluster with fewer CPUs or GPUs than `who` needs is refused.
     """
     if not address and "ray" not in sys.modules:
-        # Ray's own switch for listening on the loopback address alone, on every system.
+        # Ray's own switch for listening on the loopback address only, on every system.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     if not address and not _has_token():
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
@@ -91,7 +109,7 @@ def connected(
     try:
         with _signals_are_ours():
             ray.init(**begin)
-    except Exception as error:  # of many kinds, by what is wrong with the cluster
+    except Exception as error:  # of many kinds
         where = address or "a local Ray"
         raise RunFailed(
             f"mode ray: could not connect to {where}: {why_of(error)}. Is it running (ray status), "
@@ -107,10 +125,10 @@ def connected(
 
 @contextlib.contextmanager
 def _signals_are_ours() -> Generator[None]:
-    """Ray starts within, and neither it nor its processes end by a signal that asks us to stop.
+    """Start Ray within, and neither it nor its processes end by a signal that asks us to stop.
 
-    Its processes are in our process group, where such a signal reaches them: they are born with it
-    blocked. In this process Ray would put its own handler, which exits, in place of ours.
+    Such a signal reaches its processes too, which are in our process group: they begin with it
+    blocked. In this process Ray would replace our handlers by its own, which exits.
     """
     before = {number: signal.getsignal(number) for number in SIGNALS}
     with held_back():

@@ -16,19 +16,19 @@ from ..engine.crew import CrewLoop
 from ..engine.environment import child_environment
 from ..engine.settings import Settings
 from ..engine.supervised_crew import SupervisedCrew
-from ..engine.team import CALL_S, Asks, Begun, Failed, Gone, Member, Server
+from ..engine.team import CALL_S, Asks, Failed, Gone, Member, Server, StartPoint
 from ..errors import RunFailed
 from .actor import RayActor
-from .hosts import ShardHost, WeightsHost
 from .learner import RayLearner
 from .ray import beside_us, connected, import_ray, passed_on, why_of
+from .shards import ShardHost
+from .weights import WeightsHost
 
 
 class RayTeam:
-    """Starts and ends Ray actors, calls them, and says how they ended: a `Team`.
+    """A `Team` of Ray actors.
 
-    `hook` names functions that actors, learners and shards call before they work:
-    {"shard": "module:name"}.
+    `hook` names functions to call in actors, learners and shards first: {"shard": "module:name"}.
     """
 
     def __init__(self, settings: Settings, folder: Path, hook: Mapping[str, str] = {}) -> None:
@@ -36,10 +36,10 @@ class RayTeam:
         self.settings, self.folder, self.hook = settings, folder.absolute(), hook
         self._plain = settings.to_json()
         self._session = secrets.token_hex(8)
-        self._everybody: list[Any] = []  # that was started, members and servers
-        # Learners and shards next to the driver, where there is room; actors everywhere.
+        self._everybody: list[Any] = []  # members and servers that were started
+        # Learners and shards run on the driver's machine if there is room, actors on all.
         self._near = beside_us(self._ray)
-        again = {"max_restarts": -1}  # by Ray
+        again = {"max_restarts": -1}  # Ray starts them again
         self.weights = self._make(WeightsHost, len(settings.groups), num_cpus=0.0, **again)
         shard, where = self._hooked(ShardHost, "shard"), (str(self.folder), self._session)
         self.shards = [
@@ -49,7 +49,7 @@ class RayTeam:
         self.servers.append(Server("weights", 0, self.weights))
 
     def _make(self, kind: type, *args: Any, **options: Any) -> Any:
-        # A folder of this machine is of no use to the others.
+        # Other machines cannot use a folder of this one.
         compiled = None if self.settings.address else self.folder / "compiled"
         on_cpu = "num_gpus" not in options
         environment = child_environment(self.settings.crew.threads, on_cpu, compiled)
@@ -66,21 +66,22 @@ class RayTeam:
         return made
 
     def _hooked(self, kind: Any, role: str) -> Any:
-        """The same class, whose process looks up and calls the role's function."""
+        """The class or, if the role has a hook, a subclass that calls it in its process."""
         if not (hook := self.hook.get(role)):
             return kind
         module, _, name = hook.partition(":")
 
         def begin(self: Any, *args: Any) -> None:
-            call = getattr(importlib.import_module(module), name)  # before its part is made
+            call = getattr(importlib.import_module(module), name)  # import it first
             kind.__init__(self, *args)
             call(self)
 
-        return type(f"Hooked{kind.__name__}", (kind,), {"__init__": begin})  # Ray goes by names
+        # A name of its own, as Ray knows classes by their names.
+        return type(f"Hooked{kind.__name__}", (kind,), {"__init__": begin})
 
-    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
+    def start_actor(self, index: int, incarnation: int, start: StartPoint) -> Any:
         shard = self.shards[index % len(self.shards)]
-        begin = (index, incarnation, min(begun.cycles), begun.steps, shard, self.weights)
+        begin = (index, incarnation, min(start.cycles), start.steps, shard, self.weights)
         how = {"scheduling_strategy": "SPREAD", "max_concurrency": 4}
         return self._make(self._hooked(RayActor, "actor"), self._plain, *begin, **how)
 
@@ -91,7 +92,7 @@ class RayTeam:
         return self._make(self._hooked(RayLearner, "learner"), self._plain, *begin, **how)
 
     def about(self, member: Any) -> dict[str, Any]:
-        """Its process may be on another machine."""
+        """Nothing: its process may be on another machine."""
         return {}
 
     def call(self, member: Any, method: str, *args: Any) -> Any:
@@ -113,7 +114,7 @@ class RayTeam:
             raise Failed(f"{type(cause).__name__}: {cause}", str(error)) from error
         except errors.ActorDiedError as error:
             text = str(error)
-            # A constructor that raised would raise again: that is a failure and no loss.
+            # A constructor that raised would raise again, so this is a failure, not a loss.
             if "raised in its creation task" in text:
                 raise Failed(text.strip().splitlines()[-1], text) from error
             raise Gone(why_of(error)) from error
@@ -123,34 +124,34 @@ class RayTeam:
             raise Gone(f"no answer within {timeout:g} s") from error
 
     def kill(self, member: Any) -> None:
-        with contextlib.suppress(Exception):  # it is gone already
+        with contextlib.suppress(Exception):  # it is already gone
             self._ray.kill(member, no_restart=True)
 
     def restart(self, member: Any) -> None:
-        """End a shard or the weights at once; Ray starts it again."""
-        with contextlib.suppress(Exception):  # it is gone already
+        """Kill a shard or the weights; Ray starts it again."""
+        with contextlib.suppress(Exception):  # it is already gone
             self._ray.kill(member, no_restart=False)
 
-    def stood(self, actor: Member, crew: Asks) -> Begun:
-        """Up to where an actor's rows are safe: with its shard, or else with the learners."""
+    def progress(self, actor: Member, crew: Asks) -> StartPoint:
+        """How far an actor's rows are safe: as its shard says, else as the learners say."""
         deadline = time.monotonic() + self.settings.crew.start_s
         which = actor.index % len(self.shards)
         while True:
             try:
-                found = crew.result(self.call(self.shards[which], "stood", actor.index))
+                found = crew.result(self.call(self.shards[which], "progress", actor.index))
                 break
             except Gone as error:  # it is coming back
                 if time.monotonic() > deadline:
-                    raise RunFailed(f"shard {which}, of {actor.name}, stays away") from error
+                    raise RunFailed(f"shard {which} of {actor.name} does not come back") from error
                 time.sleep(0.1)
-        learners = crew.ask("learner", "stood", actor.index)
+        learners = crew.ask("learner", "progress", actor.index)
         cycle, steps = min(one for one, _ in learners), [some for _, some in learners]
         if found is not None and found[0] >= cycle:
             cycle, steps = found[0], [found[1]]
-        return Begun([int(cycle)] * len(learners), np.concatenate(steps))
+        return StartPoint([int(cycle)] * len(learners), np.concatenate(steps))
 
     def pace(self, crew: Asks) -> dict[str, Any]:
-        """What the shards hold, each and all together; one that is away just now says nothing."""
+        """What the shards hold, each and in total; one that is away is left out."""
         shards: list[dict[str, Any]] = []
         for call in [self.call(shard, "stats") for shard in self.shards]:
             try:
@@ -162,13 +163,13 @@ class RayTeam:
         return {"shards": {"each": [one.get("stored") for one in shards], **total}}
 
     def close(self) -> None:
-        """End everybody."""
+        """Kill everybody."""
         for member in reversed(self._everybody):
             self.kill(member)
 
 
 def members(settings: Settings) -> int:
-    """CPUs that a run asks Ray for: one for each actor, shard and learner."""
+    """How many CPUs a run asks Ray for: one for each actor, shard and learner."""
     return settings.actors + settings.shards + len(settings.groups)
 
 
@@ -176,7 +177,7 @@ def members(settings: Settings) -> int:
 def open_loop(
     settings: Settings, folder: Path, hook: Mapping[str, str] = {}
 ) -> Generator[CrewLoop]:
-    """Start everything on Ray; it is gone at the end."""
+    """Start everything on Ray, and end it when done."""
     learners = len(settings.groups)
     who = f"{settings.actors} actors, {settings.shards} shards and {learners} learners"
     cpus, gpus = members(settings), settings.crew.gpus * learners

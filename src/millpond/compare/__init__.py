@@ -1,4 +1,4 @@
-"""Comparisons: arms over seeds, with statistics that say how sure they are."""
+"""Comparisons: arms over seeds, with confidence intervals."""
 
 from .arms import PRESETS, Arm, make_arms
 from .grid import Grid

@@ -1,11 +1,11 @@
-"""`Arm`: a name and settings. What is compared is how arms score after equal frames.
+"""`Arm`: a name and settings. Arms are compared by their scores after equal frames.
 
 single    one PQN agent with all frames
-mixture   the mixture, its agents with equal shares of them
-apart     as many PQN agents, with equal shares of frames and envs, that share nothing else
-alone     one PQN agent with resets from its own Lake, after as many frames as the mixture's
-seed-003  the first mixture: a DQN that learns from all of the Lake, epsilon back at its first level
-dqn, pqn, and every value of the setting `mode`: the env's preset with that one
+mixture   the mixture, whose agents share the frames equally
+apart     as many PQN agents, which share frames and envs equally but do not learn from each other
+alone     one PQN agent with resets from its own Lake, at the same frames as the mixture's
+seed-003  the first design of the mixture: a DQN learns from the whole Lake, epsilon restarts high
+dqn, pqn, ... or a value of the setting `mode`: the env's preset with that agent or mode
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _KINDS = {
     "mixture": "the mixture",
     "apart": "PQN agents with equal shares of frames and envs, which learn nothing from each other",
     "alone": "one PQN agent with resets from its own Lake",
-    "seed-003": "the first mixture, its BigAgent a DQN,",
+    "seed-003": "the first design of the mixture, with a DQN as its BigAgent,",
 }
-# Named in advance, so that no one chooses the arms by their scores.
+# Fixed in advance, so that arms are not chosen by their scores.
 PRESETS = {
     "mixture-vs-single": ("A=single", "B=mixture", "C=apart", "D=alone"),
 }
@@ -40,9 +40,9 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm: all its runs have these settings, except for seed and members.
+    """One arm: all its runs have these settings, except for `seed` and `members`.
 
-    `per_seed` policies together are one seed; their mean return is its score.
+    `per_seed` policies make up one seed; their mean return is its score.
     `make_arms(["dqn", "pqn"], env, frames, {})[0]`.
     """
 
@@ -50,14 +50,14 @@ class Arm:
     about: str
     settings: Settings | MixSettings
     per_seed: int
-    values: tuple[tuple[str, Any], ...] = ()  # of a grid: its settings that differ from others
+    values: tuple[tuple[str, Any], ...] = ()  # of a grid's arm: the settings that the grid varies
 
     def to_json(self) -> dict[str, Any]:
-        """What decides the arm's runs, as plain values."""
+        """The arm as plain values."""
         return {"name": self.name, "about": self.about, "settings": self.settings.to_json()}
 
     def runs_of(self, seed: int, seeds: int) -> Settings | MixSettings:
-        """The settings of one run of that many seeds."""
+        """The settings of one run of `seeds` seeds, from `seed` on."""
         settings = self.settings
         members = seeds
         if isinstance(settings, Settings):
@@ -66,7 +66,7 @@ class Arm:
 
     @property
     def at_once(self) -> bool:
-        """Whether many seeds run as one program."""
+        """Whether its seeds can run together, as one program."""
         settings = self.settings
         return isinstance(settings, MixSettings) or settings.way == "fused"
 
@@ -79,9 +79,9 @@ def make_arm(
     agents: int = 4,
     point: Mapping[str, str] | None = None,
 ) -> Arm:
-    """An arm from `NAME=KIND KEY=VALUE ...` or `KIND`; `common` holds for all that know the key.
+    """An arm from `NAME=KIND KEY=VALUE ...` or `KIND`.
 
-    `point` are more settings of it, one of each key of a grid.
+    Settings in `common` apply if the arm has them; `point` is its place in a grid, if any.
     """
     words = text.split()
     name, _, kind = words[0].rpartition("=")
@@ -107,16 +107,16 @@ def make_arms(
     agents: int = 4,
     grid: Grid | None = None,
 ) -> list[Arm]:
-    """All arms; their names must differ, and every common setting must be known to one of them.
+    """All arms. Names must differ, and every common setting must exist in at least one arm.
 
-    With a `grid` there is an arm for each text and each of the grid's points.
+    With a `grid` there is an arm for each text at each of the grid's points.
     `make_arms(["dqn", "tuned=dqn dqn.tau=0.01"], "staghunt", 500_000, {})`.
     """
     pairs = grid.arms(texts) if grid else [(text, {}) for text in texts]
     arms = [make_arm(text, env, frames, common, agents, point) for text, point in pairs]
     names = [arm.name for arm in arms]
     if len(arms) < 2 or len(set(names)) < len(names):
-        raise BadConfig(f"compare: needs two or more arms with different names, got {names}")
+        raise BadConfig(f"compare: needs at least two arms with different names, got {names}")
     for key in common:
         if not any(_has(arm.settings, key) for arm in arms):
             raise BadConfig(f"compare: no arm has a setting '{key}'")
@@ -126,7 +126,7 @@ def make_arms(
 def _settings(
     kind: str, env: str, frames: int, agents: int
 ) -> tuple[Settings | MixSettings, str, int]:
-    """Settings, what they are, and policies per seed."""
+    """The settings of an arm, a description of it, and its policies per seed."""
     if kind in ("mixture", "alone", "seed-003"):
         number = 1 if kind == "alone" else agents
         mixture = mix_for(env, SEED_003 if kind == "seed-003" else None, agents=number)
@@ -155,7 +155,7 @@ def _settings(
 
 
 def changed(settings: Any, changes: Mapping[str, str]) -> Any:
-    """Settings with `big.own_fraction=0.2` and the like; BadConfig names what is wrong."""
+    """The settings with changes such as `{"big.own_fraction": "0.2"}`."""
     plain: dict[str, Any] = {}
     for key, text in changes.items():
         *path, last = key.replace("-", "_").split(".")
@@ -175,7 +175,7 @@ def changed(settings: Any, changes: Mapping[str, str]) -> Any:
 
 
 def value_of(text: str) -> Any:
-    """A number, a flag or a list as TOML writes it, else the text itself."""
+    """The text as a TOML value (number, bool, list, ...), or itself if it is none."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
@@ -183,7 +183,7 @@ def value_of(text: str) -> Any:
 
 
 def pair(word: str) -> tuple[str, str]:
-    """`KEY=VALUE` as both."""
+    """Split `KEY=VALUE`."""
     key, equals, value = word.partition("=")
     if not equals:
         raise BadConfig(f"compare: expected KEY=VALUE, got {word!r}")

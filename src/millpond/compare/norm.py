@@ -1,7 +1,7 @@
-"""`Norm`: what random and scripted players earn, so that scores of several agents can be compared.
+"""`Norm`: normalises returns by those of a random and a scripted player.
 
-A score is (agent - random) / (script - random), by the agent's place in the list, because earlier
-movers earn more.
+A score is (agent - random) / (script - random), separately for each agent's place in the env,
+because agents that move earlier earn more.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..whole_file import write_whole
 
 @dataclasses.dataclass(frozen=True)
 class Norm:
-    """Returns of both players, by the agent's place."""
+    """Mean returns of both players, per place."""
 
     random: tuple[float, ...]
     script: tuple[float, ...]
 
     @staticmethod
     def of(settings: Settings, path: Path, episodes: int = 1000) -> Norm | None:
-        """Played once and kept in a file; None where the env has no scripted player."""
+        """Measure both players, once per file `path`; None if the env has no scripted player."""
         names = list(settings.world.references)
         if not names:
             return None
@@ -43,6 +43,6 @@ class Norm:
         return Norm(random, script)
 
     def __call__(self, returns: Any) -> np.ndarray:
-        """Returns [..., agents] as scores."""
+        """Turn returns [..., agents] into scores."""
         low, high = np.array(self.random), np.array(self.script)
         return (np.asarray(returns) - low) / (high - low)

@@ -1,4 +1,4 @@
-"""The results of an arm's runs: scores by seed, curves, resets. From their metrics alone."""
+"""The results of an arm's runs, read from their metrics: scores by seed, curves, resets."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from .norm import Norm
 
 Plain = dict[str, Any]
 
-
-_MANY = 12  # arms; the pairs of more are too many to read
-_LAST = 3  # evaluations that a normalised score is the mean of
+_MANY = 12  # arms; with more, each is compared only with the best
+_LAST = 3  # a normalised score is the mean of the last three evaluations
 
 
 def of_run(path: Path, arm: Arm, seeds: int, norm: Norm | None = None) -> Plain:
-    """One finished run of that many seeds; lists have one entry per seed.
+    """The results of one finished run of `seeds` seeds; lists have one entry per seed.
 
-    With a `norm` the scores of a trained arm are normalised team means over the last evaluations,
-    and `worst` is the worst agent's.
+    With a `norm` the scores of a training run are normalised team means over the last evaluations,
+    and `worst` holds the worst agent's score.
     """
     lines = list(read_metrics(path / "metrics.jsonl"))
     if isinstance(arm.settings, MixSettings):
@@ -60,7 +59,7 @@ def _of_mixture(lines: list[Plain], settings: MixSettings) -> Plain:
     evaluations = [line for line in lines if line["kind"] == "eval"]
     last = [line for line in lines if line["kind"] == "train"][-1]
     ours = last["updates"] * settings.agents
-    # A phase after the last line of training counts too; without phases (live) that line has all.
+    # Count the phase after the last `train` line too; live has no phases, but that line has all.
     phases = [line["minibatches"] for line in lines if line["kind"] == "big"]
     theirs = sum(phases) if phases else last["big_updates"]
     rows = ours * settings.learns.rows(settings.envs)
@@ -94,7 +93,7 @@ def _of_mixture(lines: list[Plain], settings: MixSettings) -> Plain:
 
 
 def together(runs: list[Plain]) -> Plain:
-    """The runs of one arm as one: their seeds side by side."""
+    """Join the results of an arm's runs; lists get the seeds of all."""
     if len(runs) == 1:
         return runs[0]
     whole: Plain = {
@@ -126,7 +125,7 @@ def together(runs: list[Plain]) -> Plain:
 
 
 def _side_by_side(curves: list[Any]) -> list[Any]:
-    """Curves of several runs, which were evaluated at nearly the same frames."""
+    """Join the curves of several runs, whose evaluations were at nearly the same frames."""
     return [
         [float(np.mean([x for x, _ in points])), [y for _, ys in points for y in ys]]
         for points in zip(*curves, strict=False)
@@ -134,7 +133,7 @@ def _side_by_side(curves: list[Any]) -> list[Any]:
 
 
 def summary(arm: Arm, found: Plain) -> Plain:
-    """An arm with its statistics."""
+    """The results of an arm with their statistics."""
     scores = found["scores"]
     numbers: Plain = {
         "name": arm.name,
@@ -155,7 +154,7 @@ def summary(arm: Arm, found: Plain) -> Plain:
 
 
 def pairs(arms: list[Plain]) -> list[Plain]:
-    """Every arm against every one before it; of many arms each against the one that did best."""
+    """Compare every arm with every one before it; if there are many, each with the best only."""
     found: list[Plain] = []
     if len(arms) > _MANY:
         best = max(arms, key=lambda arm: arm["mean"])

@@ -1,7 +1,7 @@
-"""Statistics of few runs, in NumPy: interquartile means, bootstrap intervals, who beats whom.
+"""Statistics for few runs, in NumPy: interquartile mean, bootstrap intervals, improvement.
 
-Scores are float[runs, tasks]; one task is the common case and may be given as float[runs].
-Intervals are stratified: runs are resampled within every task (Agarwal et al., 2021).
+Scores are float[runs, tasks], or float[runs] for a single task. Bootstraps are stratified: runs are
+resampled within each task (Agarwal et al., 2021).
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ Interval = tuple[float, float]
 
 
 class Versus(NamedTuple):
-    """One arm against another."""
+    """A comparison of two arms."""
 
-    probability: float  # that a run of the first beats one of the second; ties count half
+    probability: float  # that a run of the first beats a run of the second; ties count half
     probability_interval: Interval
-    difference: float  # of the means
-    welch: Interval
-    bootstrap: Interval
+    difference: float  # first mean minus second mean
+    welch: Interval  # of the difference
+    bootstrap: Interval  # of the difference
 
 
 def iqm(scores: Any) -> float:
-    """The mean of the middle half of all scores: a quarter is left out at either end."""
-    return float(_iqm(_tasks(scores)))
+    """The interquartile mean: the mean of the middle half of all scores."""
+    return float(_iqm(_by_task(scores)))
 
 
 def interval(scores: Any, mean: bool = False, seed: int = 0, draws: int = DRAWS) -> Interval:
-    """The 95% stratified bootstrap interval of the IQM, or of the mean."""
-    again = _again(np.random.default_rng(seed), _tasks(scores), draws)
-    return _middle(again.mean((-2, -1)) if mean else _iqm(again))
+    """The 95% stratified bootstrap interval of the IQM, or with `mean` of the mean."""
+    drawn = _resample(np.random.default_rng(seed), _by_task(scores), draws)
+    return _percentiles(drawn.mean((-2, -1)) if mean else _iqm(drawn))
 
 
 def improvement(first: Any, second: Any) -> float:
     """The probability that a run of `first` scores higher than one of `second`."""
-    return float(_improvement(_tasks(first), _tasks(second)))
+    return float(_improvement(_by_task(first), _by_task(second)))
 
 
 def versus(first: Any, second: Any, seed: int = 0, draws: int = DRAWS) -> Versus:
-    """One arm against another, with 95% intervals of how much and how surely it is better."""
-    rng, first, second = np.random.default_rng(seed), _tasks(first), _tasks(second)
-    a, b = _again(rng, first, draws), _again(rng, second, draws)
+    """Compare two arms, with 95% intervals."""
+    rng, first, second = np.random.default_rng(seed), _by_task(first), _by_task(second)
+    a, b = _resample(rng, first, draws), _resample(rng, second, draws)
     return Versus(
         improvement(first, second),
-        _middle(_improvement(a, b)),
+        _percentiles(_improvement(a, b)),
         float(first.mean() - second.mean()),
         welch(first.ravel(), second.ravel()),
-        _middle(a.mean((-2, -1)) - b.mean((-2, -1))),
+        _percentiles(a.mean((-2, -1)) - b.mean((-2, -1))),
     )
 
 
 def welch(first: np.ndarray, second: np.ndarray) -> Interval:
-    """Welch's 95% interval of the difference of two means; without limits for single runs."""
+    """Welch's 95% interval of the difference of two means; infinite if an arm has one run."""
     difference = float(first.mean() - second.mean())
     if min(len(first), len(second)) < 2:
         return -math.inf, math.inf
@@ -72,8 +72,8 @@ def welch(first: np.ndarray, second: np.ndarray) -> Interval:
 
 
 def t_quantile(probability: float, freedom: float) -> float:
-    """Student's t: the value that is exceeded with 1 - probability (above one half)."""
-    # With x = sqrt(freedom) tan(angle) the density becomes cos(angle) ^ (freedom - 1).
+    """Student's t quantile, for probabilities above one half."""
+    # With x = sqrt(freedom) tan(angle) the density becomes cos(angle) ** (freedom - 1).
     angle = np.linspace(0, np.pi / 2, 200_001)[:-1]
     density = np.cos(angle) ** (freedom - 1)
     area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
@@ -81,19 +81,19 @@ def t_quantile(probability: float, freedom: float) -> float:
     return float(np.sqrt(freedom) * np.tan(wanted))
 
 
-def _tasks(scores: Any) -> np.ndarray:
+def _by_task(scores: Any) -> np.ndarray:
     array = np.asarray(scores, np.float64)
     return array[:, None] if array.ndim == 1 else array
 
 
-def _again(rng: np.random.Generator, runs: np.ndarray, draws: int) -> np.ndarray:
-    """As many runs, drawn with repetition within every task: [draws, runs, tasks]."""
+def _resample(rng: np.random.Generator, runs: np.ndarray, draws: int) -> np.ndarray:
+    """Bootstrap samples of the runs, with replacement within each task: [draws, runs, tasks]."""
     which = rng.integers(0, len(runs), (draws, *runs.shape))
     return np.take_along_axis(runs[None], which, 1)
 
 
 def _iqm(scores: np.ndarray) -> np.ndarray:
-    """Over the last two axes."""
+    """The IQM over the last two axes."""
     flat = np.sort(scores.reshape(*scores.shape[:-2], -1), -1)
     number = flat.shape[-1]
     cut = int(0.25 * number)
@@ -101,11 +101,11 @@ def _iqm(scores: np.ndarray) -> np.ndarray:
 
 
 def _improvement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """[..., runs, tasks] against [..., runs, tasks]: every run of one against all of the other."""
+    """The share of pairs of runs that `first` wins; both are [..., runs, tasks]."""
     pairs = first[..., :, None, :], second[..., None, :, :]
     return (np.greater(*pairs) + 0.5 * np.equal(*pairs)).mean((-3, -2, -1))
 
 
-def _middle(values: np.ndarray) -> Interval:
+def _percentiles(values: np.ndarray) -> Interval:
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)

@@ -1,7 +1,7 @@
-"""`Study`: arms over seeds in one folder. What is finished is not run again.
+"""`Study`: arms over seeds in one folder. Finished runs are not repeated.
 
-compare.json           the arms and their settings: an arm asked for again must be the same
-arms/NAME/seeds-A-B    one run of seeds A to B
+compare.json           the arms and their settings, which must be the same in later calls
+arms/NAME/seeds-A-B    one run, of seeds A to B
 results.json           the results
 """
 
@@ -22,7 +22,7 @@ from . import results
 from .arms import Arm
 from .norm import Norm
 
-# begun(arm, first seed, last seed) -> what that run reports to
+# begun(arm, first seed, last seed) returns the callback that this run reports to
 Begun = Callable[[Arm, int, int], Report]
 
 
@@ -36,15 +36,15 @@ class Study:
     frames: int
     seeds: int
     seed: int = 0
-    together: int = 0  # seeds in one run; 0: all where they run as one program, else one
+    together: int = 0  # seeds per run; 0: all if they can run as one program, else one
 
     @staticmethod
     def open(
         path: Path, arms: list[Arm], env: str, frames: int, seeds: int, seed: int, together: int
     ) -> Study:
-        """A new study, or the same one again, with more arms or with fewer of them.
+        """Open a new study, or continue one, perhaps with more or fewer arms.
 
-        Another one's folder raises RunRefused.
+        RunRefused if the folder holds something else.
         """
         study = Study(path, tuple(arms), env, frames, seeds, seed, together)
         file, about = path / "compare.json", _plain(study._about())
@@ -65,7 +65,7 @@ class Study:
         return study
 
     def go(self, begun: Begun = lambda *_: lambda line: None) -> dict[str, Any]:
-        """Run what is missing; the results, which are also written after every arm.
+        """Run what is missing and return the results, which are also written after every arm.
 
         If it is interrupted, call it again to continue.
         """
@@ -90,7 +90,7 @@ class Study:
         return {**about, "arms": arms, "pairs": results.pairs(arms)}
 
     def _norm(self) -> Norm | None:
-        """Scores are normalised where every arm is trained in an env with a scripted player."""
+        """None if an arm is a mixture, or if the env has no scripted player."""
         settings = [arm.settings for arm in self.arms]
         first = settings[0]
         if isinstance(first, MixSettings) or any(isinstance(s, MixSettings) for s in settings):
@@ -108,7 +108,7 @@ class Study:
         }
 
     def _parts(self, arm: Arm) -> list[tuple[int, int]]:
-        """First and last seed of every run."""
+        """The first and last seed of every run of an arm."""
         size = self.together or (self.seeds if arm.at_once else 1)
         return [(first, min(first + size, self.seeds) - 1) for first in range(0, self.seeds, size)]
 
@@ -129,7 +129,7 @@ class Study:
 
 
 def _plain(about: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from a file: lists for tuples."""
+    """The value as JSON gives it back, with lists for tuples."""
     return json.loads(json.dumps(about))
 
 

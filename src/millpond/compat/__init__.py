@@ -1,1 +1,1 @@
-"""millpond with other packages: one file each, none of which the core imports."""
+"""millpond with other packages, in one module each; the core imports none of them."""

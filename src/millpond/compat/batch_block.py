@@ -1,4 +1,4 @@
-"""`BatchBlock`: all tensors of a batch in one piece of memory."""
+"""`BatchBlock`: all tensors of a batch in one block of memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ALIGN = 64  # bytes
 
 
 class BatchBlock:
-    """Makes batches like one that was given, each in its own block.
+    """Makes batches like a given one, each in a block of its own.
 
-    A block that is shared goes to another process by one file, where every tensor by itself would
-    take one. `overlap`: `obs` and `next_obs` are views of the same frames[batch, stack + 1].
+    A shared block takes one file to pass to another process, instead of one per tensor. With
+    `overlap`, `obs` and `next_obs` are views of the same frames[batch, stack + 1].
     `tensors = BatchBlock(batch, overlap=True).make(shared=False)`.
     """
 
@@ -29,8 +29,8 @@ class BatchBlock:
         self._places = rest._replace(obs=frames)
 
     def make(self, shared: bool) -> Any:
-        """A batch of tensors, not yet filled."""
-        if shared:  # as PyTorch's own collation does in a worker: memory that need not be copied
+        """A batch of uninitialised tensors."""
+        if shared:  # as PyTorch's own collation does in workers, to avoid a copy
             storage = torch.UntypedStorage._new_shared(self._size)
             block = torch.empty(0, dtype=torch.uint8).set_(storage)
         else:
@@ -50,7 +50,7 @@ class BatchBlock:
         )
 
     def _place(self, array: np.ndarray, more: int = 0) -> _Place:
-        """The next place in the block; with room for `more` rows of a stack than there are."""
+        """The next place in the block, with room for `more` frames per stack."""
         shape = list(array.shape)
         if more:
             shape[1] += more
@@ -61,7 +61,7 @@ class BatchBlock:
 
 
 class _Place:
-    """Where a tensor lies in its block."""
+    """The position of a tensor in its block."""
 
     def __init__(self, start: int, shape: tuple[int, ...], dtype: Any, width: int) -> None:
         self.start, self.shape, self.dtype = start, shape, dtype

@@ -1,4 +1,4 @@
-"""A Lake as PyTorch's datasets, and a loader whose order continues exactly where it stopped."""
+"""Lakes as PyTorch datasets, and a loader that resumes exactly."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .need import need
 from .tensors import each, torch
 
 data = need("torch.utils.data", "torch")
-_AHEAD = 16  # batches whose starts are shuffled at once
+_AHEAD = 16  # batches whose starts are computed together
 
 
 class LakeWindows(data.Dataset):
-    """The valid starts of a Lake when this was made, numbered: a map-style dataset.
+    """A map-style dataset of the valid starts in a Lake at the time it is made.
 
         windows = LakeWindows("runs/lake", Window(n_step=3))
         one = windows[5]                     # a transition: tensors without a batch axis
         many = windows[np.arange(256)]       # a Batch of tensors
 
-    `draw.probability` is 1 / len: PyTorch's own samplers and collation work too, start by start and
-    slowly. What is committed later is not in it. A row that was evicted meanwhile raises RowsGone.
-    Worker processes open the Lake by themselves, and share the list of starts.
+    `draw.probability` is 1 / len. PyTorch's own samplers and collation work too, but slowly, start
+    by start. Rows committed later are not included; a row that was evicted meanwhile raises
+    RowsGone. Worker processes open the Lake themselves and share the list of starts.
 
-    `overlap`, for windows of one step: `obs` and `next_obs` of a batch are views of the same
-    frames, each written once. Do not change either in place then.
+    With `overlap`, for windows of one step, `obs` and `next_obs` of a batch are views of the same
+    frames, each written once; do not change them in place.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class LakeWindows(data.Dataset):
         self.window, self.overlap = window or Window(), overlap
         if overlap and not (isinstance(self.window, Window) and self.window.n_step == 1):
             raise BadConfig(
-                f"LakeWindows: overlap is for windows of one step, got {self.window}; leave it out"
+                f"LakeWindows: overlap needs a window with n_step=1, got {self.window}; omit it"
             )
-        self._blocks: dict[int, BatchBlock] = {}  # by size of a batch
+        self._blocks: dict[int, BatchBlock] = {}  # by batch size
         stream, row = self.lake.starts(self.window)
         if not len(row):
             raise NotEnoughData(
-                f"LakeWindows: {self.lake.path} holds no valid start for {self.window}; "
-                "commit rows and refresh() first, or choose a shorter window"
+                f"LakeWindows: {self.lake.path} holds no valid start for {self.window}; first "
+                "commit rows and refresh(), or choose a shorter window"
             )
-        # In shared memory: however many workers there are, they have one list.
+        # In shared memory, so that all workers use the same list.
         self._stream = torch.from_numpy(stream).share_memory_()
         self._row = torch.from_numpy(row).share_memory_()
 
@@ -63,7 +63,7 @@ class LakeWindows(data.Dataset):
         return len(self._row)
 
     def __getitem__(self, index: Any) -> Any:
-        """One start by number, or a batch of starts by a list or array of numbers."""
+        """The sample at one start, or a batch for a list or array of start numbers."""
         number = np.asarray(index)
         if number.ndim > 1 or number.dtype.kind not in "iu":
             raise BadConfig(
@@ -73,27 +73,27 @@ class LakeWindows(data.Dataset):
         wrong = (number < -len(self)) | (number >= len(self))
         if wrong.any():
             got = np.atleast_1d(number)[np.atleast_1d(wrong)][0]
-            raise IndexError(f"LakeWindows: start {got} of {len(self)}; numbers begin at 0")
+            raise IndexError(f"LakeWindows: there is no start {got}, only 0 to {len(self) - 1}")
         number = number.astype(np.int64) % len(self)
         batch = self._take(np.atleast_1d(number))
         return batch if number.ndim else each(batch, lambda part: part[0])
 
     def _take(self, number: np.ndarray) -> Any:
-        """A batch of tensors; a worker's lie in memory that it shares."""
+        """A batch of tensors; in a worker they are in shared memory."""
         made = self._block(len(number)).make(shared=data.get_worker_info() is not None)
         stream, row = self._stream.numpy()[number], self._row.numpy()[number]
         out = each(made, lambda part: part.numpy())
         out = out._replace(draw=out.draw._replace(probability=None))
         batch: Any = self.lake.take(stream, row, self.window, out)
-        # Of a sequence some rows may be masked; of one that is no longer there all are.
+        # A sequence may have masked rows; if it was evicted, all of them are.
         there = batch.mask.any(1) if isinstance(batch, SequenceBatch) else batch.mask
         if not there.all():
             gone = int(np.argmin(there))
             raise RowsGone(
-                f"LakeWindows: row {row[gone]} of stream {stream[gone]} was evicted since this "
+                f"LakeWindows: row {row[gone]} of stream {stream[gone]} was evicted after this "
                 "dataset was made; make it again, or raise the Lake's capacity"
             )
-        # What draws evenly has it; and PyTorch's own collation takes no None.
+        # Filled in, because PyTorch's own collation does not accept None.
         made.draw.probability.fill_(1 / len(self))
         return made
 
@@ -111,7 +111,7 @@ class LakeWindows(data.Dataset):
 
     @property
     def identity(self) -> str:
-        """16 hex digits that are equal where the numbered starts are."""
+        """16 hex digits that identify the list of starts."""
         digest = xxhash.xxh3_64(repr(self.window).encode())
         digest.update(self.lake.spec.fingerprint().encode())
         digest.update(self._stream.numpy())
@@ -120,12 +120,12 @@ class LakeWindows(data.Dataset):
 
 
 class LakeBatches(data.IterableDataset):
-    """Batches of every start once, in a new order per seed and epoch: an iterable dataset.
+    """An iterable dataset of batches with every start once, in an order given by seed and epoch.
 
         loader = DataLoader(LakeBatches(windows, 256, seed=1), batch_size=None, num_workers=2)
 
-    Workers take turns, so that batches come in the same order however many there are. It begins
-    with batch number `begin`; the last batch of an epoch is smaller.
+    Workers take turns, so the order of batches does not depend on their number. It begins with
+    batch number `begin`; the last batch of an epoch may be smaller.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class LakeBatches(data.IterableDataset):
         self.begin, self.end = int(begin), -(-len(windows) // int(batch))
 
     def __len__(self) -> int:
-        """Batches that are left."""
+        """The number of batches left."""
         return max(0, self.end - self.begin)
 
     def __iter__(self) -> Iterator[Any]:
@@ -156,7 +156,7 @@ class LakeBatches(data.IterableDataset):
                 yield self.windows[numbers]
 
     def numbers(self, batches: Sequence[int]) -> list[np.ndarray]:
-        """The starts of these batches, by number. For a few at once it takes hardly longer."""
+        """The start numbers of these batches; many at once take hardly longer than one."""
         whole = len(self.windows)
         parts = [
             np.arange(n * self.batch, min((n + 1) * self.batch, whole), dtype=np.int64)
@@ -169,17 +169,17 @@ class LakeBatches(data.IterableDataset):
 
 
 class LakeLoader:
-    """Batches of tensors from a Lake, epoch after epoch, that resume exactly.
+    """Batches of tensors from a Lake, epoch after epoch, with exact resume.
 
         loader = LakeLoader("runs/lake", 256, Window(n_step=3), seed=1, workers=2)
-        for batch in loader:                  # the rest of this epoch; then comes the next one
+        for batch in loader:                  # the rest of this epoch; loop again for the next
             learn(batch)
             torch.save(loader.state_dict(), "loader.pt")
 
-    `load_state_dict` of a loader over the same starts continues after the last batch that was given
-    out, whatever workers had read ahead. `start`: how workers start; "fork" is faster and not safe
-    beside JAX's threads. `pin` gives batches in pinned memory where there is CUDA. `overlap`: as in
-    `LakeWindows`.
+    After `load_state_dict`, a loader over the same starts continues with the batch after the last
+    one that was yielded, whatever workers had prefetched. `start` is how workers start; "fork" is
+    faster but not safe with JAX's threads. `pin` puts batches into pinned memory if there is CUDA.
+    `overlap` is as in `LakeWindows`.
     """
 
     def __init__(
@@ -195,22 +195,20 @@ class LakeLoader:
         overlap: bool = False,
     ) -> None:
         if isinstance(lake, LakeWindows) and window not in (None, lake.window):
-            raise BadConfig(
-                f"LakeLoader: the dataset has {lake.window}, got {window}; leave window out"
-            )
+            raise BadConfig(f"LakeLoader: the dataset has {lake.window}, got {window}; omit window")
         _at_least("LakeLoader: batch", batch, 1)
         _at_least("LakeLoader: workers", workers, 0)
         _at_least("LakeLoader: seed", seed, 0)
         self.windows = lake if isinstance(lake, LakeWindows) else LakeWindows(lake, window, overlap)
         self.batch, self.shuffle, self.seed = batch, shuffle, seed
-        self.epoch, self.begin = 0, 0  # batches of this epoch that were given out
+        self.epoch, self.begin = 0, 0  # the epoch, and batches of it that were yielded
         self._workers: dict[str, Any] = {"num_workers": workers, "pin_memory": pin and _cuda()}
         if workers:
             self._workers["multiprocessing_context"] = start
         self._running: object = None
 
     def __len__(self) -> int:
-        """Batches that are left of this epoch."""
+        """The number of batches left in this epoch."""
         return len(self._batches())
 
     def _batches(self) -> LakeBatches:
@@ -223,32 +221,32 @@ class LakeLoader:
         for batch in data.DataLoader(self._batches(), batch_size=None, **self._workers):
             if self._running is not mine:
                 raise BadState(
-                    "LakeLoader: another iteration or load_state_dict() has moved it meanwhile; "
-                    "use one iterator at a time, or a loader each"
+                    "LakeLoader: its position was changed by another iterator or by "
+                    "load_state_dict(); use one iterator at a time, or several loaders"
                 )
-            self.begin += 1  # before it is given out: whoever has it may save the state
+            self.begin += 1  # before the yield, after which the caller may save the state
             yield batch
         if self._running is mine:
             self.epoch, self.begin = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, in plain values: `loader.load_state_dict(state)`."""
+        """The position as plain values: `loader.load_state_dict(state)`."""
         return {**self._same(), "epoch": self.epoch, "begin": self.begin}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was called; BadState, and no change, for another order."""
+        """Continue at a saved position; BadState if it belongs to another order of batches."""
         for name, mine in self._same().items():
             if name not in state or state[name] != mine:
                 raise BadState(
-                    f"LakeLoader: the state has {name} {state.get(name)!r}, this loader {mine!r}; "
-                    "give it the settings and the Lake's rows that the state was saved with"
+                    f"LakeLoader: the state has {name} {state.get(name)!r}, but this loader has "
+                    f"{mine!r}; use the settings and the Lake that the state was saved with"
                 )
         for name in ("epoch", "begin"):
             _at_least(f"LakeLoader: the state's {name}", state.get(name), 0)
         self.epoch, self.begin, self._running = state["epoch"], state["begin"], None
 
     def _same(self) -> dict[str, Any]:
-        """What makes an order, which a state must agree with."""
+        """Everything that determines the order of batches."""
         return {
             "batch": self.batch,
             "shuffle": self.shuffle,
@@ -261,7 +259,7 @@ class LakeLoader:
 def _at_least(what: str, number: Any, least: int) -> None:
     whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
     if not whole or number < least:
-        raise BadConfig(f"{what} must be a whole number >= {least}, got {number!r}")
+        raise BadConfig(f"{what} must be a whole number of at least {least}, got {number!r}")
 
 
 def _cuda() -> bool:

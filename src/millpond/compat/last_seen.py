@@ -1,4 +1,4 @@
-"""`LastSeen`: where every env was left, and which of them do not continue from there."""
+"""`LastSeen`: detects envs whose next step does not continue from their last observation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 class LastSeen:
-    """The newest observations of all envs, array by array: `last.note(after)` each [env, ...].
+    """The newest observations of all envs: `last.note(after)`, arrays [env, ...].
 
-    They are kept as bytes, which never change and compare fastest.
+    They are kept as bytes, which are immutable and compare fastest.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -16,27 +16,27 @@ class LastSeen:
         self._known: list[tuple[bytes, np.dtype, tuple[int, ...]]] = []
 
     def note(self, after: list[np.ndarray]) -> None:
-        """These are the newest now."""
+        """Remember the newest observations."""
         self._known = [(part.tobytes(), part.dtype, part.shape) for part in after]
 
     def note_packed(self, after: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        """The same of a single array, given its bytes."""
+        """The same for a single array, given its bytes."""
         self._known = [(after, dtype, shape)]
 
     def goes_on(self, now: bytes, fresh: list[int]) -> bool:
-        """Whether all envs are where they were left; of a single array, given its bytes."""
+        """Whether all envs continue from their last observation; for a single array's bytes."""
         return bool(self._known) and self._same(self._known[0][0], now, fresh)
 
     def forget(self) -> None:
-        """Nothing is known: no env can have strayed."""
+        """Forget all observations; then no env counts as strayed."""
         self._known = []
 
     def obs(self) -> list[np.ndarray]:
-        """The newest observations; read-only."""
+        """The newest observations, read-only."""
         return [np.frombuffer(known, dtype).reshape(shape) for known, dtype, shape in self._known]
 
     def strayed(self, seen: list[np.ndarray], fresh: list[int]) -> list[int]:
-        """Envs that are elsewhere: reset, or others. Those in `fresh` may be anywhere."""
+        """Envs that do not continue, except those in `fresh`, which begin an episode."""
         if not self._known or len(fresh) == self._envs:
             return []
         for part, (known, dtype, _) in zip(seen, self._known, strict=True):
@@ -51,7 +51,7 @@ class LastSeen:
         return np.flatnonzero(found).tolist()
 
     def _same(self, known: bytes, now: bytes, fresh: list[int]) -> bool:
-        """Whether the bytes of all other envs are equal."""
+        """Whether the bytes of all envs not in `fresh` are equal."""
         if now == known or not fresh:
             return now == known
         both, width = bytearray(known), len(known) // self._envs

@@ -1,4 +1,4 @@
-"""`need`: a package that millpond works with but does not bring."""
+"""`need`: import an optional package that millpond works with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..extras import import_extra
 
 
 def need(module: str, extra: str) -> Any:
-    """That module; NotInstalled, with what to install, where it is missing.
+    """Import a module; NotInstalled says what to install if it is missing.
 
     `torch = need("torch", "torch")`.
     """

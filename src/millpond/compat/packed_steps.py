@@ -1,4 +1,4 @@
-"""`PackedSteps`: steps that are right at first sight enter a pond as bytes, which is fast."""
+"""`PackedSteps`: a fast path that adds well-formed steps to a pond as bytes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ndarray = np.ndarray
 
 
 class PackedSteps:
-    """Takes what Stable-Baselines3 adds of observations that are one array, stored as they are.
+    """The fast path of Stable-Baselines3's `add`, for observations that are one unstacked array.
 
-    `timeouts`: whether `infos` say which ends are truncations. `ended = packed.add(...)` is None,
-    and nothing is changed, where it is not sure of something.
+    `timeouts`: whether `infos` say which ends are truncations. If anything is unusual,
+    `packed.add(...)` changes nothing and returns None.
     """
 
     def __init__(self, pond: HostPond, seen: LastSeen, timeouts: bool) -> None:
@@ -26,7 +26,7 @@ class PackedSteps:
         self._pond, self._seen, self._timeouts, self._envs = pond, seen, timeouts, envs
         self._obs, self._shape, self._width = obs.dtype, (envs, *obs.shape), obs.nbytes
         self._action = action.dtype
-        # One number of each env may come without an axis.
+        # Actions of one number may come without an axis.
         self._actions = {(envs, *action.shape)} | ({(envs,)} if action.size == 1 else set())
         self._lead, self._none = (envs,), bytes(envs)
 
@@ -40,7 +40,7 @@ class PackedSteps:
         infos: list[Any],
         fresh: list[int],
     ) -> list[int] | None:
-        """One step of every env; those in `fresh` begin an episode. Which of them ended."""
+        """Add a step of every env; those in `fresh` begin an episode. Returns which envs ended."""
         if not (
             obs.__class__ is next_obs.__class__ is action.__class__ is _ndarray
             and reward.__class__ is done.__class__ is _ndarray

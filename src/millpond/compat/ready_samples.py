@@ -1,4 +1,4 @@
-"""`ReadySamples`: arrays and tensors of small batches, made many at a time."""
+"""`ReadySamples`: preallocated arrays and tensors for small batches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..spec import Spec, walk
 from ..window import Window
 from .tensors import torch
 
-_BYTES, _MOST = 1 << 20, 64  # of one allocation, and batches in it
+_BYTES, _MOST = 1 << 20, 64  # most bytes of one allocation, and most batches in it
 
 
 class ReadySample(NamedTuple):
-    """A batch to be filled, and the sample whose tensors lie in the same memory."""
+    """A batch to be filled, and a sample whose tensors share its memory."""
 
     batch: Batch
     sample: Any
@@ -25,10 +25,11 @@ class ReadySample(NamedTuple):
 
 
 class ReadySamples:
-    """What Stable-Baselines3 samples, ready to be filled; none is given out twice.
+    """Preallocated samples for Stable-Baselines3; none is handed out twice.
 
-    A batch of 32 transitions is a dozen arrays of a few hundred bytes, which cost more to make one
-    by one than to fill. `kind`: the class of a sample; `gamma`: of n-step sums, None without them.
+    A batch of 32 transitions is a dozen arrays of a few hundred bytes, which take longer to
+    allocate one by one than to fill. `kind` is the class of a sample, `gamma` the discount of
+    n-step returns.
     `ready = ReadySamples(...).take(32)`.
     """
 
@@ -40,18 +41,18 @@ class ReadySamples:
         self._number, self._waiting = 0, list[ReadySample]()
 
     def take(self, number: int) -> ReadySample:
-        """Memory for a batch of `number` that no one else has."""
+        """Memory for a batch of `number` transitions."""
         if number != self._number or not self._waiting:
             self._number, self._waiting = number, self._make(number)
         return self._waiting.pop()
 
     def __reduce__(self) -> Any:
-        """Copies make their own."""
+        """Copies allocate their own memory."""
         how = (self._spec, self._window, self._ranked, self._gamma, self._kind)
         return ReadySamples, how
 
     def fill(self, ready: ReadySample) -> Any:
-        """The sample of a batch that has been filled."""
+        """The sample of a batch that was filled."""
         batch = ready.batch
         ready.dones[:, 0] = batch.terminated
         if ready.discounts is not None:
@@ -82,7 +83,7 @@ class ReadySamples:
 
 
 class _Cut:
-    """Arrays [number * many, ...] as `many` arrays [number, ...] of their own memory."""
+    """Cuts arrays [number * many, ...] into `many` arrays [number, ...]."""
 
     def __init__(self, number: int, many: int) -> None:
         self._number, self._many = number, many
@@ -91,7 +92,7 @@ class _Cut:
         return list(whole.reshape(self._many, self._number, *whole.shape[1:]))
 
     def tensors(self, whole: Tree) -> list[Any]:
-        """Not views of one tensor: what is written to one must not count as a write to others."""
+        """Separate tensors, not views of one, so that PyTorch tracks writes to each separately."""
         return self._trees(whole, lambda part: [torch.from_numpy(one) for one in self.arrays(part)])
 
     def batches(self, whole: Batch) -> list[Batch]:
@@ -111,7 +112,7 @@ class _Cut:
 
 
 def _unstacked(obs: Tree) -> Tree:
-    """[batch, 1, ...] as [batch, ...]."""
+    """Drop the stack axis: [batch, 1, ...] -> [batch, ...]."""
     if isinstance(obs, dict):
         return {key: value[:, 0] for key, value in obs.items()}
     return obs[:, 0]

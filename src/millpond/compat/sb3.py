@@ -1,4 +1,4 @@
-"""Stable-Baselines3: replay buffers over a HostPond, in place of its own.
+"""Stable-Baselines3: replay buffers on top of a HostPond.
 
 `pip install 'millpond[sb3]'`.
 """
@@ -18,7 +18,7 @@ from ..samplers import Prioritized, Sampler, uniform
 from ..spec import Field, Spec
 from ..window import Window
 from .frame_stack import FrameStack
-from .kept_rows import KeptRows
+from .lake_copy import LakeCopy
 from .last_seen import LastSeen
 from .need import need
 from .packed_steps import PackedSteps
@@ -33,20 +33,20 @@ __all__ = ["DictReplayBuffer", "ReplayBuffer"]
 
 
 class ReplayBuffer(buffers.ReplayBuffer):
-    """Stable-Baselines3's ReplayBuffer with every observation stored once.
+    """A replacement for Stable-Baselines3's ReplayBuffer that stores every observation once.
 
         DQN("MlpPolicy", env, replay_buffer_class=ReplayBuffer,
             replay_buffer_kwargs=dict(n_steps=3, frame_stack=4, lake="runs/replay"))
 
-    `frame_stack`: observations are stacks of N frames, as VecFrameStack gives them; only the
-    newest frame is stored, and each add checks that this loses nothing. `frame_pad`: what an
-    episode's first stack is padded with, "zeros" or its "first" frame. `sampler`: one of
-    millpond's; `prioritized()` needs a learner that gives priorities back, such as PrioritizedDQN.
-    `lake`: a folder that keeps the rows, committed every `commit_every` steps, from which the
-    buffer fills itself when it is made again. `gamma` counts where `n_steps` > 1.
+    `frame_stack`: the number of frames that observations stack, as VecFrameStack does; only the
+    newest frame is stored, and each add checks that this loses nothing. `frame_pad`: the padding of
+    an episode's first stack, "zeros" or its "first" frame. `sampler`: one of millpond's;
+    `prioritized()` needs a learner that updates priorities, such as PrioritizedDQN. `lake`: a
+    folder that keeps the rows, committed every `commit_every` steps, from which a new buffer fills
+    itself. `gamma` matters only if `n_steps` > 1.
 
-    `buffer_size` counts stored rows: an episode's final observation is one of them. A transition
-    can be drawn once its env has made `n_steps` more steps, or its episode has ended.
+    `buffer_size` counts stored rows, of which an episode's final observation is one. A transition
+    can be drawn once its env has made `n_steps` more steps or its episode has ended.
     """
 
     _kind: Any = _types.ReplayBufferSamples
@@ -70,14 +70,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
         lake_capacity: int | str | None = None,
         commit_every: int = 1000,
     ) -> None:
-        # Past ReplayBuffer's own __init__, which would allocate all that is stored here otherwise.
+        # Skip ReplayBuffer's own __init__, which would allocate its arrays.
         super(buffers.ReplayBuffer, self).__init__(
             buffer_size, observation_space, action_space, device, n_envs=n_envs
         )
         if optimize_memory_usage:
             raise BadConfig(
-                "ReplayBuffer: optimize_memory_usage is for Stable-Baselines3's own buffer; leave "
-                "it out, observations are stored once anyway"
+                "ReplayBuffer: optimize_memory_usage is for Stable-Baselines3's own buffer; omit "
+                "it, observations are stored once anyway"
             )
         if not isinstance(commit_every, int) or commit_every < 1:
             raise BadConfig(
@@ -108,25 +108,25 @@ class ReplayBuffer(buffers.ReplayBuffer):
             layout="stream" if n_envs == 1 else "per_env",
         )
         self._no_action = spec.action.lowest()
-        # Samples of the pond's own memory, where that is all there is to do.
+        # Without frame stacks and on the CPU, samples can share the memory of the pond's batches.
         self._ready = None
         if not self._stacked and str(self.device) == "cpu":
             discounted = gamma if n_steps > 1 else None
             window, ranked = self._how["window"], isinstance(sampler, Prioritized)
             self._ready = ReadySamples(spec, window, ranked, discounted, self._kind)
-        # Otherwise as set_random_seed says.
+        # Without `seed`, follow Stable-Baselines3's set_random_seed.
         self._begin(np.random.randint(2**31) if seed is None else seed)
-        self._kept = None
+        self._lake_copy = None
         if lake is not None:
-            self._kept = KeptRows(lake, self.pond, lake_capacity or max(buffer_size, 1 << 20))
+            self._lake_copy = LakeCopy(lake, self.pond, lake_capacity or max(buffer_size, 1 << 20))
             self.pos = int(self.pond.added.max()) % self.buffer_size
             self.full = bool(self.pond.added.max() >= self.buffer_size)
-        # Before rows that are not committed yet are overwritten; an add writes up to three per env.
+        # Commit before rows are overwritten; an add writes up to three rows per env.
         self._every = min(commit_every, max(1, (self.pond.length - 3) // 3))
-        self._steps = 0  # since the last commit
+        self._steps = 0  # steps since the last commit
 
     def _spaces(self) -> list[Any]:
-        """The spaces of the arrays of which an observation consists, in their order."""
+        """The spaces of the arrays that make up an observation, in order."""
         return [self.observation_space]
 
     def _frame_stack(self, space: Any, number: int, pad: str) -> FrameStack:
@@ -134,14 +134,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return FrameStack(_images.get_obs_shape(space), number, first, pad)
 
     def _tree(self, parts: list[Any]) -> Any:
-        """An observation of its arrays, or of what belongs to them."""
+        """An observation from its arrays, or a tree of anything with one part per array."""
         return parts[0]
 
     def _begin(self, seed: int) -> None:
-        """An empty pond; the next row of every env begins an episode."""
+        """Start with an empty pond; the next row of every env begins an episode."""
         self.pond: HostPond = HostPond(**self._how, seed=seed)
-        self.last: Batch | None = None  # the batch that was drawn last
-        self._due = False  # priorities of it are due
+        self.last: Batch | None = None  # the latest batch
+        self._due = False  # whether its priorities must be updated
         self._fresh = list(range(self.n_envs))  # envs whose next row begins an episode
         self._seen = LastSeen(self.n_envs)
         self._zeros, self._none = np.zeros(self.n_envs, bool), np.zeros(self.n_envs, np.uint8)
@@ -152,7 +152,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def add(
         self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[Any]
     ) -> None:
-        """One step of every env; refused, and nothing of it stored, where it does not fit."""
+        """Add a step of every env; if it does not fit, an error is raised and nothing stored."""
         ended = None
         if self._packed:
             ended = self._packed.add(obs, next_obs, action, reward, done, infos, self._fresh)
@@ -163,13 +163,13 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if self.pos == self.buffer_size:
             self.full, self.pos = True, 0
         self._steps += 1
-        if self._kept and self._steps >= self._every:
+        if self._lake_copy and self._steps >= self._every:
             self.commit()
 
     def _add(
         self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[Any]
     ) -> list[int]:
-        """Any step, each fault of it named; which envs ended."""
+        """Add any step, with errors that name each fault; returns which envs ended."""
         seen, after = self._parts("obs", obs), self._parts("next_obs", next_obs)
         action = self._shaped("action", action, self._action_lead)
         reward = self._shaped("reward", reward, self._lead)
@@ -190,23 +190,23 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return ended
 
     def _parts(self, name: str, obs: Any) -> list[np.ndarray]:
-        """Arrays [env, *shape]; of Discrete ones, which come without it, with an axis of theirs."""
+        """The arrays of an observation, [env, *shape]; Discrete ones get their missing axis."""
         return [self._shaped(name, obs, self._obs_leads[0])]
 
     def _shaped(self, name: str, value: Any, wanted: tuple[int, ...]) -> np.ndarray:
-        """One value for every env, in the shape that is wanted."""
+        """A value per env, reshaped to `wanted`; SpecMismatch if it does not fit."""
         if value.__class__ is np.ndarray and value.shape == wanted:
             return value
         array = np.asarray(value)
         if array.size != prod(wanted) or array.shape[:1] != wanted[:1]:
             raise SpecMismatch(
-                f"add: {name}: expected shape {wanted}, got {array.shape}; give one per env of the "
-                f"{self.n_envs} that this buffer was made for"
+                f"add: {name}: expected shape {wanted}, got {array.shape}; give one for each of "
+                f"the {self.n_envs} envs that this buffer was made for"
             )
         return array.reshape(wanted)
 
     def _ends(self, ended: list[int], infos: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Which envs terminated and which were truncated, of those that ended."""
+        """Which of the ended envs terminated, and which were truncated."""
         terminated, truncated = self._zeros.copy(), self._zeros.copy()
         if self.handle_timeout_termination:
             self._shaped("infos", [0] * len(infos), self._lead)
@@ -219,7 +219,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return [stack.newest(part) for stack, part in zip(self._stacks, parts, strict=True)]
 
     def _leave(self, env: int) -> None:
-        """Close what env played without an end: its last next_obs, which others do not follow."""
+        """Close an episode that did not end: store its last next_obs, then cut."""
         one = self._tree([part[env] for part in self._newest(self._seen.obs())])
         self.pond.add(Rows(one, self._no_action, 0.0, False, False, np.uint8(CONTEXT)), env=env)
         self.pond.cut(env)
@@ -243,7 +243,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             rows = Rows(self._tree(obs), action, reward, terminated, truncated, flags)
             self.pond.add(rows, final_obs=self._tree(final))
             return
-        # A row at a time takes a short way, but a border must not fail behind its row.
+        # Adding rows one by one is faster, but must not fail at a border row after its row.
         if self.n_envs == 1:
             one = self._tree([part[0] for part in obs])
             flag, end = FIRST if self._fresh else 0, (terminated.item(), truncated.item())
@@ -255,17 +255,17 @@ class ReplayBuffer(buffers.ReplayBuffer):
             self.pond.add(Rows(one, self._no_action, 0.0, False, False, BORDER), env=env)
 
     def _storable(self, final: list[np.ndarray]) -> bool:
-        """Whether nothing can be wrong with final observations: their fields have no bounds."""
+        """Whether final observations are certain to be accepted."""
         for part, dtype in zip(final, self._dtypes, strict=True):
             if part.dtype != dtype or (part.dtype.kind == "f" and np.isnan(part).any()):
                 return False
         return True
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
-        """Tensors of `batch_size` transitions; with a VecNormalize they are normalised."""
+        """Sample transitions as tensors, normalised if `env` is a VecNormalize."""
         if self._due:
             raise BadConfig(
-                "ReplayBuffer: priorities of the batch before this one are missing; call "
+                "ReplayBuffer: the priorities of the last batch were not updated; call "
                 "update_priorities(errors) after each sample, as PrioritizedDQN does, or use "
                 "another sampler"
             )
@@ -276,19 +276,19 @@ class ReplayBuffer(buffers.ReplayBuffer):
             batch = self.pond.sample(batch_size, out=ready and ready.batch)
         except NotEnoughData as error:
             raise NotEnoughData(
-                f"ReplayBuffer: {error}. A transition can be drawn when its env has made "
-                f"{steps} more step(s): raise learning_starts by {steps * self.n_envs}"
+                f"ReplayBuffer: {error}. A transition can be drawn once its env has made {steps} "
+                f"more step(s); raise learning_starts by {steps * self.n_envs}"
             ) from error
         self._due = self.prioritized
         self.last = batch
         return self._ready.fill(ready) if self._ready and ready else self.tensors(batch, env)
 
     def tensors(self, batch: Batch, env: Any = None) -> Any:
-        """A batch of the pond as Stable-Baselines3's samples: `tensors(pond.take(stream, row))`."""
+        """A pond's batch as Stable-Baselines3's samples: `tensors(pond.take(stream, row))`."""
         if env is not None and self.n_steps > 1 and env.norm_reward:
             raise BadConfig(
-                "ReplayBuffer: rewards are summed before VecNormalize could clip each of them; use "
-                "n_steps=1, or VecNormalize(norm_reward=False)"
+                "ReplayBuffer: n-step rewards are summed before VecNormalize could normalise each; "
+                "use n_steps=1, or VecNormalize(norm_reward=False)"
             )
         obs, after = (self._normal(tree, env) for tree in (batch.obs, batch.next_obs))
         reward = self._normalize_reward(batch.reward[:, None], env)
@@ -297,7 +297,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             discounts = np.float32(self.gamma) ** batch.steps[:, None].astype(np.float32)
         dones = batch.terminated[:, None].astype(np.float32)
         given = (obs, batch.action, after, dones, reward, discounts)
-        device = None if str(self.device) == "cpu" else self.device  # .to() costs where it stays
+        device = None if str(self.device) == "cpu" else self.device  # .to("cpu") is not free
         return self._kind(*as_torch(given, device))
 
     def _normal(self, obs: Any, env: Any) -> Any:
@@ -306,57 +306,59 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     @property
     def prioritized(self) -> bool:
-        """Whether it draws by priority, and wants priorities back."""
+        """Whether it samples by priority, and so needs `update_priorities`."""
         return isinstance(self.pond.sampler, Prioritized)
 
     def update_priorities(self, errors: Any, draw: Draw | None = None) -> None:
-        """Give |TD errors|[batch] of the last sample, or of `draw`: arrays or tensors."""
+        """Set priorities to |errors|, [batch], of the last sample or of `draw`."""
         if self.last is None and draw is None:
-            raise BadConfig("ReplayBuffer: update_priorities before the first sample()")
+            raise BadConfig("ReplayBuffer: update_priorities before sample(); sample first")
         given = errors.detach().cpu().numpy() if hasattr(errors, "detach") else errors
         drawn: Any = draw or (self.last and self.last.draw)
         self.pond.update_priorities(drawn, np.abs(np.asarray(given, np.float32)).reshape(-1))
         self._due = False
 
     def commit(self) -> None:
-        """Everything that was added is in the Lake when this returns."""
-        if self._kept is None:
-            raise BadConfig("ReplayBuffer: nothing to commit to; make it with lake='FOLDER'")
-        self._kept.commit()
+        """Write all rows added so far to the Lake."""
+        if self._lake_copy is None:
+            raise BadConfig(
+                "ReplayBuffer: there is no Lake to commit to; make it with lake='FOLDER'"
+            )
+        self._lake_copy.commit()
         self._steps = 0
 
     def close(self) -> None:
-        """Commit, and release the Lake to other processes; without a Lake nothing is done."""
-        if self._kept:
-            self._kept.close()
-            self._kept = None
+        """Commit, and release the Lake for other processes; does nothing without a Lake."""
+        if self._lake_copy:
+            self._lake_copy.close()
+            self._lake_copy = None
 
     def reset(self) -> None:
-        """Forget all transitions; refused with a Lake, which would not forget them."""
-        if self._kept:
-            raise BadConfig("ReplayBuffer: reset() with a Lake; close() it first")
+        """Forget all transitions; BadConfig with a Lake, which would keep them."""
+        if self._lake_copy:
+            raise BadConfig("ReplayBuffer: reset() is not possible with a Lake; call close() first")
         super().reset()
         self._begin(int(np.random.randint(2**31)))
 
     def _get_samples(self, batch_inds: np.ndarray, env: Any = None) -> Any:
         raise BadConfig(
-            "ReplayBuffer: rows cannot be asked for by position; call sample(), or "
+            "ReplayBuffer: there are no samples by position; call sample(), or "
             "tensors(pond.take(stream, row))"
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._kept:
+        if self._lake_copy:
             raise BadConfig(
-                f"ReplayBuffer: the Lake in {self._kept.lake.path} keeps the rows already; call "
-                "close() first to copy or save the buffer without it"
+                f"ReplayBuffer: the Lake in {self._lake_copy.lake.path} already keeps the rows; to "
+                "copy or save the buffer without it, call close() first"
             )
         return self.__dict__.copy()
 
 
 class DictReplayBuffer(ReplayBuffer):
-    """The same for observations that are dicts: `replay_buffer_class=DictReplayBuffer`.
+    """The same for dict observations: `replay_buffer_class=DictReplayBuffer`.
 
-    With `frame_stack` every value is such a stack, as VecFrameStack gives them.
+    With `frame_stack`, every value of the dict is such a stack, as VecFrameStack makes them.
     """
 
     _kind = _types.DictReplayBufferSamples
@@ -369,7 +371,7 @@ class DictReplayBuffer(ReplayBuffer):
         if obs.keys() != self.obs_shape.keys():
             raise SpecMismatch(
                 f"add: expected observations with the keys {self._keys}, "
-                f"got {sorted(obs)}; give every key of the space"
+                f"got {sorted(obs)}; give exactly the keys of the space"
             )
         return [
             self._shaped(f"{name}['{key}']", obs[key], lead)

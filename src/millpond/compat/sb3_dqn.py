@@ -1,4 +1,4 @@
-"""`PrioritizedDQN`: Stable-Baselines3's DQN with weights, which gives priorities back."""
+"""`PrioritizedDQN`: Stable-Baselines3's DQN with prioritised replay."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ dqn = need("stable_baselines3", "sb3")
 
 
 class PrioritizedDQN(dqn.DQN):
-    """DQN whose buffer draws by priority: a millpond ReplayBuffer with `prioritized()`.
+    """DQN with a millpond ReplayBuffer that samples by priority.
 
         PrioritizedDQN("MlpPolicy", env).learn(50_000)
 
-    Other settings are DQN's; `replay_buffer_kwargs=dict(sampler=prioritized(alpha=0.5))`.
+    Other settings are DQN's; use `replay_buffer_kwargs=dict(sampler=prioritized(alpha=0.5))`.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -27,7 +27,7 @@ class PrioritizedDQN(dqn.DQN):
         super().__init__(*args, **settings)
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Updates on weighted batches; |TD error| becomes the priority of what was drawn."""
+        """Updates with importance weights; |TD error| becomes the new priority of each sample."""
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         loss: Any = torch.zeros(())

@@ -1,7 +1,7 @@
-"""`SorrelBuffer`: the memory of a Sorrel agent, over a HostPond.
+"""`SorrelBuffer`: the memory of a Sorrel agent, on top of a HostPond.
 
-Sorrel's agents act one after the other within a turn; each fills its own memory in its own
-time, and says that a new epoch begins by `add_empty`. It never says what it saw last.
+Sorrel's agents act one after the other within a turn, and each fills its own memory. `add_empty`
+begins a new epoch; the final observation of an epoch is never given.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Sampled = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.n
 
 
 class SorrelBuffer:
-    """A drop-in for `sorrel.buffers.Buffer` whose every sample is a transition that happened.
+    """A drop-in for `sorrel.buffers.Buffer` whose samples are all real transitions.
 
-    Stacks never reach into another epoch or beyond the ring's oldest row; where an epoch has fewer
-    observations they begin with zeros, in `current_state` as in `sample`. The last step of an epoch
-    that was only stopped has no next observation and is not sampled; one that is `done` is. All
-    samples are `valid`. `capacity` counts rows, of which each done epoch takes one more.
+    Stacks never reach into another epoch or beyond the oldest row; at the beginning of an epoch
+    they are padded with zeros, in `current_state` as in `sample`. The last step of an epoch is
+    sampled only if `done`, since otherwise it has no next observation. All samples are `valid`.
+    `capacity` counts rows, of which each done epoch takes one more.
 
         agent.model.memory = SorrelBuffer.like(agent.model.memory)
     """
@@ -51,11 +51,11 @@ class SorrelBuffer:
             name: np.zeros((self.capacity, *shape), np.int64) for name, shape in shapes.items()
         }
         self._begin()
-        self.idx = self.size = 0  # of steps, as Sorrel counts them
+        self.idx = self.size = 0  # in steps, as Sorrel counts
 
     @classmethod
     def like(cls, buffer: Any, seed: int = 0) -> SorrelBuffer:
-        """An empty one of the sizes of another buffer."""
+        """An empty buffer with the sizes of another one."""
         made = cls(buffer.capacity, buffer.obs_shape, int(buffer.n_frames), seed)
         made.extra_data = {name: np.zeros_like(old) for name, old in buffer.extra_data.items()}
         return made
@@ -65,28 +65,28 @@ class SorrelBuffer:
         return HostPond(self._spec, self.capacity, window=window, seed=self._seed)
 
     def _begin(self) -> None:
-        """What comes next is the first row of an epoch."""
+        """Start a new epoch."""
         self._frames = np.zeros((self.n_frames, *self.obs_shape), np.float32)
         self._first = True
 
     def add(self, obs: np.ndarray, action: Any, reward: float, done: bool, **extras: Any) -> None:
-        """One step: what was seen, done and got; nothing of it is stored if it does not fit."""
+        """Add a step; if it does not fit, an error is raised and nothing stored."""
         unknown = extras.keys() - self.extra_data.keys()
         if unknown:
             raise SpecMismatch(
-                f"SorrelBuffer.add: expected extras {sorted(self.extra_data)}, got "
-                f"{sorted(unknown)} too; name them where the buffer is made"
+                f"SorrelBuffer.add: expected extras {sorted(self.extra_data)}, also got "
+                f"{sorted(unknown)}; declare them when you make the buffer"
             )
         if np.ndim(action):
             raise SpecMismatch(
-                f"SorrelBuffer.add: expected one action as a number, got {action!r}; buffers of "
-                "PPO, which also keep a probability, are not replaced"
+                f"SorrelBuffer.add: expected a single number as action, got {action!r}; it cannot "
+                "replace PPO's buffers, which also keep a probability"
             )
         seen = np.asarray(obs, np.float32)
         if seen.size != int(np.prod(self.obs_shape)):
             raise SpecMismatch(
                 f"SorrelBuffer.add: expected an observation of shape {self.obs_shape}, got "
-                f"{np.shape(obs)}; make the buffer with the shape that the agent sees"
+                f"{np.shape(obs)}; make the buffer with the shape of the agent's observations"
             )
         seen = seen.reshape(self.obs_shape)
         flags = np.uint8(FIRST if self._first else 0)
@@ -99,18 +99,18 @@ class SorrelBuffer:
         self._first = False
         self._frames = np.concatenate([self._frames[1:], seen[None]])
         if done:
-            # Sorrel gives no final observation, and none is needed: the future is worth nothing.
+            # Sorrel gives no final observation, and after a termination none is needed.
             self.pond.add(border_row(self._spec, np.zeros(self.obs_shape, np.float32)), env=0)
             self._begin()
 
     def add_empty(self) -> None:
-        """A new epoch begins: nothing may cross from the rows before to those that follow."""
+        """Begin a new epoch; no sample reaches from earlier rows to later ones."""
         if not self._first:
             self.pond.cut()
         self._begin()
 
     def current_state(self) -> np.ndarray:
-        """The last n_frames - 1 observations of this epoch, zeros where there are none yet."""
+        """The last n_frames - 1 observations of this epoch, padded with zeros."""
         return self._frames[1:].copy()
 
     def sample(self, batch_size: int) -> Sampled:
@@ -136,14 +136,14 @@ class SorrelBuffer:
         self.idx = self.size = 0
 
     def add_from_buffer(self, buffer: Any) -> None:
-        """Refused: another buffer does not say where its epochs begin."""
+        """Raises BadConfig, because another buffer does not say where its epochs begin."""
         raise BadConfig(
-            "SorrelBuffer.add_from_buffer: where epochs begin is not known of another buffer; "
+            "SorrelBuffer.add_from_buffer: another buffer does not say where its epochs begin; "
             "add its steps one by one, with add_empty between epochs"
         )
 
     def _steps(self) -> Rows:
-        """Every step that is stored, oldest first; border rows left out."""
+        """All stored steps, oldest first, without border rows."""
         added = int(self.pond.added[0])
         ids = np.arange(max(0, added - self.pond.length), added)
         rows = self.pond.read(np.zeros_like(ids), ids)
@@ -153,30 +153,30 @@ class SorrelBuffer:
 
     @property
     def states(self) -> np.ndarray:
-        """A copy of what was seen, float32[steps, *obs_shape], the oldest first."""
+        """A copy of the observations, float32[steps, *obs_shape], oldest first."""
         return self._steps().obs
 
     @property
     def actions(self) -> np.ndarray:
-        """A copy of what was done, int64[steps]."""
+        """A copy of the actions, int64[steps]."""
         return self._steps().action.astype(np.int64)
 
     @property
     def rewards(self) -> np.ndarray:
-        """A copy of what was got, float32[steps]."""
+        """A copy of the rewards, float32[steps]."""
         return self._steps().reward
 
     @property
     def dones(self) -> np.ndarray:
-        """A copy of what was over, float32[steps]."""
+        """A copy of the dones, float32[steps]."""
         return self._steps().terminated.astype(np.float32)
 
     def getidx(self) -> int:
-        """Where Sorrel's own ring would write next."""
+        """The index that Sorrel's own ring would write to next."""
         return self.idx
 
     def last_transition(self, offset: int = 0) -> tuple[int, float, bool] | None:
-        """Action, reward and done of the newest step, or of one `offset` before it."""
+        """Action, reward and done of the newest step, or of the one `offset` steps before it."""
         steps = self._steps()
         if offset >= len(steps.reward):
             return None
@@ -193,7 +193,7 @@ class SorrelBuffer:
         return parts[0][index], parts[1][index], parts[2][index], parts[3][index]
 
     def save(self, output_file: str | Path) -> None:
-        """All that is stored, as a .npz file that `load` reads."""
+        """Write the buffer to a .npz file for `load`."""
         arrays: dict[str, Any] = {
             f"pond/{name}": array for name, array in self.pond.export().items()
         }
@@ -203,12 +203,12 @@ class SorrelBuffer:
 
     @classmethod
     def load(cls, input_file: str | Path) -> SorrelBuffer:
-        """What `save` wrote; what comes next is the first row of an epoch."""
+        """Read a buffer that `save` wrote; the next row begins an epoch."""
         with np.load(input_file) as data:
             if "about" not in data:
                 raise BadConfig(
-                    f"{input_file} was not written by SorrelBuffer.save; a file of Sorrel's own "
-                    "memory does not say where epochs begin"
+                    f"{input_file} was not written by SorrelBuffer.save; files of Sorrel's own "
+                    "buffers cannot be used, because they do not say where epochs begin"
                 )
             capacity, frames, seed, idx, size = (int(n) for n in data["about"])
             made = cls(capacity, tuple(data["shape"]), frames, seed)

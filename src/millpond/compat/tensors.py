@@ -1,4 +1,4 @@
-"""`as_torch`: batches as tensors in the same memory."""
+"""`as_torch`: batches as PyTorch tensors that share memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _Tree = TypeVar("_Tree")
 
 
 def as_torch(batch: _Tree, device: Any = None, non_blocking: bool = False) -> _Tree:
-    """The same batch, rows or observation with tensors in place of arrays.
+    """The same batch, rows or observation with tensors instead of arrays.
 
-    On the CPU a tensor shares the memory of its array: what changes one changes the other, and the
-    next `sample(out=batch)` overwrites both. JAX's arrays must not be written to. An array that is
-    read-only is copied. Unsigned integers stay what they are: `torch.uint32` knows few operations.
-    With a `device` tensors are copied there; `non_blocking` returns at once if the arrays are in
-    pinned memory, and they must not change until the copy has ended.
+    On the CPU a tensor shares the memory of its array: changes to one change the other, and the
+    next `sample(out=batch)` overwrites both. Tensors of JAX arrays must not be written to.
+    Read-only arrays are copied. Unsigned integers keep their dtype; `torch.uint32` supports few
+    operations. With `device`, tensors are copied there; with `non_blocking`, the call returns at
+    once if the arrays are in pinned memory, and they must not change until the copy is done.
 
         batch = as_torch(pond.sample(256))
         batch = as_torch(pond.sample(256, out=pinned), "cuda")
@@ -36,7 +36,7 @@ def as_torch(batch: _Tree, device: Any = None, non_blocking: bool = False) -> _T
 
 
 def pinned_like(batch: _Tree) -> _Tree:
-    """A batch with arrays like these, in memory that a CUDA device reads at full speed.
+    """A batch with arrays like these in pinned memory, which copies fastest to a CUDA device.
 
     Without CUDA it is ordinary memory. `out = pinned_like(pond.sample(256))`, then
     `as_torch(pond.sample(256, out=out), "cuda")`.
@@ -61,17 +61,17 @@ def _tensor(array: Any, path: str) -> Any:
     except (TypeError, ValueError) as error:
         raise SpecMismatch(
             f"as_torch: {path} is {array.dtype} {array.shape}, which PyTorch cannot share "
-            f"({error}); declare the field with a dtype that it has, or convert the array first"
+            f"({error}); declare the field with a dtype that PyTorch has, or convert the array"
         ) from error
 
 
 def each(tree: _Tree, change: Callable[[Any], Any]) -> _Tree:
-    """The same tree with every leaf changed; None stays: `each(batch, lambda part: part[0])`."""
+    """Apply a function to every leaf except None: `each(batch, lambda part: part[0])`."""
     return _map(lambda leaf, _: change(leaf), tree, "")
 
 
 def _map(change: Any, tree: Any, path: str) -> Any:
-    """Every array of nested tuples and dicts, with the path where it was found."""
+    """Apply `change(array, path)` to every array in nested tuples and dicts."""
     if tree is None:
         return None
     if isinstance(tree, Mapping):

@@ -1,4 +1,4 @@
-"""PyTorch: batches as tensors in the same memory, and a Lake as what a `DataLoader` reads.
+"""PyTorch: batches as tensors that share memory, and Lakes as datasets for a `DataLoader`.
 
 `from millpond.compat.torch import as_torch, LakeLoader`; `pip install 'millpond[torch]'`.
 """

@@ -1,4 +1,4 @@
-"""TorchRL: batches as TensorDicts that its losses take as they are.
+"""TorchRL: batches as TensorDicts, ready for its losses.
 
 `pip install 'millpond[torchrl]'`.
 """
@@ -19,19 +19,19 @@ __all__ = ["as_tensordict"]
 
 
 def as_tensordict(batch: Batch | SequenceBatch, device: Any = None) -> Any:
-    """A TensorDict [batch], or [batch, time] of sequences, in the memory of the batch.
+    """A TensorDict [batch], or [batch, time] for sequences, that shares the batch's memory.
 
     Keys are TorchRL's: `observation`, `action`, `next` with `observation`, `reward`, `done`,
     `terminated` and `truncated`, `steps_to_next_obs`; and ours: `mask`, `_weight`, `row`, `stream`
-    and the extras. A stack of one frame comes without its axis. On the CPU only `done` is
-    made; the rest shares the batch's arrays, as in `as_torch`.
+    and the extras. Stacks of one frame lose their axis. On the CPU only `done` is new; everything
+    else shares memory with the batch, as in `as_torch`.
 
         loss = DQNLoss(q_net, action_space="categorical")(as_tensordict(pond.sample(256)))
     """
     if not isinstance(batch, (Batch, SequenceBatch)):
         raise SpecMismatch(
             f"as_tensordict: expected a Batch or SequenceBatch, got {type(batch).__name__}; "
-            "give what sample() or take() returned"
+            "give the result of sample() or take()"
         )
     given: Any = as_torch(batch, device)
     lead = tuple(given.reward.shape)
@@ -59,7 +59,7 @@ def as_tensordict(batch: Batch | SequenceBatch, device: Any = None) -> Any:
         "done": terminated | truncated,
     }
     rows = {"_weight": given.weight, "row": given.draw.row, "stream": given.draw.stream}
-    if len(lead) == 2:  # one per sequence, for every step of it
+    if len(lead) == 2:  # one per sequence, repeated for every step
         rows = {name: value[:, None].expand(lead) for name, value in rows.items()}
     return tensordict.TensorDict(
         {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..run_folder import word
+from ..run_folder import shell_word
 from .verdict import Verdict
 
 _ENV = (
@@ -28,11 +28,11 @@ def settles(verdict: Verdict, run: str, env: str) -> str:
     if verdict.name in _ENV:
         return f"millpond doctor --env {env}"
     if verdict.name in _EVAL:
-        return f"millpond eval {word(run)}"
+        return f"millpond eval {shell_word(run)}"
     if verdict.name in _TWIN:
-        twin = word(f"{run}-twin")
+        twin = shell_word(f"{run}-twin")
         return f"millpond train {env} --mode lockstep --check --steps 5k --run {twin}"
     if verdict.name in _WATCHED:
-        watched = word(f"{run}-watched")
+        watched = shell_word(f"{run}-watched")
         return f"millpond train {env} --mode sequential --run {watched}, then the doctor again"
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..plugins import own_line
+from ..plugins import user_line
 from .evidence import Evidence
 from .verdict import Verdict, green, red, yellow
 
@@ -19,7 +19,7 @@ def process_health(evidence: Evidence) -> Verdict:
     numbers = dict(lost=len(losses), **{f"lost {who}": times for who, times in lost.items()})
     if status["state"] == "failed":
         traceback = status.get("traceback", "")
-        where = f", in {own_line(traceback)}" if traceback else ""
+        where = f", in {user_line(traceback)}" if traceback else ""
         message = f"the run failed: {_first(status.get('why', ''))}{where}"
         again = "correct what the traceback names; millpond resume then goes on from the last state"
         more = {"traceback": traceback} if traceback else {}

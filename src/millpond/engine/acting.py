@@ -1,4 +1,4 @@
-"""`Acting`: what actors are made of wherever their envs run: the player, the shapes, epsilon."""
+"""`Acting`: what all actors of a run share, wherever their envs run: player, shapes, schedules."""
 
 from __future__ import annotations
 
@@ -9,39 +9,32 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Now, Rollouts
-from ..envs import spec_of
 from ..rows import Array
-from ..window import Stacker
 from .keys import Role, key_of
-from .make_agent import make_agent
-from .player import Move, Player
-from .population import Population
+from .player import Move, make_player
 from .provenance import stack_hash
 from .settings import Settings
 
-Params = tuple[Any, ...]  # of every learner one tree, [its policies]
+Params = tuple[Any, ...]  # one tree for each learner, [its policies]
 
 
 class Acting:
-    """Of one run; it never changes."""
+    """The constants of a run's actors: `acting.player` acts for all policies at once."""
 
     def __init__(self, settings: Settings) -> None:
-        world: Any = settings.world
         self.settings = settings
         self.turns = settings.learns.turns
         self.bootstraps = isinstance(settings.learns, Rollouts)
-        self.envs_here = settings.envs // settings.actors
-        self.population = Population(settings.members, world.num_agents, self.envs_here)
-        stacker = Stacker(spec_of(world), settings.sight)
-        self.player = Player(make_agent(settings), stacker, self.population)
+        self.player = make_player(settings, settings.envs // settings.actors)
+        self.population = self.player.population
 
     def now(self, steps: Array, xp: Any = np) -> dict[str, Array]:
-        """The schedules [policies] at the steps of all actors; ours are an equal share of them."""
+        """The schedules [policies]; `steps` are those of one actor, an equal share of all."""
         agents = np.arange(self.population.policies)
         return self.settings.now(steps * self.settings.actors, agents, xp)
 
     def provenance(self, versions: Array, now: Now, move: Move) -> dict[str, Array]:
-        """The extras of one turn, [policies, envs]."""
+        """The extras that one turn adds to its rows, [policies, envs]."""
         shape = move.worth.shape
         epsilon = now.get("epsilon", jnp.zeros(shape[0]))
         extras = {
@@ -53,10 +46,10 @@ class Acting:
 
 
 def all_policies(params: Params) -> Any:
-    """One tree [policies]. Inside jit."""
+    """The learners' parameters as one tree [policies]. Inside jit."""
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *params)
 
 
 def actor_key(settings: Settings, role: Role, index: int, incarnation: int) -> jax.Array:
-    """Random numbers of one role in one incarnation of one actor."""
+    """The key of one role in one incarnation of one actor."""
     return jax.random.fold_in(jax.random.fold_in(key_of(settings.seed, role), index), incarnation)

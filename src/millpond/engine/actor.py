@@ -1,4 +1,4 @@
-"""`Actor`: a vector env, and the policies that act in it. What it gives is rows, cycle by cycle."""
+"""`make_actor`: a vector env and the policies that act in it, which give rows cycle by cycle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .device_actor import DeviceActor
 from .host_actor import HostActor
 from .settings import Settings
 
-# One of `settings.actors`; a cycle is `update_every` turns under the same parameters.
+# One of `settings.actors`. A cycle is some turns of all envs with the same parameters.
 Actor = DeviceActor | HostActor
 
 
@@ -20,10 +20,10 @@ def make_actor(
     cycle: int = 0,
     steps: np.ndarray | None = None,
 ) -> Actor:
-    """Actor `index`; after a crash the next incarnation, which continues at `cycle` and `steps`.
+    """Actor `index`. After a crash its next incarnation continues at `cycle` and `steps`.
 
-    Incarnations are numbered from 0 each time a run is started or resumed, turns are not: they are
-    counted from the run's first one. So whatever follows from both is never drawn twice in a run.
+    Incarnations are numbered from 0 whenever a run is started or resumed, turns from the beginning
+    of the run. Random numbers depend on both, so none is drawn twice in a run.
     """
     if isinstance(settings.world, Env):
         return DeviceActor(settings, index, incarnation, cycle, steps)

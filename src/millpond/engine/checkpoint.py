@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from safetensors.numpy import save
 from ..errors import BadState
 from ..whole_file import write_whole
 
+Arrays = Mapping[str, np.ndarray]  # a state as it is saved: arrays by name
+
 
 def save_tree(path: Path, tree: Any, about: Mapping[str, Any]) -> None:
-    """Write a tree and what is to be known about it; the file at `path` is the old or the new one.
+    """Write a tree, with `about` as its metadata, in place of the file at `path`.
 
     A full disk raises RunFailed and leaves the old file.
     """
@@ -30,12 +33,9 @@ def save_tree(path: Path, tree: Any, about: Mapping[str, Any]) -> None:
 
 def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
     """The tree saved at `path`, which must have the names, shapes and dtypes of `like`."""
-    try:
-        with safe_open(path, "numpy") as file:
-            about = json.loads((file.metadata() or {})["about"])
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise BadState(f"{path} cannot be read as a checkpoint: {error}") from error
+    with _opened(path) as file:
+        about = json.loads((file.metadata() or {})["about"])
+        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     leaves = named_leaves(like)
     for name, leaf in leaves:
         found = stored.get(name)
@@ -50,16 +50,22 @@ def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def about_file(path: Path) -> dict[str, Any]:
-    """What was said about the tree, without loading it."""
+    """The metadata of a saved tree, which is not loaded."""
+    with _opened(path) as file:
+        return json.loads((file.metadata() or {})["about"])
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Generator[Any]:
     try:
         with safe_open(path, "numpy") as file:
-            return json.loads((file.metadata() or {})["about"])
+            yield file
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise BadState(f"{path} cannot be read as a checkpoint: {error}") from error
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """Every leaf with its path, such as `agent.params['values']['kernel']`."""
+    """Every leaf, named by its path, such as `agent.params['values']['kernel']`."""
     flat = jax.tree.flatten_with_path(tree)[0]
     return [(jax.tree_util.keystr(path).lstrip(".") or "tree", leaf) for path, leaf in flat]
 
@@ -74,5 +80,5 @@ def hash_of(tree: Any) -> str:
 
 
 def within(arrays: Mapping[str, Any], begin: str) -> dict[str, Any]:
-    """Those whose names begin so, by the rest of their names."""
+    """The arrays whose names start with `begin`, named without it."""
     return {k.removeprefix(begin): a for k, a in arrays.items() if k.startswith(begin)}

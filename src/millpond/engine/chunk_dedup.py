@@ -1,4 +1,4 @@
-"""`ChunkDedup`: which chunks of rows were taken: none is taken twice or out of order."""
+"""`ChunkDedup`: which chunks of rows were stored, so that none is stored twice or out of order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Judgement = Literal["new", "known", "gap", "replaced"]
 
 
 class ChunkId(NamedTuple):
-    """The `number`th chunk of an incarnation of an actor: 0, 1, 2, ..."""
+    """Chunk `number` (0, 1, 2, ...) of an incarnation of an actor."""
 
     actor: int
     incarnation: int
@@ -17,20 +17,19 @@ class ChunkId(NamedTuple):
 
 
 class ChunkDedup:
-    """`ledger.judge(id, oldest) == "new"` once for every chunk: then store it and `took(id)`.
+    """If `ledger.judge(id, oldest) == "new"`, store the chunk and call `ledger.took(id)`.
 
-    An actor sends a chunk again when it does not know whether it arrived. `oldest` is the number
-    of the oldest chunk that it still holds: a ledger that knows nothing of the actor, because its
-    shard is new, begins there and nowhere later.
+    An actor sends a chunk again if it does not know whether it arrived. `oldest` is the number of
+    the oldest chunk that it still holds; the ledger of a new shard begins there and not later.
     """
 
     def __init__(self, known: Mapping[int, tuple[int, int]] | None = None) -> None:
-        self._next = dict(known or {})  # actor: incarnation, the next number
+        self._next = dict(known or {})  # actor: (incarnation, number of the next chunk)
 
     def judge(self, chunk: ChunkId, oldest: int) -> Judgement:
-        """`new`: take it. `known`: it was taken. `gap`: an older one must come first.
+        """`new`: store it. `known`: it was stored. `gap`: an older one must come first.
 
-        `replaced`: a later incarnation of its actor has begun, so nothing more of it is taken.
+        `replaced`: a later incarnation of its actor has begun, so it is refused.
         """
         incarnation, number = self._next.get(chunk.actor, (-1, 0))
         if chunk.incarnation < incarnation:
@@ -44,8 +43,3 @@ class ChunkDedup:
     def took(self, chunk: ChunkId) -> None:
         """A new chunk was stored."""
         self._next[chunk.actor] = (chunk.incarnation, chunk.number + 1)
-
-    def incarnation(self, actor: int) -> int | None:
-        """Of an actor's newest chunk; None if there is none."""
-        found = self._next.get(actor)
-        return None if found is None else found[0]

@@ -1,8 +1,8 @@
-"""`CrewLoop`: actors and learners in turn, wherever they are.
+"""`CrewLoop`: actors and learners, wherever they are, as the loop of a session.
 
-One cycle: every actor acts under the parameters of the cycle before; every learner takes the rows
-of all actors and learns. `LocalCrew` does it in this process (mode `sequential`), a crew of
-processes does the very same (mode `lockstep`), which is how the two can be compared bit by bit.
+In a cycle every actor acts with the parameters of the cycle before; then every learner takes the
+rows of all actors and learns. `LocalCrew` does so in this process (mode `sequential`) and a crew of
+processes does exactly the same (mode `lockstep`), so the two can be compared bit by bit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .supervised_crew import SupervisedCrew
 
 
 class AgentView(NamedTuple):
-    """What is to be seen of the agents from outside, [policies]."""
+    """What a session needs of the agents, [policies]: the part of an `AgentState` that is shown."""
 
     params: Any
     updates: np.ndarray
@@ -41,7 +41,7 @@ Crew = LocalCrew | SupervisedCrew
 
 
 class CrewLoop:
-    """Rounds of a crew, as a session drives them: what `DeviceLoop` is for one program."""
+    """Runs a crew in rounds, with the methods of `DeviceLoop`, for a session to drive."""
 
     def __init__(self, settings: Settings, crew: Crew) -> None:
         self.settings, self.crew = settings, crew
@@ -59,31 +59,39 @@ class CrewLoop:
         return self._look(*self.crew.reports())
 
     def _look(self, actors: list[Sums], learners: list[Progress]) -> tuple[CrewState, Sums]:
+        def joined(name: str) -> np.ndarray:
+            return np.concatenate([getattr(progress, name) for progress in learners])
+
         sums, reports = no_sums(self.settings.policies), self.settings.reports
         for part in actors:
             sums = Sums(*(mine + other for mine, other in zip(sums, part, strict=True)))
-        found = [[progress.learned[name] for name in reports] for progress in learners]
-        sums = sums._replace(
-            updates=np.asarray([progress.learned["updates"] for progress in learners], np.int32),
-            found=np.asarray(found, np.float32),
-        )
+        taken, found = joined("taken"), joined("found")
+        sums = sums._replace(updates=taken, found=found.astype(np.float32))
+        updates, synced = joined("updates"), joined("synced")
+        means = found / np.maximum(taken, 1)[:, None]
+        evidence = [line for progress in learners for line in progress.evidence]
         self.evidence = [
-            {**progress.evidence, **_learning(progress, reports)} for progress in learners
+            {
+                **line,
+                "updates": int(updates[i]),
+                "target_updates": int(synced[i]),
+                **{name: float(means[i, k]) for k, name in enumerate(reports) if name != "loss"},
+            }
+            for i, line in enumerate(evidence)
         ]
+        params = [jax.device_get(one) for one in self.crew.params()]
         agent = AgentView(
-            jax.tree.map(
-                lambda *leaves: np.concatenate(leaves), *map(jax.device_get, self.crew.params())
-            ),
-            np.asarray([p.updates for p in learners], np.uint32),
-            np.asarray([p.synced for p in learners], np.uint32),
-            np.asarray([p.bad for p in learners]),
+            jax.tree.map(lambda *leaves: np.concatenate(leaves), *params),
+            updates.astype(np.uint32),
+            synced,
+            joined("bad"),
         )
-        steps = np.asarray([p.steps for p in learners], np.uint32)
         batch = self.crew.batch() if agent.bad.any() else None
-        return CrewState(agent, steps, min(p.cycles for p in learners), batch), sums
+        cycle = min(progress.cycles for progress in learners)
+        return CrewState(agent, joined("steps").astype(np.uint32), cycle, batch), sums
 
     def check(self, state: CrewState) -> None:
-        """Actors look at what their envs give, row by row."""
+        """Nothing to do: actors check every row that their envs give."""
 
     def health(self) -> dict[str, Any]:
         """Evidence of the last round, for the doctor."""
@@ -103,10 +111,3 @@ class CrewLoop:
     def unpack(self, tree: Any) -> CrewState:
         self.crew.restore(tree["actors"], tree["learners"])
         return self.init()
-
-
-def _learning(progress: Progress, reports: tuple[str, ...]) -> dict[str, Any]:
-    """How one policy learned, as evidence: means over the updates of the round."""
-    number = max(1, progress.learned["updates"])
-    means = {name: progress.learned[name] / number for name in reports if name != "loss"}
-    return {"updates": progress.updates, "target_updates": progress.synced, **means}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ from ..intake import Intake
 from ..once import Once
 from ..rows import Array, Rows
 from .acting import Acting, Params, actor_key, all_policies
-from .checkpoint import named_leaves
+from .checkpoint import Arrays, named_leaves
 from .episode_stats import EpisodeStats, Sums, count, new_stats, no_sums
 from .keys import Role
 from .player import Past
@@ -25,7 +25,7 @@ from .stage import Fate, Stage
 
 
 class ActorState(NamedTuple):
-    """All that changes in an actor whose envs run in JAX."""
+    """Everything that changes in a `DeviceActor`."""
 
     envs: EnvState
     history: Past
@@ -55,7 +55,7 @@ class DeviceActor:
             self.state = self.state._replace(tally=tally)
 
     def cycle(self, params: Params, versions: np.ndarray) -> Rows:
-        """Act; rows [time, policies, envs] on the host, with their provenance."""
+        """Act for one cycle; returns rows [time, policies, envs] on the host, with provenance."""
         versions = np.asarray(versions, np.uint32)
         self.state, rows = self._program.cycle(self.state, params, versions, self._keys)
         rows = jax.device_get(rows)
@@ -63,8 +63,8 @@ class DeviceActor:
         return rows
 
     def after(self, params: Params) -> np.ndarray | None:
-        """What the states that are seen now are worth, [policies, envs], to agents that learn
-        from rollouts; None to others."""
+        """The values of the current states, [policies, envs], for agents that learn from rollouts;
+        None for others."""
         if not self._program.bootstraps:
             return None
         return np.asarray(self._program.worth(params, self.state.envs, self.state.history))
@@ -81,11 +81,11 @@ class DeviceActor:
         """Env steps of every policy here, since the run began: uint32[policies]."""
         return np.asarray(self.state.tally.steps)
 
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state."""
+    def export(self) -> Arrays:
+        """The state, by name."""
         return {name: np.asarray(_plain(leaf)) for name, leaf in named_leaves(self.state)}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
+    def restore(self, arrays: Arrays) -> bool:
         """Continue from an exported state; False if the envs had to begin new episodes."""
         leaves = [_like(leaf, arrays[name]) for name, leaf in named_leaves(self.state)]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
@@ -96,7 +96,7 @@ class DeviceActor:
 
 
 class _Program(Acting):
-    """What the actors of one run share in a process, so that it is compiled once."""
+    """The jitted functions of a run's actors: those in one process share them."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -109,7 +109,7 @@ class _Program(Acting):
         )
 
     def check(self, rows: Rows) -> None:
-        """Inside jit nothing can raise: what the env gave is looked at here."""
+        """Raise if the env gave what it does not declare; inside jit nothing can raise."""
         declared = {name: rows.extras[name] for name in self.settings.world.extras}
         lead = np.shape(rows.reward)
         plain = rows._replace(extras=declared)
@@ -120,7 +120,7 @@ class _Program(Acting):
         state = ActorState(
             self.stage.envs.reset(key),
             self.player.init(),
-            new_stats(policies, self.envs_here),
+            new_stats(policies, self.population.envs),
             no_sums(policies),
             turn,
         )
@@ -150,7 +150,7 @@ _program = Once(_Program, most=4)
 
 
 def _plain(leaf: Array) -> Array:
-    """Random keys as the numbers they are made of."""
+    """A random key as the numbers it is made of; other arrays as they are."""
     is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(leaf) if is_key else leaf
 

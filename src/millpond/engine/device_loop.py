@@ -14,21 +14,19 @@ from ..envs.checked import check_seen
 from ..errors import FaultsFound
 from ..replay import Pond
 from ..rows import Array, Rows
-from ..window import Stacker
+from .acting import Acting
 from .device_update import DeviceUpdate
 from .episode_stats import EpisodeStats, Sums, count, learned, new_stats, no_sums, numbers_of
 from .keys import Role, key_of
-from .make_agent import make_agent
 from .over_policies import bare, dressed
-from .player import Past, Player
-from .population import Population
+from .player import Past
 from .provenance import stored_spec
 from .settings import Settings
 from .stage import Fate, Stage
 
 
 class LoopState(NamedTuple):
-    """Everything a run knows between two rounds: arrays only, so saving it is saving the run."""
+    """Everything a run knows between two rounds: a tree of arrays, so saving it saves the run."""
 
     envs: EnvState
     history: Past
@@ -47,22 +45,18 @@ class LoopState(NamedTuple):
 class DeviceLoop:
     """Rounds of a run: `state, sums = loop.round(state, cycles)`.
 
-    A cycle is what lies between two learnings: some turns of all envs, then updates from the Pond,
-    or from those turns themselves.
+    A cycle is some turns of all envs, then updates from the Pond, or from those turns themselves.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        env, window = settings.world, settings.window
-        self.spec = stored_spec(settings)
-        self.population = Population(settings.members, env.num_agents, settings.envs)
-        self.agent = make_agent(settings)
-        player = Player(self.agent, Stacker(self.spec, settings.sight), self.population)
-        self.stage = Stage(env, player)
+        self.acting = Acting(settings)
+        self.population, self.agent = self.acting.population, self.acting.player.agent
+        self.stage = Stage(settings.world, self.acting.player)
         self.learns, self.pond = settings.learns, None
         if isinstance(self.learns, Replayed):
-            sizes = (self.learns.capacity, settings.envs, window, settings.sampling)
-            self.pond = Pond(self.spec, *sizes)
+            sizes = (self.learns.capacity, settings.envs, self.learns.window, settings.sampling)
+            self.pond = Pond(stored_spec(settings), *sizes)
             self.update = DeviceUpdate(self.agent, self.pond, self.learns.batch, settings.ranked)
         self._begin = jax.jit(self._init)
         self._round = jax.jit(self._run, static_argnames="learning", donate_argnums=0)
@@ -74,7 +68,7 @@ class DeviceLoop:
 
     @property
     def warm_up(self) -> int:
-        """Cycles until enough rows are stored and learning begins."""
+        """Cycles before learning begins, in which the Pond fills."""
         if not isinstance(self.learns, Replayed):
             return 0
         envs = self.settings.envs
@@ -92,7 +86,7 @@ class DeviceLoop:
             self.pond.check(state.replay)
         except FaultsFound as error:
             world, lead = self.settings.world, np.shape(state.envs.obs)[:2]
-            # What it shows now is likely to be wrong in the same way, and can be named.
+            # Its current observations are probably wrong in the same way, and can be shown.
             check_seen(world, np.asarray(state.envs.obs), lead, "agents, envs")
             raise FaultsFound(
                 f"env {world.name} contradicts what it declares: {error}; mode sequential names "
@@ -100,15 +94,15 @@ class DeviceLoop:
             ) from error
 
     def health(self) -> dict[str, Any]:
-        """Nothing more than the lines say: rows do not travel here."""
+        """No evidence: rows never leave the program."""
         return {}
 
     def pace(self) -> dict[str, Any]:
-        """One process does everything."""
+        """Nothing to add: one process does everything."""
         return {}
 
     def pack(self, state: LoopState) -> Any:
-        """All that must be saved, as a tree of arrays."""
+        """The tree of arrays to save."""
         return state
 
     def like(self) -> Any:
@@ -162,14 +156,14 @@ class DeviceLoop:
         return state._replace(agent=self._dressed(state.agent)), sums
 
     def _dressed(self, agent: Any) -> Any:
-        """With the axis of policies, which one policy alone does not have within the loop.
+        """The agent with its axis of policies, which a single policy does not have inside the loop.
 
-        XLA on CPU copies what goes round a loop if an axis of length 1 is taken away and put back.
+        XLA on CPU would copy the loop's state if an axis of length 1 were removed and put back.
         """
         return dressed(agent) if self.population.policies == 1 else agent
 
     def _fates(self, state: LoopState) -> Fate:
-        """What the turns of one cycle leave to chance."""
+        """The random numbers of one cycle's turns."""
         seed = self.settings.seed
         return self.stage.fate(
             state.turn,
@@ -180,8 +174,7 @@ class DeviceLoop:
 
     def _now(self, state: LoopState) -> dict[str, Array]:
         """The agent's schedules at each policy's own steps: [policies]."""
-        agents = np.arange(self.population.policies)
-        return self.settings.now(state.tally.steps, agents, jnp)
+        return self.acting.now(state.tally.steps, jnp)
 
     # --- rows into the pond, batches out of it --------------------------------------------------
 
@@ -249,7 +242,7 @@ class DeviceLoop:
 
 
 def _first(bad: Array, old: Any, new: Any) -> Any:
-    """Per policy: keep the evidence of a policy that went bad before, else take the new."""
+    """For each policy the old evidence if it was bad before, else the new."""
     if old is None:
         return new
 

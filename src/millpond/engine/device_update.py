@@ -1,4 +1,4 @@
-"""`DeviceUpdate`: sample -> update -> rank, for replay in device memory; pure, written once."""
+"""`DeviceUpdate`: sample -> update -> rank, for replay in device memory; pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .updates import LEAST
 
 
 class Updated(NamedTuple):
-    """One update: the new states, what it found, and the batch that it drew."""
+    """The result of an update: the new states, what it found, and its batch."""
 
     agent: AgentState
     pond: PondState
@@ -24,7 +24,7 @@ class Updated(NamedTuple):
 
 
 class DeviceUpdate:
-    """`done = update.one(agent, pond, key, now)` of one policy, `update.all(...)` of many."""
+    """`done = update.one(agent, pond, key, now)` for one policy, `update.all(...)` for many."""
 
     def __init__(self, agent: Any, pond: Pond, batch: int, ranked: bool) -> None:
         self._agent, self._pond, self._batch, self._ranked = agent, pond, batch, ranked
@@ -32,7 +32,7 @@ class DeviceUpdate:
     def one(
         self, agent: AgentState, pond: PondState, key: jax.Array, now: Now, drawn: Any = None
     ) -> Updated:
-        """Of one policy; it learns from `drawn` too, the part of a batch that comes from a Lake."""
+        """Update one policy; `drawn` is the part of the batch that comes from a Lake."""
         pond, batch = self._pond.sample(pond, key, self._batch)
         agent, learned = self._agent.update(agent, blend(batch, drawn), now)
         if self._ranked:
@@ -41,7 +41,7 @@ class DeviceUpdate:
         return Updated(agent, pond, learned, batch)
 
     def all(self, agent: AgentState, pond: PondState, keys: Array, now: Now) -> Updated:
-        """Of every policy: states, keys and `now` are [policies]."""
+        """Update every policy: states, keys and `now` are [policies]."""
         axes: Any = self._pond.axes
         out: Any = Updated(*(0, axes, 0, 0))  # pyright: ignore[reportArgumentType]
         return over_policies(self.one, (0, axes, 0, 0), out)(agent, pond, keys, now)

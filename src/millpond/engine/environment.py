@@ -1,4 +1,4 @@
-"""What the processes of a run are started with, wherever they run."""
+"""Environment variables for the processes of a run, wherever they run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def child_environment(threads: int, on_cpu: bool, compiled: Path | None) -> dict[str, str]:
-    """What a process is started with: few threads, so that processes do not fight for cores.
+    """The environment of a process: few threads, so that processes do not compete for cores.
 
-    What one process has compiled the next one finds in `compiled`, if there is such a folder.
+    `compiled` is the folder of JAX's compilation cache, which the processes share.
     """
     environment = dict(os.environ)
     if compiled is not None and "JAX_COMPILATION_CACHE_DIR" not in environment:
@@ -24,7 +24,7 @@ def child_environment(threads: int, on_cpu: bool, compiled: Path | None) -> dict
         flags.append("--xla_cpu_multi_thread_eigen=false")
     environment["XLA_FLAGS"] = " ".join(flags).strip()
     environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    # Every result is waited for at once: handing the work to another thread would only cost.
+    # We wait for every result at once, so handing work to another thread would only cost.
     environment["JAX_CPU_ENABLE_ASYNC_DISPATCH"] = "false"
     if on_cpu:
         environment["JAX_PLATFORMS"] = "cpu"

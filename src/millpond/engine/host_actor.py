@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import jax
 import numpy as np
 
@@ -11,6 +9,7 @@ from ..agents import Now
 from ..envs import HostEnv, HostVector, checked_vector
 from ..rows import Array, Rows
 from .acting import Acting, Params, actor_key, all_policies
+from .checkpoint import Arrays
 from .episode_stats import Sums, count, new_stats, no_sums
 from .keys import Role
 from .player import Past
@@ -18,7 +17,7 @@ from .settings import Settings
 
 
 class HostActor:
-    """Acts in a `HostVector`, whose seed no other actor, incarnation or start of the run has."""
+    """Acts in a `HostVector`. Every actor and incarnation, and every resume, has its own seed."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class HostActor:
         self.turn = cycle * acting.turns  # since the run began
         self.vector = self._begin_envs()
         self.history = acting.player.init()
-        self.tally = new_stats(settings.policies, acting.envs_here)
+        self.tally = new_stats(settings.policies, acting.population.envs)
         if steps is not None:
             self.tally = self.tally._replace(steps=np.asarray(steps, np.uint32))
         self.sums = no_sums(settings.policies)
@@ -44,7 +43,7 @@ class HostActor:
         )
 
     def _begin_envs(self) -> HostVector:
-        """Envs whose first episodes are not those that any before them began with."""
+        """Envs whose first episodes differ from those of all envs before."""
         acting = self._acting
         assert isinstance(acting.settings.world, HostEnv)
         words = np.random.SeedSequence((*self._who, self.turn)).generate_state(1)
@@ -56,9 +55,9 @@ class HostActor:
         now = self._acting.now(self.tally.steps)  # of the cycle's first turn
         population, turns = self._acting.population, list[Rows]()
         for _ in range(self._acting.turns):
-            key = jax.random.fold_in(self._key, self.turn)
+            seen, turn = population.seen(self.vector), np.uint32(self.turn)
             self.history, action, extras = self._move(
-                params, self.history, *population.seen(self.vector), key, now, versions
+                params, self.history, *seen, self._key, turn, now, versions
             )
             rows = self.vector.step(np.asarray(population.by_env(action)))
             rows = jax.tree.map(np.asarray, population.by_policy(rows))
@@ -82,11 +81,13 @@ class HostActor:
         obs: Array,
         flags: Array,
         key: jax.Array,
+        turn: Array,
         now: Now,
         versions: Array,
     ) -> tuple[Past, Array, dict[str, Array]]:
         player = self._acting.player
-        move = player.move(all_policies(params), history, obs, flags, player.chance(key), now)
+        chance = player.chance(jax.random.fold_in(key, turn))
+        move = player.move(all_policies(params), history, obs, flags, chance, now)
         return move.history, move.action, self._acting.provenance(versions, now, move)
 
     def report(self) -> Sums:
@@ -97,12 +98,12 @@ class HostActor:
     def steps(self) -> np.ndarray:
         return np.asarray(self.tally.steps)
 
-    def export(self) -> dict[str, np.ndarray]:
+    def export(self) -> Arrays:
         tally = {f"tally/{name}": np.asarray(a) for name, a in self.tally._asdict().items()}
         return {"turn": np.array(self.turn, np.int64), **tally}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """What was counted comes back; these envs cannot be saved: they begin new episodes."""
+    def restore(self, arrays: Arrays) -> bool:
+        """Restore the counts only: these envs cannot be saved, so they begin new episodes."""
         self.turn = int(arrays["turn"])
         self.vector.close()
         self.vector = self._begin_envs()

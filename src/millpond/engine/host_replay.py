@@ -1,143 +1,178 @@
-"""`HostReplay`: a policy's rows on the host: a HostPond, a Lake, or a Lake of others."""
+"""`Replay`: where the rows of a learner are kept on the host: HostPonds, Lakes, or a given Lake."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..errors import BadConfig, NotEnoughData
-from ..lake import Lake
+from ..lake import Lake, Writer
 from ..replay import HostPond
 from ..rows import Draw, Rows
 from ..sequence import Sample
 from ..spec import Spec
+from .checkpoint import Arrays
 from .provenance import stored_spec, traced_spec
 from .settings import Settings
+from .trees import part, stacked
+
+# A policy and what takes its rows [time, env]; or all policies, [time, policies, env], at once.
+Stores = Sequence[tuple[int | slice, Callable[[Rows], None]]]
 
 
-class HostReplay(Protocol):
-    """Rows [time, env] of one policy in, batches out. What is not said here keeps nothing."""
+class Replay(Protocol):
+    """The replay of a learner's policies, for `HostUpdates`. Methods left out do nothing."""
 
-    def add(self, rows: Rows) -> None:
-        """Some turns."""
-        raise AssertionError("a run from a Lake plays nothing")
+    stores: Stores = ()  # where each cycle's rows go; fixed once the replay is made
 
     @abstractmethod
-    def sample(self, turn: int) -> Sample:
-        """The batch of update `turn`."""
+    def draw(self, turn: int) -> Sample | None:
+        """A batch [policies, batch] for update `turn`; None if there is nothing to draw from."""
 
-    def rank(self, draw: Draw, priorities: np.ndarray) -> None:
-        """New priorities, where the sampler has them."""
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+        """Set priorities [policies, batch]."""
         raise AssertionError("Settings refuses priorities in a Lake")
 
     def cut(self, envs: np.ndarray) -> None:
-        """Continuity is lost after the newest rows of envs bool[env]."""
+        """The next rows of envs bool[env] do not continue their newest ones."""
 
-    def export(self) -> dict[str, np.ndarray]:
-        """The whole state."""
-        return {}
+    @abstractmethod
+    def export(self) -> list[Arrays]:
+        """The state of each policy's replay."""
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Continue from an exported state."""
+    def restore(self, arrays: Sequence[Arrays]) -> None:
+        """Continue from what `export` returned."""
+
+    def close(self) -> None:
+        """Release files."""
 
 
-def open_replay(
-    settings: Settings, spec: Spec, folder: Path, policy: int
-) -> contextlib.AbstractContextManager[HostReplay]:
-    """The replay of one policy that the settings ask for; to be used in a `with`."""
+def open_replay(settings: Settings, policies: range, folder: Path) -> Replay:
+    """The replay of these policies that the settings ask for, in one piece."""
     if settings.from_lake:
-        return contextlib.nullcontext(LakeSource(settings))
+        return LakeSource(settings)
     if settings.replay == "lake":
-        return LakeReplay.opened(settings, spec, folder / f"policy-{policy}")
-    return contextlib.nullcontext(HostPondReplay(settings, spec, policy))
+        return Lakes(settings, policies, folder / "lake")
+    return HostPonds(settings, policies)
 
 
-class HostPondReplay(HostReplay):
-    """A HostPond, whose own methods most of these are."""
+class HostPonds(Replay):
+    """A HostPond for each policy."""
 
-    def __init__(self, settings: Settings, spec: Spec, policy: int) -> None:
-        learns, self.batch = settings.replayed, settings.played_rows
+    def __init__(self, settings: Settings, policies: range) -> None:
+        learns, self._batch = settings.replayed, settings.played_rows
         sizes = (learns.capacity, settings.envs, learns.window, settings.sampling)
-        self.pond = pond = HostPond(spec, *sizes, seed=settings.seed * 1000 + policy)
-        self.add, self.rank, self.cut = pond.add, pond.update_priorities, pond.cut
-        self.export, self.restore = pond.export, pond.restore
+        spec, seed = traced_spec(settings), settings.seed * 1000
+        self.ponds = [HostPond(spec, *sizes, seed=seed + policy) for policy in policies]
+        self.stores = [(policy, pond.add) for policy, pond in enumerate(self.ponds)]
 
-    def sample(self, turn: int) -> Sample:
-        return self.pond.sample(self.batch)
+    def draw(self, turn: int) -> Sample:
+        return stacked([pond.sample(self._batch) for pond in self.ponds])
+
+    def rank(self, draw: Draw, priority: np.ndarray) -> None:
+        for policy, pond in enumerate(self.ponds):
+            pond.update_priorities(part(draw, policy), priority[policy])
+
+    def cut(self, envs: np.ndarray) -> None:
+        for pond in self.ponds:
+            pond.cut(envs)
+
+    def export(self) -> list[Arrays]:
+        return [pond.export() for pond in self.ponds]
+
+    def restore(self, arrays: Sequence[Arrays]) -> None:
+        for pond, one in zip(self.ponds, arrays, strict=True):
+            pond.restore(one)
 
 
-class LakeReplay(HostReplay):
-    """A Lake on disk. What was committed stays there when the run is killed.
+class Lakes(Replay):
+    """A Lake on disk for each policy. What was committed stays there when the run is killed.
 
     A Lake is not wound back: a resumed run appends to what it finds, after a cut.
     """
 
-    def __init__(self, settings: Settings, lake: Lake, writer: Any) -> None:
-        self.settings, self.lake, self.writer = settings, lake, writer
-        self._random = np.random.default_rng(settings.seed)
+    def __init__(self, settings: Settings, policies: range, folder: Path) -> None:
+        self._settings = settings
+        paths = [folder / f"policy-{policy}" for policy in policies]
+        spec, capacity = traced_spec(settings), settings.replayed.capacity
+        self._lakes = [open_or_create(path, spec, capacity) for path in paths]
+        with contextlib.ExitStack() as stack:  # if one cannot be opened, the others are closed
+            opened = stack.enter_context
+            self._writers = [opened(lake.writer("train", settings.envs)) for lake in self._lakes]
+            self._stack = stack.pop_all()
+        self._random = [np.random.default_rng(settings.seed) for _ in policies]
+        self.stores = [(i, functools.partial(_add, one)) for i, one in enumerate(self._writers)]
 
-    @staticmethod
-    @contextlib.contextmanager
-    def opened(settings: Settings, spec: Spec, path: Path) -> Generator[LakeReplay]:
-        """Open or create the Lake, and close it at the end."""
-        if path.exists():
-            lake = Lake.open(path, "a", spec)
-        else:
-            lake = Lake.create(path, spec, settings.replayed.capacity)
-        with lake.writer("train", settings.envs) as writer:
-            yield LakeReplay(settings, lake, writer)
+    def draw(self, turn: int) -> Sample:
+        return stacked([self._sample(*one) for one in zip(self._lakes, self._random, strict=True)])
 
-    def add(self, rows: Rows) -> None:
-        self.writer.append(rows)
-        self.writer.commit()
-
-    def sample(self, turn: int) -> Sample:
-        self.lake.refresh()
-        learns = self.settings.replayed
-        sampler = self.settings.sampling
-        number = self.settings.played_rows
-        return self.lake.sample(self._random, number, learns.window, sampler=sampler)
+    def _sample(self, lake: Lake, random: np.random.Generator) -> Sample:
+        settings = self._settings
+        lake.refresh()
+        number, window = settings.played_rows, settings.window
+        return lake.sample(random, number, window, sampler=settings.sampling)
 
     def cut(self, envs: np.ndarray) -> None:
-        for env in [None] if envs.all() else np.flatnonzero(envs).tolist():
-            self.writer.cut(env)
+        for writer in self._writers:
+            for env in [None] if envs.all() else np.flatnonzero(envs).tolist():
+                writer.cut(env)
 
-    def export(self) -> dict[str, np.ndarray]:
-        self.writer.commit(sync=True)
-        return {}
+    def export(self) -> list[Arrays]:
+        for writer in self._writers:
+            writer.commit(sync=True)
+        return [{} for _ in self._writers]
+
+    def close(self) -> None:
+        self._stack.close()
 
 
-class LakeSource(HostReplay):
-    """A Lake of others, to learn from alone: nothing is added to it.
+def _add(writer: Writer, rows: Rows) -> None:
+    writer.append(rows)
+    writer.commit()
 
-    Every draw has its own generator, from the seed and its number.
+
+def open_or_create(path: Path, spec: Spec, capacity: int, groups: int = 1) -> Lake:
+    """The Lake at `path` to append to; a new one if there is none."""
+    if path.exists():
+        return Lake.open(path, "a", spec)
+    return Lake.create(path, spec, capacity, groups=groups)
+
+
+class LakeSource(Replay):
+    """A given Lake, which one policy learns from without playing: nothing is added to it.
+
+    Every draw has a generator of its own, from the seed and the number of the update.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.lake = settings, open_source(settings, settings.from_lake, "from_lake")
         self._extras = list(stored_spec(settings).extras)
 
-    def sample(self, turn: int) -> Sample:
+    def draw(self, turn: int) -> Sample:
         settings, learns = self.settings, self.settings.replayed
         rng = np.random.default_rng((settings.seed, turn))
         found = self.lake.sample(rng, learns.batch, learns.window, sampler=settings.sampling)
-        return without_trace(found, self._extras)
+        return stacked([without_trace(found, self._extras)])
+
+    def export(self) -> list[Arrays]:
+        return [{}]
 
 
 def without_trace(found: Any, extras: list[str]) -> Any:
-    """A sample without what rows of our own runs say of themselves beyond these extras."""
+    """A sample with these extras only: rows of our own runs also have their provenance."""
     return found._replace(extras={name: found.extras[name] for name in extras})
 
 
 def open_source(settings: Settings, path: str, name: str) -> Lake:
-    """The Lake to learn from; one that is not there, of another spec or empty is refused.
+    """The Lake to learn from; one that is missing, empty or of another spec is refused.
 
-    `name` is the setting that names it. It may also have the columns that runs add.
+    `name` is the setting that names it. The Lake may also have the columns that runs add.
     """
     spec = stored_spec(settings)
     if memory := spec.extras.get("memory"):

@@ -2,58 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..agents import AgentState
-from ..rows import Array, Draw, Rows
+from ..rows import Array
 from ..sequence import Sample
-from .host_replay import HostReplay
+from .host_replay import Replay
 from .lake_share import LakeShare, blend
 from .over_policies import over_policies
 from .settings import Settings
-from .trees import joined, part, stacked
+from .trees import joined, part
 from .updates import LEAST, Cycle, Learnt, Lesson, lesson_of
-
-# A policy and what takes its rows [time, env]; or all policies, [time, policies, env], at once.
-Stores = Sequence[tuple[int | slice, Callable[[Rows], None]]]
-
-
-class Replay(Protocol):
-    """The replay of a learner's policies: one store for each, or shards."""
-
-    @property
-    def stores(self) -> Stores:
-        """Where one cycle's rows of all actors go, unless they already are there."""
-        ...
-
-    def draw(self, turn: int) -> Sample | None:
-        """A batch [policies, batch] for update `turn`; None: there is nothing to draw from."""
-        ...
-
-    def rank(self, draw: Draw, priority: np.ndarray) -> None:
-        """New priorities [policies, batch]."""
-        ...
-
-    def cut(self, envs: np.ndarray) -> None:
-        """Continuity is lost after the newest rows of envs bool[env]."""
-        ...
-
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The whole replay of each policy."""
-        ...
-
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Continue from exported replays."""
-        ...
 
 
 class HostUpdates:
-    """Any `Replay` on the host."""
+    """Learns from any `Replay`, and from a `share` of a Lake in every minibatch."""
 
     def __init__(
         self,
@@ -104,29 +71,3 @@ class HostUpdates:
                 evidence = blend(played, other, np)
                 break
         return agent, joined(lessons, 1) if lessons else None, evidence
-
-
-class Replays:
-    """A `HostReplay` for each policy."""
-
-    def __init__(self, replays: Sequence[HostReplay]) -> None:
-        self.replays = replays
-        self.stores: Stores = [(policy, one.add) for policy, one in enumerate(replays)]
-
-    def draw(self, turn: int) -> Sample | None:
-        return stacked([replay.sample(turn) for replay in self.replays])
-
-    def rank(self, draw: Draw, priority: np.ndarray) -> None:
-        for policy, replay in enumerate(self.replays):
-            replay.rank(part(draw, policy), priority[policy])
-
-    def cut(self, envs: np.ndarray) -> None:
-        for replay in self.replays:
-            replay.cut(envs)
-
-    def export(self) -> list[dict[str, np.ndarray]]:
-        return [replay.export() for replay in self.replays]
-
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
-        for replay, one in zip(self.replays, arrays, strict=True):
-            replay.restore(one)

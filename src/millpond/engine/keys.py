@@ -1,4 +1,4 @@
-"""Random keys of a run: derived from (seed, role, turn), so that none has to be saved."""
+"""Random keys of a run: derived from (seed, role, turn), so that none need be saved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..rows import Array
 
 
 class Role(IntEnum):
-    """Who needs random numbers. One role never sees another's."""
+    """What random numbers are for; each role has its own."""
 
     PARAMETERS = 0
     RESET = 1
@@ -22,7 +22,7 @@ class Role(IntEnum):
 
 
 def key_of(seed: int, role: Role, turn: Array = 0) -> jax.Array:
-    """The key of one role at one turn: `key_of(seed, Role.ACT, turn)`."""
+    """The key of a role at a turn: `key_of(seed, Role.ACT, turn)`."""
     with jax.ensure_compile_time_eval():  # inside jit this part is a constant
         of_role = jax.random.fold_in(jax.random.key(seed), int(role))
     return jax.random.fold_in(of_role, turn)

@@ -1,7 +1,7 @@
-"""`LakeShare`: a fixed part of every minibatch is drawn from a Lake of others, the rest is played.
+"""`LakeShare`: a fixed part of every minibatch comes from a given Lake, the rest from replay.
 
-Exactly `Settings.lake_rows` of a batch are the Lake's, drawn uniformly. A draw depends on seed,
-policy and number of the update alone, so a resumed run continues exactly if the Lake is unchanged.
+Exactly `Settings.lake_rows` rows of a batch come from the Lake, drawn uniformly. A draw depends on
+seed, policy and update only, so a resumed run continues exactly if the Lake has not changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .provenance import stored_spec
 from .settings import Settings
 from .trees import stacked
 
-_APART = 0x1A4E  # keeps these draws apart from those of `from_lake`
+_APART = 0x1A4E  # so that `from_lake` draws other rows
 
 
 class LakeShare:
@@ -39,11 +39,11 @@ class LakeShare:
             ) from error
 
     def draw(self, policies: Sequence[int], turn: int) -> Sample:
-        """[policies, rows, ...] for update `turn`, counted since the run began."""
+        """Samples [policies, rows, ...] for update `turn`, counted since the run began."""
         return stacked([self._sample(int(policy), turn) for policy in policies])
 
     def draw_many(self, policies: Sequence[int], first: int, updates: int) -> Sample:
-        """[policies, updates, rows, ...] for update `first` and those after it."""
+        """Samples [policies, updates, rows, ...] for updates from `first` on."""
         return stacked([self.draw(policies, first + number) for number in range(updates)], 1)
 
     def _sample(self, policy: int, turn: int) -> Sample:
@@ -53,7 +53,7 @@ class LakeShare:
 
 
 def blend(played: Any, drawn: Any, xp: Any = jnp) -> Any:
-    """One batch of both, what was played first; `draw` stays that of the rows that were played."""
+    """One batch: the rows that were played, then those from the Lake. `draw` is of the former."""
     if drawn is None:
         return played
     extras = {name: played.extras[name] for name in drawn.extras}

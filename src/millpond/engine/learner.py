@@ -1,9 +1,9 @@
-"""`Learner`: replay and agents of some policies: rows in, cycle by cycle, and parameters out."""
+"""`Learner`: replay and agents of some policies. It takes rows and gives parameters."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +13,14 @@ import numpy as np
 
 from ..agents import Rollouts
 from ..rows import Rows
-from .checkpoint import named_leaves, within
-from .host_replay import open_replay
-from .host_updates import HostUpdates, Replay, Replays
+from .checkpoint import Arrays, named_leaves, within
+from .host_replay import Replay, open_replay
+from .host_updates import HostUpdates
 from .keys import Role, key_of
 from .lake_share import LakeShare
 from .limiter import Limiter
 from .make_agent import make_agent
 from .pond_updates import PondUpdates
-from .provenance import traced_spec
 from .rollout_updates import RolloutUpdates
 from .row_audit import RowAudit
 from .settings import Settings
@@ -31,15 +30,16 @@ from .updates import Cycle, Updates
 
 
 class Progress(NamedTuple):
-    """What a learner reports of a policy: sums since the last report, and where it stands."""
+    """What a learner reports: where its policies stand, and sums since its last report."""
 
-    updates: int  # since the run began, as the next one
-    synced: int
-    bad: bool
-    cycles: int  # taken, since the run began
-    steps: int  # env steps of all actors whose rows were taken
-    learned: dict[str, float]  # sums over the updates since the last report, and their number
-    evidence: dict[str, Any]
+    cycles: int  # taken since the run began, as are the updates
+    updates: np.ndarray  # int64[policies]
+    synced: np.ndarray  # [policies]: changes of the target network
+    bad: np.ndarray  # bool[policies]: an update was not finite
+    steps: np.ndarray  # int64[policies]: env steps of all actors whose rows were taken
+    taken: np.ndarray  # int32[policies]: updates since the last report
+    found: np.ndarray  # float64[policies, reports]: sums over them of what the agent reports
+    evidence: list[dict[str, Any]]  # of each policy, from the row audit
 
 
 class Learner:
@@ -59,7 +59,7 @@ class Learner:
         self.state = jax.jit(jax.vmap(agent.init))(keys[np.asarray(policies)])  # [policies]
         self.updates = np.zeros(len(policies), np.int64)
         self._clear()
-        self._lesson: Any = None  # the newest, if the run keeps a trace
+        self._lesson: Any = None  # of the newest cycle
 
     def _clear(self) -> None:
         """Sums over the updates since the last report."""
@@ -68,31 +68,22 @@ class Learner:
     @staticmethod
     @contextlib.contextmanager
     def opened(
-        settings: Settings, policies: range, folder: Path, shards: Replay | None = None
+        settings: Settings, policies: range, folder: Path, replay: Replay | None = None
     ) -> Generator[Learner]:
-        """Open the policies' replay, and close it at the end; `shards` that are elsewhere stay."""
+        """Open the policies' replay, unless one is given, and close it at the end."""
         agent = make_agent(settings)
-        if shards is not None:
-            updates = HostUpdates(settings, policies, shards, agent)
-            yield Learner(settings, policies, updates, agent)
-            return
+        share = LakeShare(settings) if settings.lake else None
         with contextlib.ExitStack() as stack:
-            share = LakeShare(settings) if settings.lake else None
-            if settings.shards:
-                here = LocalShards(settings, policies, folder)
-                stack.callback(here.close)
-                learning: Updates = HostUpdates(settings, policies, here, agent)
-            elif isinstance(settings.learns, Rollouts):
-                learning = RolloutUpdates(settings, policies, agent)
-            elif settings.replay == "pond" and not settings.from_lake:
+            if isinstance(settings.learns, Rollouts):
+                learning: Updates = RolloutUpdates(settings, policies, agent)
+            elif settings.replay == "pond" and not (settings.from_lake or settings.shards):
                 learning = PondUpdates(settings, policies, share)
             else:
-                spec = traced_spec(settings)
-                replays = [
-                    stack.enter_context(open_replay(settings, spec, folder / "lake", policy))
-                    for policy in policies
-                ]
-                learning = HostUpdates(settings, policies, Replays(replays), agent, share)
+                if replay is None:
+                    kind = LocalShards if settings.shards else open_replay
+                    replay = kind(settings, policies, folder)
+                    stack.callback(replay.close)
+                learning = HostUpdates(settings, policies, replay, agent, share)
             yield Learner(settings, policies, learning, agent)
 
     @property
@@ -109,21 +100,21 @@ class Learner:
 
     @property
     def version(self) -> int:
-        """Of the parameters: updates taken so far, by those that took most."""
+        """The version of the parameters: the most updates that a policy has taken."""
         return int(self.updates.max())
 
     def cycle(self, rows: Rows | None, after: np.ndarray | None = None) -> None:
-        """Take one cycle's rows [time, policies, env] of all actors; the updates that are due.
+        """Take one cycle's rows [time, policies, env] of all actors, then the updates that are due.
 
-        `after` [policies, env] is what the states after the rows are worth, for agents that learn
+        `after` [policies, env] are the values of the states after the rows, for agents that learn
         from rollouts. Offline there are no rows.
         """
-        before = self.steps
+        before = None if after is None else self.steps  # when the rollout began
         if rows is not None:
             self.audit.took(rows, self.updates)
         self.cycles += 1
         due = 0 if self.bad else self.limiter.due(self.cycles)
-        steps = before if after is not None else self.steps
+        steps = self.steps if before is None else before
         cycle = Cycle(rows, self.cycles, due, steps.astype(np.uint32), after)
         self.state, lesson, batch = self.learning.learn(self.state, cycle)
         self._lesson = lesson
@@ -141,7 +132,7 @@ class Learner:
         return np.asarray(self.state.updates).astype(np.int64)
 
     def traced(self) -> list[dict[str, int]]:
-        """Of each policy: hashes of what the last cycle drew and found, of the agent after it."""
+        """Hashes of each policy: what the last cycle drew and found, and the agent after it."""
         state = jax.device_get(self.state)
         return [
             {"draws": digest(_of(self._lesson, i)), "agent": digest(_of(state, i))}
@@ -150,34 +141,36 @@ class Learner:
 
     @property
     def bad(self) -> bool:
-        """Whether an update of a policy was not finite; nothing is learned here any longer."""
+        """Whether an update was not finite; if so, nothing more is learned here."""
         return self.batch is not None
 
     def cut(self, actor: int) -> None:
-        """An actor was lost: nothing may cross from its rows before to its rows after."""
+        """The envs of an actor begin new episodes: its next rows do not continue those before."""
         envs = np.zeros(self.settings.envs, bool)
         width = self.settings.envs // self.settings.actors
         envs[actor * width : (actor + 1) * width] = True
         self.learning.cut(envs)
         self.audit.cut(envs)
 
-    def report(self) -> list[Progress]:
-        """Of each policy what happened since the last report."""
-        taken, found = self._taken, self._found.tolist()
+    def report(self) -> Progress:
+        """Where the policies stand, and what happened since the last report."""
+        taken, found = np.full(len(self.policies), self._taken, np.int32), self._found
         self._clear()
-        synced, bad = np.asarray(self.state.synced).tolist(), np.asarray(self.state.bad).tolist()
-        steps, evidence = self.steps.tolist(), self.audit.report()
-        progress: list[Progress] = []
-        for i, updates in enumerate(self.updates.tolist()):
-            learned = {"updates": taken, **dict(zip(self.agent.reports, found[i], strict=True))}
-            where = (updates, synced[i], bad[i], self.cycles, steps[i])
-            progress.append(Progress(*where, learned, evidence[i]))
-        return progress
+        return Progress(
+            self.cycles,
+            self.updates.copy(),
+            np.asarray(self.state.synced),
+            np.asarray(self.state.bad),
+            self.steps,
+            taken,
+            found,
+            self.audit.report(),
+        )
 
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The whole state of each policy, right after a report."""
+    def export(self) -> list[Arrays]:
+        """The state of each policy, right after a report."""
         state = jax.device_get(self.state)
-        found: list[dict[str, np.ndarray]] = []
+        found: list[Arrays] = []
         parts = zip(self.learning.export(), self.audit.export(), strict=True)
         for i, (replay, audit) in enumerate(parts):
             agent = {f"agent/{name}": leaf for name, leaf in named_leaves(_of(state, i))}
@@ -187,7 +180,7 @@ class Learner:
             found.append({"cycles": cycles, **agent, **replay, **audit})
         return found
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         """Continue from an exported state of each policy."""
         self.cycles = int(arrays[0]["cycles"])
         leaves = [

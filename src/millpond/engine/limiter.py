@@ -1,8 +1,8 @@
-"""`Limiter`: how many updates are due, so that samples per inserted row stay what they should be.
+"""`Limiter`: how many updates are due, which fixes the number of samples per inserted row.
 
-A cycle is some turns of all envs. After every cycle the learner takes the updates that
-are due and only then more rows: it can run neither ahead of its rows nor behind them. What has
-been pushed and waits in the channels is bounded by their slots (credits): there the actors wait.
+A cycle is some turns of all envs. After every cycle the learner takes the updates that are due
+before it takes more rows, so it runs neither ahead of its rows nor behind them. Rows that wait for
+it are bounded by the slots of the channels (credits); when these are full, the actors wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class Limiter:
-    """`Limiter.of(settings).due(cycle)` updates follow the rows of a cycle (1, 2, ...)."""
+    """`Limiter.of(settings).due(cycle)` updates follow the rows of cycle 1, 2, ..."""
 
     rows_per_cycle: int
     updates: int
@@ -24,7 +24,7 @@ class Limiter:
 
     @staticmethod
     def of(settings: Settings) -> Limiter:
-        """What the agent asks for; offline every cycle is one update."""
+        """As the agent's settings say; offline, a cycle is one update."""
         learns = settings.learns
         if settings.from_lake:
             return Limiter(1, 1, 0, settings.replayed.batch)
@@ -36,10 +36,10 @@ class Limiter:
         return Limiter(rows, learns.updates, 0, rows // learns.parts)
 
     def due(self, cycle: int) -> int:
-        """Updates after that many cycles: none until `begins_at` rows are stored."""
+        """Updates after the rows of that cycle: none until `begins_at` rows are stored."""
         return self.updates if cycle * self.rows_per_cycle >= self.begins_at else 0
 
     @property
     def samples_per_insert(self) -> float:
-        """Transitions drawn for every row stored, once learning has begun."""
+        """Rows sampled for every row stored, once learning has begun."""
         return self.updates * self.batch / self.rows_per_cycle

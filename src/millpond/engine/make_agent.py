@@ -1,4 +1,4 @@
-"""`make_agent`: the agent that settings describe, for the env that they describe."""
+"""`make_agent`: the agent of a run, for its env."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .settings import Settings
 
 
 def make_agent(settings: Settings) -> Any:
-    """The agent; one whose actions are not those of the env raises BadConfig."""
+    """The agent; raises BadConfig if its actions do not fit the env."""
     spec, kind = spec_of(settings.world), find_agent(settings.agent)
     settings.check_actions()
     return kind(settings.learning, settings.network, spec, settings.stack)
 
 
 def check_agent(settings: Settings) -> None:
-    """Raise BadConfig unless the agent fits its env and its network the observations.
+    """Raise BadConfig unless the agent fits the env, and its network the observations.
 
-    Shapes alone are computed: no device is touched, and nothing is made.
+    Only shapes are computed; no device is touched.
     """
     agent = make_agent(settings)
     jax.eval_shape(lambda: agent.init(jax.random.key(0)))

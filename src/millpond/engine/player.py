@@ -1,4 +1,4 @@
-"""`Player`: what is seen becomes the stack that is acted on, and that becomes an action."""
+"""`Player`: from observations to stacks, and from stacks to actions, for all policies at once."""
 
 from __future__ import annotations
 
@@ -9,36 +9,47 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..agents import Now
+from ..envs import spec_of
 from ..rows import FIRST, Array, Tree
 from ..window import History, Stacker
+from .make_agent import make_agent
 from .population import Population
+from .settings import Settings
 
 
 class Past(NamedTuple):
-    """What policies know of the episode so far: the newest frames, and their agent's memory."""
+    """What policies know of the episode so far: the newest frames, and the agent's memory."""
 
     frames: Tree  # with `depth`, the `History` of a Stacker: [policies * envs]
     depth: Array
-    memory: Any = None  # float32[policies, envs, units], of agents that have one
+    memory: Any = None  # float32[policies, envs, units] for agents with memory
 
 
 class Move(NamedTuple):
-    """One turn of all policies, before the envs answer: [policies, envs, ...]."""
+    """One turn of all policies, before the envs step: [policies, envs, ...]."""
 
     history: Past  # to continue with
     stacks: Array
     worth: Array  # [policies, envs]
     action: Array
-    memory: Any = None  # that was acted with: before this turn, empty where an episode begins
+    memory: Any = None  # before this turn; zeros where an episode begins
 
     @property
     def extras(self) -> dict[str, Array]:
-        """What of it is stored with the row."""
+        """What is stored with the rows."""
         return {} if self.memory is None else {"memory": self.memory}
 
 
+def make_player(settings: Settings, envs: int) -> Player:
+    """The player of a run's policies, in `envs` envs for each member."""
+    world: Any = settings.world
+    stacker = Stacker(spec_of(world), settings.sight)
+    population = Population(settings.members, world.num_agents, envs)
+    return Player(make_agent(settings), stacker, population)
+
+
 class Player:
-    """Acts for all policies at once; pure."""
+    """Acts for all policies at once; its methods are pure."""
 
     def __init__(self, agent: Any, stacker: Stacker, population: Population) -> None:
         self.agent, self.stacker, self.population = agent, stacker, population
@@ -51,9 +62,9 @@ class Player:
         return Past(*history, np.zeros(shape, np.float32) if units else None)
 
     def look(self, history: Past, obs: Array, flags: Array) -> tuple[Past, Array]:
-        """Take obs[policies, envs, ...] and flags; give stacks [policies, envs, stack, ...].
+        """From obs[policies, envs, ...] and flags to stacks [policies, envs, stack, ...].
 
-        Where an episode begins, neither frames nor memory of the one before are left.
+        Where an episode begins, frames and memory of the one before are dropped.
         """
         flat, memory = self.population.flat, history.memory
         seen = History(history.frames, history.depth)
@@ -63,7 +74,7 @@ class Player:
         return Past(*seen, memory), self.population.deep(stacks)
 
     def worth(self, params: Any, history: Past, obs: Array, flags: Array) -> Array:
-        """What every policy thinks that what it sees is worth: [policies, envs]."""
+        """Every policy's value of its states: [policies, envs]."""
         history, stacks = self.look(history, obs, flags)
         return jax.vmap(self.agent.worth)(params, stacks, *_given(history))
 
@@ -73,7 +84,7 @@ class Player:
         return _after(history, found)
 
     def chance(self, key: jax.Array) -> Any:
-        """What one turn of all policies leaves to chance: [policies, envs]."""
+        """The random numbers of one turn of all policies: [policies, envs]."""
         keys, envs = jax.random.split(key, self.population.policies), self.population.envs
         return jax.vmap(lambda key: self.agent.chance(key, envs))(keys)
 
@@ -86,7 +97,7 @@ class Player:
         chance: Any,
         now: Now,
     ) -> Move:
-        """Look and choose, exploring as the schedules say `now`: [policies] each."""
+        """Look and choose actions, exploring by the schedules in `now`, each [policies]."""
         before, stacks = self.look(history, obs, flags)
         found = jax.vmap(self.agent.act)(params, stacks, chance, now, *_given(before))
         after, (action, worth) = _after(before, found)
@@ -94,17 +105,17 @@ class Player:
 
 
 def memory_of(agent: Any) -> int:
-    """Numbers that an agent remembers from turn to turn; one that does not say so has none."""
+    """How many numbers an agent remembers from turn to turn; 0 if it does not say."""
     return getattr(agent, "memory", 0)
 
 
 def _given(history: Past) -> tuple[Array, ...]:
-    """The argument more that agents with a memory take."""
+    """The extra argument that agents with memory take."""
     return () if history.memory is None else (history.memory,)
 
 
 def _after(history: Past, found: Any) -> tuple[Past, Any]:
-    """What an agent found, apart from the memory that those who have one return behind it."""
+    """Separate what an agent returned from the memory that follows it, if it has one."""
     if history.memory is None:
         return history, found
     found, memory = found

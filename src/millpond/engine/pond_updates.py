@@ -1,8 +1,8 @@
-"""`PondUpdates`: a learner's replay in device memory, and its updates as one program per cycle."""
+"""`PondUpdates`: replay in device memory; a cycle's rows and updates are one jitted program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,11 +13,12 @@ from ..agents import AgentState
 from ..once import Once
 from ..replay import Pond
 from ..rows import Array, Batch, Draw, Rows
+from .checkpoint import Arrays
 from .device_update import DeviceUpdate
 from .keys import Role, key_of
 from .lake_share import LakeShare, blend
 from .make_agent import make_agent
-from .over_policies import over_policies
+from .over_policies import along, over_policies
 from .provenance import traced_spec
 from .settings import Settings
 from .trees import part
@@ -25,7 +26,7 @@ from .updates import Cycle, Learnt, Lesson, lesson_of
 
 
 class PondUpdates:
-    """A Pond for each policy, written together, and the cycle of all as one program."""
+    """A Pond for each policy; a cycle of all policies is one call of `learn`."""
 
     def __init__(
         self, settings: Settings, policies: Sequence[int], share: LakeShare | None = None
@@ -53,7 +54,7 @@ class PondUpdates:
         return agent, lesson, self._evidence(lesson, drawn)
 
     def _evidence(self, lesson: Lesson, drawn: Any) -> Batch | None:
-        """The batch of the first update that was not finite: its rows are still where they were."""
+        """The batch of the first update that was not finite, read from the Pond again."""
         bad = ~np.isfinite(lesson.found).all(-1)
         if not bad.any():
             return None
@@ -66,32 +67,28 @@ class PondUpdates:
         return blend(jax.device_get(batch), other, np)
 
     def of(self, policy: int) -> Any:
-        """The Pond's state of one policy, counted from our first."""
-
-        def pick(axis: int | None, leaf: Array) -> Array:
-            return leaf if axis is None else leaf[policy]
-
-        return jax.tree.map(pick, self._program.pond.axes, self.state, is_leaf=_is_none)
+        """The Pond's state of one policy, numbered within this learner."""
+        return along(lambda leaf, _: leaf[policy], self._program.pond.axes, self.state)
 
     def cut(self, envs: np.ndarray) -> None:
         self.state = self._program.cut(self.state, envs)
 
-    def export(self) -> list[dict[str, np.ndarray]]:
+    def export(self) -> list[Arrays]:
         pond = self._program.pond
         return [pond.export(self.of(policy)) for policy in range(len(self._keys))]
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         pond = self._program.pond
 
         def together(axis: int | None, *leaves: Array) -> Array:
             return leaves[0] if axis is None else jnp.stack(leaves)
 
         states = [pond.restore(one) for one in arrays]
-        self.state = jax.tree.map(together, pond.axes, *states, is_leaf=_is_none)
+        self.state = jax.tree.map(together, pond.axes, *states, is_leaf=lambda axis: axis is None)
 
 
 class _PondProgram:
-    """What learners of as many policies share in a process, so that it is compiled once."""
+    """The jitted functions of a learner: learners of as many policies in a process share them."""
 
     def __init__(self, settings: Settings, policies: int) -> None:
         self.settings, learns = settings, settings.replayed
@@ -119,7 +116,7 @@ class _PondProgram:
         policy: Array,
         drawn: Any,
     ) -> tuple[AgentState, Any, Lesson]:
-        """Of one policy: rows [time, env], and from a Lake drawn [updates, batch]."""
+        """For one policy: rows [time, env], and samples from a Lake, drawn [updates, batch]."""
         pond = self.pond.add(pond, rows)
         updates, now = self.settings.learns.updates, self.settings.now(steps, policy, jnp)
         keys = jax.random.split(jax.random.fold_in(key, cycle), updates)
@@ -130,14 +127,10 @@ class _PondProgram:
             lesson = lesson_of(done.learned, done.batch, self.agent.reports)
             return (done.agent, done.pond), lesson
 
-        # A few updates are written out: a loop costs XLA's CPU backend more than they do.
+        # A few updates are unrolled: on CPU, XLA's loop would cost more than they do.
         unroll = updates if updates <= 4 else 1
         (agent, pond), lesson = jax.lax.scan(update, (agent, pond), (keys, drawn), unroll=unroll)
         return agent, pond, lesson
 
 
 _program = Once(_PondProgram, most=4)
-
-
-def _is_none(axis: Any) -> bool:
-    return axis is None

@@ -17,7 +17,7 @@ from ..rows import Array
 
 @dataclass(frozen=True)
 class Population:
-    """`population.by_policy(rows)` and back: `population.by_env(action)`."""
+    """`population.by_policy(rows)`, and back: `population.by_env(action)`."""
 
     members: int
     agents: int
@@ -25,7 +25,7 @@ class Population:
 
     @property
     def policies(self) -> int:
-        """How many policies there are."""
+        """Policies of all members."""
         return self.members * self.agents
 
     @property
@@ -38,7 +38,7 @@ class Population:
         return self._swap(tree, (self.agents, self.members), (self.policies, self.envs))
 
     def seen(self, envs: Any, xp: Any = np) -> tuple[Array, Array]:
-        """obs and flags of the rows to come of all envs, [policies, envs]."""
+        """The observations and flags that envs show now, [policies, envs]."""
         flags = xp.broadcast_to(envs.flags, envs.obs.shape[:2])
         return self.by_policy((envs.obs, flags))
 

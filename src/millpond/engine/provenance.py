@@ -1,7 +1,7 @@
-"""Where a row came from: the policy's version, epsilon, and the stack acted on.
+"""Where a row came from: the version of the parameters, epsilon, and the stack acted on.
 
-Rows that travel between an actor and a learner carry these as extras, so that the learner can
-prove that it trains on what was acted on, and how old it is.
+Rows on their way from an actor to a learner carry these as extras, so that the learner can check
+that it trains on what was acted on, and how old it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXTRAS = {
 
 
 def stored_spec(settings: Settings) -> Spec:
-    """The env's rows and, of an agent that has one, the memory that it acted with."""
+    """The spec of the env's rows and, for an agent with memory, the memory it acted with."""
     spec, units = spec_of(settings.world), memory_of(make_agent(settings))
     if not units:
         return spec
@@ -35,13 +35,13 @@ def stored_spec(settings: Settings) -> Spec:
 
 
 def traced_spec(settings: Settings) -> Spec:
-    """The same with what rows say of how they came about."""
+    """The stored spec, and provenance."""
     spec = stored_spec(settings)
     return dataclasses.replace(spec, extras={**spec.extras, **EXTRAS})
 
 
 def stack_hash(stacks: Tree, lead: int) -> Array:
-    """uint32 of every stack, [*lead axes]; equal stacks have equal hashes. Inside jit."""
+    """A uint32 for every stack, over the first `lead` axes; equal for equal stacks. Inside jit."""
     return sum(_hash(leaf, lead) for leaf in jax.tree.leaves(stacks))
 
 
@@ -49,6 +49,6 @@ def _hash(leaf: Array, lead: int) -> Array:
     wide = leaf.dtype == np.float32
     words = jax.lax.bitcast_convert_type(leaf, np.uint32) if wide else leaf.astype(np.uint32)
     words = words.reshape(*leaf.shape[:lead], -1)
-    # One odd factor per place: any single change changes the sum, and so does a swap.
+    # An odd factor for each place: any single change changes the sum, and so does a swap.
     factors = np.random.default_rng(0).integers(2**31, size=words.shape[-1], dtype=np.uint32)
     return (words * jnp.asarray(factors * 2 + 1)).sum(-1, dtype=np.uint32)

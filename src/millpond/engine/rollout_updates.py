@@ -1,8 +1,8 @@
-"""`RolloutUpdates`: a learner without replay: it learns from each cycle's rows, and keeps none."""
+"""`RolloutUpdates`: a learner without replay, which learns from each cycle's rows only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from ..agents import AgentState, Rollout
 from ..envs import spec_of
 from ..rows import Array, Rows
 from ..window import History, Stacker
+from .checkpoint import Arrays
 from .episode_stats import numbers_of
 from .keys import Role, key_of
 from .provenance import stack_hash
@@ -22,7 +23,7 @@ from .updates import Cycle, Learnt, Lesson
 
 
 class RolloutUpdates:
-    """Stacks are put together here as they were by the actors, and compared with them by hash."""
+    """Rebuilds the stacks that the actors acted on, and compares the two by hash."""
 
     def __init__(self, settings: Settings, policies: range, agent: Any) -> None:
         self.settings, self._agent = settings, agent
@@ -72,7 +73,7 @@ class RolloutUpdates:
         return agent, history, numbers_of(found, self._agent.reports), strange, evidence
 
     def _lesson(self, found: np.ndarray, strange: np.ndarray) -> Lesson:
-        """Nothing is drawn: batches of no rows. The mean of the updates stands for each."""
+        """Nothing is drawn, so batches have no rows; each update shows the mean of all."""
         policies, updates = len(found), self.settings.learns.updates
         none = np.zeros((policies, updates, 0), np.float32)
         ids = np.zeros((policies, updates, 0), np.int64)
@@ -82,16 +83,16 @@ class RolloutUpdates:
         return Lesson(each, ids.astype(np.int32), ids, none, none, none.astype(bool), odd)
 
     def cut(self, envs: np.ndarray) -> None:
-        """Episodes begin with a FIRST row, behind which nothing is looked at."""
+        """Nothing to do: new episodes begin with a FIRST row, which resets the stack."""
 
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """The frames that the next stacks begin with."""
+    def export(self) -> list[Arrays]:
+        """The frames that the next stacks are made of."""
         policies = len(self._policies)
         leaves = jax.tree.leaves(jax.device_get(self._history))
         each = [leaf.reshape(policies, -1, *leaf.shape[1:]) for leaf in leaves]
         return [{f"{i}": leaf[policy] for i, leaf in enumerate(each)} for policy in range(policies)]
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         tree = jax.tree.structure(self._history)
         leaves = [np.concatenate([one[f"{i}"] for one in arrays]) for i in range(tree.num_leaves)]
         self._history = jax.tree.unflatten(tree, leaves)

@@ -1,4 +1,4 @@
-"""`check_room`: a replay that this machine cannot hold is refused before there is a run."""
+"""`check_room`: refuse a replay that this machine cannot hold before the run is created."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .settings import Settings
 
 
 def check_room(settings: Settings) -> None:
-    """Raise BadConfig if the replay, or one batch from it, is larger than all memory there is.
+    """Raise BadConfig if the replay, or one batch from it, is larger than the whole memory.
 
-    Only that: what fits so narrowly that a run does not is known when it runs. In processes of
-    their own and on Ray a Pond may lie on devices that this process does not see.
+    (A replay that leaves too little for the rest is only found when the run starts.) Ponds in other
+    processes and on Ray are not checked: they may be on devices that this process does not see.
     """
     learns, in_memory = settings.learns, settings.replay in ("pond", "host")
     here = settings.way in ("fused", "sequential") or settings.replay == "host"

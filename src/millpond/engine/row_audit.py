@@ -1,20 +1,21 @@
-"""`RowAudit`: sees every row a learner takes and every draw it trains on, and keeps the evidence.
+"""`RowAudit`: sees every row that a learner takes and every draw it trains on, and keeps evidence.
 
-What it finds is judged elsewhere (`millpond doctor`); here it is only counted, in plain NumPy and
-apart from the code that is watched.
+It only counts, in plain NumPy, and shares no code with what it checks. `millpond doctor` judges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..agents import Replayed
 from ..return_check import places_of, return_of, same_return
-from ..rows import BORDER, CUT, Rows, breaks, pack_flags
+from ..rows import BORDER, CUT, Array, Rows, breaks, pack_flags
+from ..schedule import Schedule
 from ..window import Window
+from .checkpoint import Arrays
 from .limiter import Limiter
 from .settings import Settings
 from .updates import Lesson
@@ -33,7 +34,7 @@ _CHECKED = 16  # returns recomputed per report
 
 
 class RowAudit:
-    """Evidence of one learner: `took(rows)`, `learned(lesson)`, then `report()` of each policy."""
+    """Evidence of one learner: `took(rows, updates)`, `learned(lesson)`, then `report()`."""
 
     def __init__(self, settings: Settings, policies: Sequence[int]) -> None:
         self.settings, self.policies = settings, np.asarray(policies, np.int64)
@@ -42,13 +43,14 @@ class RowAudit:
         self.replayed = isinstance(learns, Replayed) and not settings.from_lake
         rows = settings.replayed.capacity if self.replayed else learns.turns * settings.envs
         self.length = rows // settings.envs
-        # Rows that a return sums; those of a sequence come one by one.
-        window = settings.window
-        self._steps = window.n_step if isinstance(window, Window) else 1
+        # Rows that a return sums; a sequence has the reward of every row.
+        self._window, self._scale = learns.window, np.float32(learns.reward_scale)
+        self._steps = self._window.n_step if isinstance(self._window, Window) else 1
+        self._epsilon: Schedule | None = settings.learning.schedules.get("epsilon")
         self.limiter = Limiter.of(settings)
-        self.turn = self.known = 0  # turns taken; the first whose rows are remembered
+        self.turn = self.known = 0  # turns taken; the first of which rows are remembered
         self.steps = np.zeros((len(policies), self.actors), np.int64)
-        # What was stored, as it was pushed: independent of the replay.
+        # The rows as they were pushed, independent of the replay.
         shape = (self.length, len(policies), self.envs)
         self._reward = np.zeros(shape, np.float32)
         self._byte = np.zeros(shape, np.uint8)
@@ -65,7 +67,7 @@ class RowAudit:
         self._reward_sum = np.zeros(policies)
 
     def took(self, rows: Rows, updates: np.ndarray) -> None:
-        """Rows [time, policies, env] as they were popped, after that many updates[policies]."""
+        """Take rows [time, policies, env], which were acted before updates[policies]."""
         byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
         step = (byte & BORDER) == 0
         count = self._count
@@ -76,62 +78,71 @@ class RowAudit:
         self._reward_top = np.maximum(self._reward_top, size.max((0, 2)))
         self._reward_sum += size.sum((0, 2))
         count["rewards_nonzero"] += np.count_nonzero(size, (0, 2))
-        for turn in range(len(byte)):
-            at = self.turn % self.length
-            if self.turn > self.known:
-                before = self._byte[(self.turn - 1) % self.length]
-                count["border_breaks"] += breaks(before, byte[turn]).sum(1)
-            if self.turn - self.known >= self.length:
-                real = (self._byte[at] & BORDER) == 0
-                count["overwritten"] += real.sum(1)
-                count["overwritten_unsampled"] += (real & ~self._drawn[at]).sum(1)
-            self._byte[at], self._reward[at] = byte[turn], rows.reward[turn]
-            self._drawn[at] = not self.replayed  # what is not kept is learned from at once
-            self.turn += 1
+        for first in range(0, len(byte), self.length):
+            some = slice(first, first + self.length)
+            self._remember(byte[some], rows.reward[some])
+
+    def _remember(self, byte: np.ndarray, reward: np.ndarray) -> None:
+        """Keep at most `length` turns, and count those that they replace."""
+        number, count = len(byte), self._count
+        before = byte[:-1]
+        if self.turn > self.known:
+            before = np.concatenate([self._byte[None, (self.turn - 1) % self.length], before])
+        count["border_breaks"] += breaks(before, byte[number - len(before) :]).sum((0, 2))
+        at = (self.turn + np.arange(number)) % self.length
+        replaced = at[max(0, self.known + self.length - self.turn) :]
+        if replaced.size:
+            real = (self._byte[replaced] & BORDER) == 0
+            count["overwritten"] += real.sum((0, 2))
+            count["overwritten_unsampled"] += (real & ~self._drawn[replaced]).sum((0, 2))
+        self._byte[at], self._reward[at] = byte, reward
+        self._drawn[at] = not self.replayed  # without replay all rows are learned from at once
+        self.turn += number
 
     def _see_lag(self, versions: np.ndarray, updates: np.ndarray) -> None:
         lag = np.maximum(updates[:, None] - versions.astype(np.int64), 0)
         bins = self._lag.shape[1]
-        # Of each policy its own bins, counted in one pass.
+        # Each policy has its own bins; all are counted in one pass.
         places = np.searchsorted(LAG_EDGES, lag, "right") + bins * np.arange(len(updates))[:, None]
         self._lag += np.bincount(places.ravel(), None, self._lag.size).reshape(-1, bins)
         self._lag_top = np.maximum(self._lag_top, lag.max((0, 2)))
 
     def _see_epsilon(self, rows: Rows, step: np.ndarray) -> None:
-        """Compare what was applied with the schedule at the steps counted here, per actor."""
+        """Compare the rows' epsilon with the schedule at the steps counted here, for each actor."""
         before = (self.steps * self.actors).astype(np.uint32)  # at the cycle's first turn
-        wanted = self.settings.now(before, self.policies[:, None]).get("epsilon", 0.0)
+        wanted: Array = np.zeros(before.shape)
+        if self._epsilon is not None:
+            wanted = self._epsilon.at(before, self.settings.steps, self.policies[:, None], xp=np)
         lead = (*step.shape[:2], self.actors, -1)
         self.steps += step.reshape(lead).sum((0, 3))
         applied = rows.extras["epsilon"].reshape(lead)
-        off = np.abs(applied - np.broadcast_to(wanted, before.shape)[..., None]).max((0, 2, 3))
+        off = np.abs(applied - wanted[..., None]).max((0, 2, 3))
         self._epsilon_off = np.maximum(self._epsilon_off, off)
 
     def cut(self, envs: np.ndarray) -> None:
-        """Continuity is lost after the newest rows of envs bool[env]."""
+        """The next rows of envs bool[env] do not continue their newest ones."""
         if self.turn > self.known:
             self._byte[(self.turn - 1) % self.length] |= np.uint8(CUT) * envs
 
     def learned(self, lesson: Lesson) -> None:
-        """The updates of one cycle."""
+        """Take the updates of one cycle."""
         mask = np.asarray(lesson.mask)
         each = tuple(range(1, mask.ndim))  # updates, batch and, of sequences, time
         self._count["sampled"] += mask.sum(each)
         self._count["stack_mismatches"] += lesson.strange.sum(1)
         reward = np.abs(np.where(mask, lesson.reward, 0)).max(each, initial=0)
-        scale = np.float32(self.settings.learns.reward_scale)
-        self._target_top = np.maximum(self._target_top, reward * scale)
+        self._target_top = np.maximum(self._target_top, reward * self._scale)
         if not self.replayed or self.settings.replay == "lake":
-            return  # a Lake outlives the run, so its row ids are not our turns
-        stream, ids = places_of(self.settings.window, lesson.stream, lesson.row, mask)
-        # A shard may hold rows that were not shown here yet: they are drawn, and not counted.
+            return  # a Lake outlives the run, so its row ids are not turns of the run
+        stream, ids = places_of(self._window, lesson.stream, lesson.row, mask)
+        # Rows drawn from a shard may not have been shown here yet: they are not counted.
         known = mask & (ids >= self.known) & (ids < self.turn)
         policy = np.nonzero(known)[0]
         self._drawn[ids[known] % self.length, policy, stream[known]] = True
         self._last = lesson
 
     def report(self) -> list[dict[str, Any]]:
-        """Of each policy the evidence since the last report, as plain values."""
+        """The evidence of each policy since the last report, as plain values."""
         lesson, self._last = self._last, None
         evidence = [self._of(policy, lesson) for policy in range(len(self.policies))]
         self._clear()
@@ -156,22 +167,22 @@ class RowAudit:
         }
 
     def _check_returns(self, policy: int, lesson: Lesson) -> tuple[int, int]:
-        """Recompute some n-step returns of the newest batch from the rows as they were pushed."""
+        """Recompute some n-step returns of the newest batch: how many, and how many are wrong."""
         checked = wrong = 0
         last = Lesson(*(leaf[policy, -1] for leaf in lesson))
         mask = np.asarray(last.mask)
-        stream, ids = places_of(self.settings.window, last.stream, last.row, mask)
+        stream, ids = places_of(self._window, last.stream, last.row, mask)
         oldest = max(self.known, self.turn - self.length)
         seen = (ids >= oldest) & (ids < self.turn - self._steps)
         for i in zip(*(place[:_CHECKED] for place in np.nonzero(mask & seen)), strict=True):
             where = (int(ids[i]) + np.arange(self._steps)) % self.length, policy, int(stream[i])
-            wanted = return_of(self._reward[where], self._byte[where], self.settings.window)
+            wanted = return_of(self._reward[where], self._byte[where], self._window)
             checked += 1
             wrong += not same_return((last.reward[i], last.discount[i]), wanted)
         return checked, wrong
 
-    def export(self) -> list[dict[str, np.ndarray]]:
-        """All that must be known of each policy to continue, right after a report."""
+    def export(self) -> list[Arrays]:
+        """The state of each policy, right after a report."""
         return [
             {
                 "turns": np.array([self.turn, self.known], np.int64),
@@ -183,7 +194,7 @@ class RowAudit:
             for policy in range(len(self.policies))
         ]
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         """Continue from an exported state of each policy."""
         self.turn, self.known = (int(number) for number in arrays[0]["turns"])
         self.steps = np.stack([one["steps"] for one in arrays])

@@ -1,4 +1,4 @@
-"""`LocalCrew`: actors and learners in this process, one after the other (mode `sequential`)."""
+"""`LocalCrew`: actors and learners in this process, taking turns (mode `sequential`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ..rows import Rows
 from .actor import Actor, make_actor
+from .checkpoint import Arrays
 from .episode_stats import Sums
 from .learner import Learner, Progress
 from .settings import Settings
@@ -19,7 +20,7 @@ from .trees import joined, part
 
 
 class LocalCrew:
-    """All actors and learners in this process, one after the other."""
+    """All actors and learners of a run, in this process."""
 
     def __init__(
         self, actors: Sequence[Actor], learners: Sequence[Learner], trace: Trace | None
@@ -29,7 +30,7 @@ class LocalCrew:
     @staticmethod
     @contextlib.contextmanager
     def opened(settings: Settings, folder: Path) -> Generator[LocalCrew]:
-        """Make them all, and close them at the end."""
+        """Make the actors and learners, and close them at the end."""
         with contextlib.ExitStack() as stack:
             learners = [
                 stack.enter_context(Learner.opened(settings, policies, folder))
@@ -67,7 +68,7 @@ class LocalCrew:
 
     def reports(self) -> tuple[list[Sums], list[Progress]]:
         actors = [actor.report() for actor in self.actors]
-        return actors, [progress for learner in self.learners for progress in learner.report()]
+        return actors, [learner.report() for learner in self.learners]
 
     def pace(self) -> dict[str, Any]:
         return {}
@@ -78,11 +79,11 @@ class LocalCrew:
     def batch(self) -> Any:
         return next((learner.batch for learner in self.learners if learner.bad), None)
 
-    def export(self) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+    def export(self) -> tuple[list[Arrays], list[Arrays]]:
         learners = [policy for learner in self.learners for policy in learner.export()]
         return [actor.export() for actor in self.actors], learners
 
-    def restore(self, actors: Sequence[Any], learners: Sequence[Any]) -> None:
+    def restore(self, actors: Sequence[Arrays], learners: Sequence[Arrays]) -> None:
         for learner in self.learners:
             learner.restore([learners[policy] for policy in learner.policies])
         for index, (actor, arrays) in enumerate(zip(self.actors, actors, strict=True)):
@@ -94,7 +95,7 @@ class LocalCrew:
 
 
 def rows_of(rows: Rows, policies: range) -> Rows:
-    """Rows [time, policies, env] of some policies, out of those of all."""
+    """Select the rows [time, policies, env] of some policies from those of all."""
     if rows.reward.shape[1] == len(policies):
         return rows
     return part(rows, np.s_[:, policies.start : policies.stop])

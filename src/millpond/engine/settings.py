@@ -1,8 +1,9 @@
-"""`Settings`: everything that decides how a run goes. Frozen, typed, checked once."""
+"""`Settings`: everything that determines a run. Frozen, typed, checked when it is made."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ class CrewSettings:
             raise BadConfig(f"crew: gpus must be 0 or more, got {self.gpus}")
         if self.lockstep and self.publish_every > 1:
             raise BadConfig(
-                f"crew: lockstep acts with the newest parameters, got publish_every "
+                f"crew: lockstep needs the newest parameters, got publish_every "
                 f"{self.publish_every}; leave it at 1"
             )
 
@@ -116,7 +117,7 @@ class Settings:
         if not 0 <= self.seed < 2**31:
             raise BadConfig(f"seed must lie in [0, 2^31), got {self.seed}")
         if self.steps >= 2**32:
-            raise BadConfig(f"steps must be below 2^32, which counts them, got {self.steps}")
+            raise BadConfig(f"steps must be below 2^32 (they are uint32), got {self.steps}")
         self._fill_in()
         self._check_learning()
         self._check_crew()
@@ -133,14 +134,14 @@ class Settings:
             )
 
     def _fill_in(self) -> None:
-        """Settings of the agent and the sampler that were left out."""
+        """Fill in the default settings of agent and sampler; refuse those of another kind."""
         kind = find_agent(self.agent).Settings
         if self.learning is None:
             object.__setattr__(self, "learning", kind())
         if not isinstance(self.learning, kind):
             raise BadConfig(
-                f"learning: agent {self.agent} is set by {kind.__name__}, got "
-                f"{type(self.learning).__name__}; give settings of that kind, or none"
+                f"learning: agent {self.agent} takes {kind.__name__}, got "
+                f"{type(self.learning).__name__}; give settings of that class, or none"
             )
         plain = make_sampler(self.sampler)
         if self.sampling is None:
@@ -148,7 +149,7 @@ class Settings:
         if type(self.sampling) is not type(plain):
             raise BadConfig(
                 f"sampling: sampler {self.sampler} is a {type(plain).__name__}, got "
-                f"{type(self.sampling).__name__}; give one of that kind, or none"
+                f"{type(self.sampling).__name__}; give one of that class, or none"
             )
 
     def check_actions(self) -> None:
@@ -162,10 +163,10 @@ class Settings:
             )
 
     def _check_learning(self) -> None:
-        """Refuse sizes that do not fit each other."""
+        """Refuse sizes that do not fit together."""
         agent = find_agent(self.agent)
         if self.network.memory and not getattr(agent, "remembers", False):
-            self.check_actions()  # which no other network would mend
+            self.check_actions()  # if those do not fit, another network would not help
             able = [
                 name
                 for name in agent_names()
@@ -205,7 +206,7 @@ class Settings:
         if not self.lake:
             if self.lake_share != 0.5:
                 raise BadConfig(
-                    f"lake_share: a share of which Lake? got {self.lake_share}; name it with --lake"
+                    f"lake_share: got {self.lake_share}, but no Lake; name one with --lake"
                 )
             return
         if self.from_lake:
@@ -228,7 +229,7 @@ class Settings:
             )
 
     def _check_crew(self) -> None:
-        """Refuse what separate actors and learners cannot do."""
+        """Refuse combinations of mode, actors and shards that cannot work."""
         if self.replay_shards and self.way not in ("ray", "sequential"):
             raise BadConfig(
                 f"replay_shards: mode {self.mode} keeps its replay in one piece, got "
@@ -266,7 +267,7 @@ class Settings:
             )
 
     def _check_apart(self) -> None:
-        """Refuse what does not work where actors and learners are in separate processes."""
+        """Refuse what cannot work with actors and learners in separate processes."""
         if isinstance(self.learns, Rollouts):
             raise BadConfig(
                 f"mode {self.mode}: {self.section} acts and learns in turn, so there is nothing to "
@@ -298,41 +299,41 @@ class Settings:
 
     @property
     def policies(self) -> int:
-        """Policies that learn: members x agents of the env."""
+        """How many policies learn: members x agents of the env."""
         return self.members * self.world.num_agents
 
-    @property
+    @functools.cached_property
     def groups(self) -> list[range]:
-        """The policies of each learner. They learn in one program: fewer learners cost less."""
+        """The policies of each learner, which learn in one program: fewer learners cost less."""
         number = min(self.policies, self.crew.learners or self.policies)
         edges = [self.policies * i // number for i in range(number + 1)]
         return [range(*pair) for pair in itertools.pairwise(edges)]
 
     @property
     def shards(self) -> int:
-        """Parts of the replay separate from the learners; 0: each learner has its own."""
+        """Shards of the replay; 0: each learner has its own replay."""
         return max(1, self.replay_shards) if self.mode == "ray" else self.replay_shards
 
     @property
     def chunk(self) -> int:
-        """Most cycles that an actor sends at once. A longer one would overwrite itself."""
+        """Most cycles in a chunk: at most half of what the replay holds."""
         cycles = self.replayed.capacity // self.envs // self.replayed.turns
         return 1 if self.crew.lockstep else max(1, min(self.crew.chunk, cycles // 2))
 
     @property
     def ahead(self) -> int:
-        """Cycles that acting parameters may lag behind the learner's newest published ones."""
+        """How many cycles acting parameters may be behind the newest published ones."""
         crew = self.crew
         if self.mode == "processes":
             return crew.credits + 1
         if self.mode != "ray" or crew.lockstep:
             return 0
-        # On their way and being acted; fetched, being fetched, being learned; not published yet.
+        # Sent, being acted; fetched, being fetched, being learned; not published yet.
         return (crew.credits + 1 + crew.prefetch + 2 + 1) * self.chunk
 
     @property
     def names(self) -> dict[str, str]:
-        """Fields that have another name for users: the agent's settings go by its own."""
+        """Fields with another name for users: the agent's settings go by the agent's name."""
         return {"learning": self.section}
 
     @property
@@ -340,7 +341,7 @@ class Settings:
         """The name of the agent's own settings, as in `--dqn.gamma`."""
         return short_name(self.agent)
 
-    @property
+    @functools.cached_property
     def learns(self) -> Replayed | Rollouts:
         """What the agent learns from, and how often."""
         memory = self.network.memory
@@ -348,19 +349,19 @@ class Settings:
 
     @property
     def replayed(self) -> Replayed:
-        """The same, of an agent that learns from replay."""
+        """`learns`, for an agent that learns from replay."""
         learns = self.learns
         assert isinstance(learns, Replayed)
         return learns
 
     @property
     def lake_rows(self) -> int:
-        """Of every minibatch the rows that `lake` gives: the nearest whole number, halves up."""
+        """Rows of every minibatch that come from `lake`, rounded to the nearest; halves up."""
         return int(self.replayed.batch * self.lake_share + 0.5) if self.lake else 0
 
     @property
     def played_rows(self) -> int:
-        """Of every minibatch the rows that its own replay gives."""
+        """Rows of every minibatch that come from the run's own replay."""
         return self.replayed.batch - self.lake_rows
 
     @property
@@ -370,21 +371,21 @@ class Settings:
 
     @property
     def sight(self) -> Window:
-        """What is acted on: the stack of one state."""
+        """The window that stacks observations for acting."""
         return Window(self.stack, pad=self.window.pad)
 
-    @property
+    @functools.cached_property
     def ranked(self) -> bool:
         """Whether rows are drawn by priority."""
         return isinstance(self.learns, Replayed) and isinstance(self.sampling, Prioritized)
 
     @property
     def reports(self) -> tuple[str, ...]:
-        """Names of the numbers that an update finds."""
+        """Names of the numbers that an update reports."""
         return find_agent(self.agent).reports
 
     def now(self, steps: Array, policies: Array = 0, xp: Any = np) -> dict[str, Array]:
-        """The agent's schedules after that many env steps of each of these policies."""
+        """The values of the agent's schedules, by name, after `steps` of each of the policies."""
         schedules: Mapping[str, Any] = self.learning.schedules
         return {
             name: schedule.at(steps, self.steps, policies, xp=xp)
@@ -392,12 +393,12 @@ class Settings:
         }
 
     def parts(self) -> dict[str, dict[str, str]]:
-        """Where env, agent and sampler come from: their classes and packages' versions."""
+        """The classes of env, agent and sampler, with the versions of their packages."""
         agent = find_agent(self.agent)
         return dict(env=origin(self.world), agent=origin(agent), sampler=origin(self.sampling))
 
     def check_saved(self) -> None:
-        """Raise BadConfig if env, agent or sampler have settings that a run could not read back."""
+        """Raise BadConfig if settings of env, agent or sampler could not be read back."""
         check_saved(self.world, f"env {self.env}")
         check_saved(self.learning, f"agent {self.agent}")
         check_saved(self.sampling, f"sampler {self.sampler}")
@@ -419,13 +420,13 @@ class Settings:
 
 
 def settings_from(plain: Mapping[str, Any], env: str, world: Any = None) -> Settings:
-    """Settings from nested tables; that of the agent goes by its name, as `dqn`.
+    """Settings from nested tables; that of the agent has the agent's name, such as `dqn`.
 
-    If none is named it is the usual one of `world`, or of the env with its own settings. Tables
-    of agents that are not used are checked and left out: a preset serves several.
+    Without `agent` it is the usual one for `world`, or for the env with default settings. Tables of
+    other agents are checked and dropped, so that one preset can serve several.
     """
     plain = {"sampler": "uniform", **plain}
-    if "agent" not in plain:  # asked only then: some envs are built to say what they take
+    if "agent" not in plain:  # ask only then: some envs must be built to say what they take
         plain["agent"] = usual_agent(world or make_env(env))
     name, sampler = plain["agent"], plain["sampler"]
     agent = find_agent(name) if isinstance(name, str) else None
@@ -448,17 +449,17 @@ def settings_from(plain: Mapping[str, Any], env: str, world: Any = None) -> Sett
 
 
 def usual_agent(world: Any) -> str:
-    """Who learns in an env if no one was named: `usual_agent(make_env("pendulum")) == "sac"`."""
+    """The default agent for an env: `usual_agent(make_env("pendulum")) == "sac"`."""
     return "sac" if takes_real(world) else "dqn"
 
 
 def takes_real(world: Any) -> bool:
-    """Whether an env takes real vectors; one that counts its actions is not built to be asked."""
+    """Whether an env takes real vectors as actions, without building it if it need not be."""
     return hasattr(world, "action") and is_real(action_of(world))
 
 
 def tiny(settings: Settings) -> Settings:
-    """The same run so small that it ends within a minute even without jit: for `--debug`."""
+    """The same run, so small that it ends within a minute even without jit: for `--debug`."""
     few = dict(steps=24, envs=4, log_every=8, eval_every=24, eval_episodes=4, eval_turns=4)
     every = dict(checkpoint_every=24, resume_every=24)
     learning = settings.learning.tiny()

@@ -1,13 +1,12 @@
-"""`Shard`: a part of the replay separate from the learners, for some of the actors.
+"""`Shard`: a part of the replay, separate from the learners, for some of the actors.
 
-Actors append chunks; a learner collects what is narrow of the rows (rewards, flags, provenance),
-cycle by cycle, and draws batches. Observations go from actor to shard and from shard to learner
-in batches alone.
+Actors append chunks of rows. A learner collects the small columns of all rows (rewards, flags,
+provenance) cycle by cycle; observations reach it only in the batches that it draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,35 +15,36 @@ import numpy as np
 
 from ..rows import Draw, Rows
 from ..sequence import Sample
+from .checkpoint import Arrays
 from .chunk_dedup import ChunkDedup, Judgement
 from .provenance import traced_spec
 from .settings import Settings
 from .shard_store import Chunk, LakeStore, PondStore
 from .trees import joined, part
 
-_DRAW = 7_919  # keeps the chance of draws apart from all others
+_DRAW = 7_919  # so that draws use random numbers of their own
 
 
 class Collected(NamedTuple):
-    """Some cycles of all actors of a shard, without what is wide."""
+    """Some cycles of all actors of a shard, without observations and actions."""
 
     cycles: int
-    rows: Rows | None  # [cycles * turns, policies, envs of these actors]; no obs
+    rows: Rows | None  # [cycles * turns, policies, envs of these actors]
     cuts: list[tuple[int, int]]  # (cycle, actor): the actor began new episodes before it
     masses: np.ndarray  # float64[policies], after these rows or later ones
 
 
-class Stood(NamedTuple):
-    """How far an actor's rows go here."""
+class ActorProgress(NamedTuple):
+    """How far the rows of an actor reach."""
 
     cycle: int
     steps: np.ndarray  # uint32[policies]
 
 
 class Shard:
-    """`shard.append(chunk)` by actors, in any order and any number of times; then `collect`.
+    """`shard.append(chunk)`, which actors may repeat; `shard.collect(...)`, `shard.draw(...)`.
 
-    What processes of one `session` store in a Lake continues without a cut; another's after one.
+    In a Lake the rows of one `session` continue without a cut, whichever process stores them.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Shard:
         self.actors = actors_of(settings, index)
         self.turns = settings.learns.turns
         spec = traced_spec(settings)
-        self.ledger, self._stood = ChunkDedup(), dict[int, Stood]()
+        self.ledger, self._progress = ChunkDedup(), dict[int, ActorProgress]()
         if settings.replay == "lake":
             folder.mkdir(parents=True, exist_ok=True)
             self.store = LakeStore(settings, spec, self.actors, policies, folder, session)
@@ -71,22 +71,24 @@ class Shard:
         self.counts = {"chunks": 0, "rows": 0, "again": 0, "refused": 0, "drawn": 0}
 
     def _remember(self, store: LakeStore) -> None:
-        """What a process before this one had stored in the same session."""
+        """Note what an earlier process of the same session has stored."""
         known: dict[int, tuple[int, int]] = {}
         for actor, note in store.known().items():
             _, incarnation, number = note["id"]
             known[actor] = (incarnation, number + bool(note["whole"]))
             if note["whole"]:
-                self._stood[actor] = Stood(note["stop"], np.array(note["steps"], np.uint32))
+                self._progress[actor] = ActorProgress(
+                    note["stop"], np.array(note["steps"], np.uint32)
+                )
         self.ledger = ChunkDedup(known)
 
     def append(self, chunk: Chunk) -> Judgement:
-        """Store a copy of a chunk, once."""
+        """Store a copy of a chunk, unless it is stored already."""
         judgement = self.ledger.judge(chunk.id, chunk.oldest)
         if judgement == "new":
             self.store.add(chunk)
             self.ledger.took(chunk.id)
-            self._stood[chunk.id.actor] = Stood(chunk.stop, np.array(chunk.steps))
+            self._progress[chunk.id.actor] = ActorProgress(chunk.stop, np.array(chunk.steps))
             self.counts["chunks"] += 1
             self.counts["rows"] += chunk.rows.reward.size
         elif judgement == "known":
@@ -94,11 +96,11 @@ class Shard:
         else:
             self.counts["refused"] += 1
             return judgement
-        # Known rows may still be news to the learner: they were stored by a process before this.
+        # The learner may not have seen rows that an earlier process stored.
         pieces = self._pending[chunk.id.actor]
         if chunk.stop > self._taken and all(piece.first != chunk.first for piece in pieces):
             pieces.append(chunk._replace(steps=np.array(chunk.steps), rows=narrow(chunk.rows)))
-            pieces.sort(key=lambda piece: piece.first)  # an older one may come again, later
+            pieces.sort(key=lambda piece: piece.first)  # an older one may be sent again later
         return judgement
 
     def available(self, first: int) -> int:
@@ -135,13 +137,13 @@ class Shard:
         return Collected(number, rows, cuts, masses)
 
     def take(self, cycle: int) -> None:
-        """All learners have what came before `cycle`: it need not be shown again."""
+        """All learners have collected what came before `cycle`."""
         self._taken = max(self._taken, cycle)
         for actor, pieces in self._pending.items():
             self._pending[actor] = [piece for piece in pieces if piece.stop > self._taken]
 
     def draw(self, policies: range, counts: np.ndarray, turn: int) -> Sample:
-        """[counts.sum()] samples, policy by policy: counts int64[updates, policies]."""
+        """counts.sum() samples, policy by policy; counts is int64[updates, policies]."""
         parts: list[Sample] = []
         for policy, number in zip(policies, counts.sum(0).tolist(), strict=True):
             local = policy - self.policies.start
@@ -151,43 +153,42 @@ class Shard:
         return joined(parts)
 
     def rank(self, policies: range, draw: Draw, errors: np.ndarray) -> None:
-        """New priorities [policies, batch] of rows that were drawn here; others are left alone."""
+        """Set priorities [policies, batch]; rows that were not drawn here are ignored."""
         for policy in policies:
             one = part(draw, policy - policies.start)
             error = errors[policy - policies.start]
             self.store.rank(policy - self.policies.start, one, error)
 
     def cut(self, actor: int, cycle: int | None = None) -> None:
-        """An actor continues with new episodes after `cycle`; what it sent since says so itself."""
-        stood = self._stood.get(actor)
-        if cycle is None or stood is None or stood.cycle <= cycle:
+        """An actor begins new episodes after `cycle`; chunks that it sent since then say so."""
+        progress = self._progress.get(actor)
+        if cycle is None or progress is None or progress.cycle <= cycle:
             self.store.cut(actor)
 
-    def stood(self, actor: int) -> Stood | None:
-        """How far an actor's rows go; None if none are known here."""
-        return self._stood.get(actor)
+    def progress(self, actor: int) -> ActorProgress | None:
+        """How far an actor's rows reach; None if it has sent none."""
+        return self._progress.get(actor)
 
-    def began(self, cycle: int) -> None:
-        """All continue from `cycle`; what was in flight before is forgotten."""
-        self._taken, self.ledger, self._stood = cycle, ChunkDedup(), {}
+    def restart_at(self, cycle: int) -> None:
+        """Everybody continues at `cycle`; what was in flight is dropped."""
+        self._taken, self.ledger, self._progress = cycle, ChunkDedup(), {}
         self._pending = {actor: [] for actor in self.actors}
 
     def stats(self) -> dict[str, Any]:
-        """What is stored here and what has come and gone."""
+        """Rows stored, bytes, and counts since the start."""
         rows, nbytes = self.store.size()
         return {"stored": rows, "bytes": nbytes, **self.counts}
 
-    def export(self, policies: range) -> list[dict[str, np.ndarray]]:
-        """The whole store of each policy."""
+    def export(self, policies: range) -> list[Arrays]:
+        """The store of each policy."""
         return [self.store.export(policy - self.policies.start) for policy in policies]
 
-    def restore(self, policies: range, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, policies: range, arrays: Sequence[Arrays]) -> None:
         """Continue from exported stores."""
         for policy, one in zip(policies, arrays, strict=True):
             self.store.restore(policy - self.policies.start, one)
 
     def close(self) -> None:
-        """Release files."""
         self.store.close()
 
     def _local(self, policies: range) -> slice:
@@ -200,9 +201,9 @@ def actors_of(settings: Settings, shard: int) -> range:
 
 
 def narrow(rows: Rows) -> Rows:
-    """A copy of all that a learner must see of every row: no observations, no actions.
+    """A copy of the columns that a learner must see of every row: no observations, no actions.
 
-    Rows from shared memory are views that pin it; a copy does not.
+    (Rows from shared memory are views, which keep all of it alive.)
     """
     extras = {name: rows.extras[name] for name in ("policy_version", "epsilon")}
     return jax.tree.map(np.array, rows._replace(obs=None, action=None, extras=extras))

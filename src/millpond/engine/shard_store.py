@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,17 +18,18 @@ from ..replay import HostPond
 from ..rows import Draw, Rows
 from ..sequence import Sample, blank_batch
 from ..spec import Spec
-from .checkpoint import within
+from .checkpoint import Arrays, within
 from .chunk_dedup import ChunkId
+from .host_replay import open_or_create
 from .settings import Settings
 from .trees import joined, part
 
 
 class Chunk(NamedTuple):
-    """Some cycles of one actor, on their way to a shard."""
+    """The rows of some cycles of one actor, as it sends them to a shard."""
 
     id: ChunkId
-    oldest: int  # number of the oldest chunk that the actor still holds
+    oldest: int  # the number of the oldest chunk that the actor still holds
     first: int  # its first cycle
     cycles: int
     steps: np.ndarray  # uint32[policies]: env steps of the actor after it
@@ -41,16 +42,15 @@ class Chunk(NamedTuple):
 
     @property
     def anew(self) -> bool:
-        """Whether its envs began new episodes: nothing crosses from the rows before it."""
+        """Whether it begins an incarnation: its rows do not continue those before it."""
         return self.id.number == 0 and self.id.incarnation > 0
 
 
 class PondStore:
-    """A HostPond for each actor and policy, drawn as if they were one ring for each policy.
+    """A HostPond for each actor and policy, so actors need not keep step.
 
-    Actors need not keep step. What is in it goes with its process.
-
-    Streams are numbered over all actors of the run, rows by the turn in which they were acted.
+    It is sampled as if there were one ring for each policy. Streams are numbered over all actors of
+    the run, rows by the turn in which they were acted. Its rows are lost with its process.
     """
 
     def __init__(self, settings: Settings, spec: Spec, actors: range, policies: range) -> None:
@@ -74,7 +74,7 @@ class PondStore:
         self.base = dict.fromkeys(actors, 0)  # the turn of each ring's first row
 
     def add(self, chunk: Chunk) -> None:
-        """Keep a copy of a chunk's rows."""
+        """Store a copy of a chunk's rows."""
         rings = self.rings[chunk.id.actor]
         if not rings[0].size:
             self.base[chunk.id.actor] = chunk.first * self.turns
@@ -84,16 +84,16 @@ class PondStore:
             ring.add(part(chunk.rows, np.s_[:, policy]))
 
     def cut(self, actor: int) -> None:
-        """Continuity is lost after an actor's newest rows."""
+        """An actor's next rows do not continue its newest ones."""
         for ring in self.rings[actor]:
             ring.cut()
 
     def masses(self) -> np.ndarray:
-        """float64[policies]: how much there is to draw from."""
+        """float64[policies]: the valid starts or, with priorities, their sum."""
         return np.array([[r.mass for r in rings] for rings in self.rings.values()]).sum(0)
 
     def draw(self, policy: int, number: int, key: Sequence[int]) -> Sample:
-        """`number` samples; `draw.probability`, if drawn by priority, is the mass of each."""
+        """`number` samples; with priorities, `draw.probability` is the mass of each."""
         actors = list(self.rings)
         if not number:
             return self._blank(0)  # all of the batch was assigned to other shards
@@ -118,7 +118,7 @@ class PondStore:
         mass = ring.mass
         try:
             batch = ring.sample(int(number))
-        except NotEnoughData:  # it is young and was cut: nothing of it may be trained on
+        except NotEnoughData:  # young, and cut: it has no valid start
             batch = _masked(self._blank(int(number)))
         stream, row, chance = batch.draw
         stream += actor * self.width
@@ -138,15 +138,15 @@ class PondStore:
                 here = Draw(stream[known], row[known] - self.base[actor], None)
                 rings[policy].update_priorities(here, errors[mine][known])
 
-    def export(self, policy: int) -> dict[str, np.ndarray]:
-        """The whole state of a policy."""
+    def export(self, policy: int) -> Arrays:
+        """The state of a policy's rings."""
         found: dict[str, np.ndarray] = {}
         for actor, rings in self.rings.items():
             found |= {f"{actor}/{name}": a for name, a in rings[policy].export().items()}
             found[f"{actor}/base"] = np.array(self.base[actor], np.int64)
         return found
 
-    def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(self, policy: int, arrays: Arrays) -> None:
         """Continue from an exported state."""
         for actor, rings in self.rings.items():
             mine = within(arrays, f"{actor}/")
@@ -154,19 +154,19 @@ class PondStore:
             rings[policy].restore(mine)
 
     def size(self) -> tuple[int, int]:
-        """Rows, and the bytes that they take."""
+        """Rows stored, and their bytes."""
         rings = [ring for rings in self.rings.values() for ring in rings]
         return sum(ring.size for ring in rings), sum(ring.nbytes for ring in rings)
 
     def close(self) -> None:
-        """Release files."""
+        pass
 
 
 class LakeStore:
-    """The same in a Lake for each policy, with a writer group for each actor: it outlives us.
+    """A Lake for each policy, with a writer group for each actor. It outlives its process.
 
-    Before a chunk is written, a note next to the Lake says which one it is and where its rows will
-    end. So whoever opens the Lake next knows whether it is in there, whole or in part.
+    Before a chunk is written, a note next to the Lake records which one it is and where its rows
+    will end, so that the next process knows whether all of it, or a part, was stored.
     """
 
     def __init__(
@@ -184,18 +184,15 @@ class LakeStore:
         width = settings.envs // settings.actors
         self._least = len(actors) * width * (settings.window.n_step + 1)
         notes = {actor: self._read_note(actor) for actor in actors}
+        capacity = settings.replayed.capacity // settings.shards
         self.lakes: list[Lake] = []
         self.writers: dict[int, list[Writer]] = {actor: [] for actor in actors}
         for policy in policies:
             path = folder / f"policy-{policy}"
-            if path.exists():
-                lake = Lake.open(path, "a", spec)
-            else:
-                capacity = settings.replayed.capacity // settings.shards
-                lake = Lake.create(path, spec, capacity, groups=len(actors))
+            lake = open_or_create(path, spec, capacity, len(actors))
             self.lakes.append(lake)
             for actor in actors:
-                # Rows of this session follow each other, also if this process is a new one.
+                # Within a session rows continue without a cut, even after a new process started.
                 writer = lake.writer(f"actor-{actor}", width, continues=bool(notes[actor]))
                 self.writers[actor].append(self._stack.enter_context(writer))
         self.notes = {actor: note for actor, note in notes.items() if note}
@@ -209,7 +206,7 @@ class LakeStore:
         return note if note.get("session") == self.session else {}
 
     def known(self) -> dict[int, dict[str, Any]]:
-        """Of each actor with chunks of this session: the newest, and whether all of it is here."""
+        """Each actor's newest chunk of this session, and whether it is stored whole."""
         return {
             actor: {**note, "whole": all((w.next_row >= note["end"]).all() for w in writers)}
             for actor, writers in self.writers.items()
@@ -235,7 +232,7 @@ class LakeStore:
             self.notes[actor] = note
         for policy, writer in enumerate(writers):
             rows = part(chunk.rows, np.s_[:, policy])
-            there = time - (note["end"] - writer.next_row)  # rows of this chunk, by stream
+            there = time - (note["end"] - writer.next_row)  # rows already stored, by stream
             if chunk.anew and not there.any():
                 writer.cut()
             if (there == there[0]).all():
@@ -262,19 +259,19 @@ class LakeStore:
         random = np.random.default_rng(list(key))
         try:
             return lake.sample(random, number, settings.window, settings.sampling)
-        except NotEnoughData:  # cuts leave no stretch that is long enough
+        except NotEnoughData:  # no stretch between two cuts is long enough
             return _masked(self._blank(number))
 
     def rank(self, policy: int, draw: Draw, errors: np.ndarray) -> None:
         raise AssertionError("Settings refuses priorities in a Lake")
 
-    def export(self, policy: int) -> dict[str, np.ndarray]:
+    def export(self, policy: int) -> Arrays:
         for writers in self.writers.values():
             writers[policy].commit(sync=True)
         return {}
 
-    def restore(self, policy: int, arrays: Mapping[str, np.ndarray]) -> None:
-        pass  # a Lake is not wound back: another session's rows follow after a cut
+    def restore(self, policy: int, arrays: Arrays) -> None:
+        """A Lake is not wound back: the rows of another session follow after a cut."""
 
     def size(self) -> tuple[int, int]:
         stats = [lake.stats() for lake in self.lakes]
@@ -285,7 +282,7 @@ class LakeStore:
 
 
 def _masked(batch: Sample) -> Sample:
-    """Nothing, of row -1, which is nowhere: priorities that come back for it are ignored."""
+    """A batch of nothing. Its row is -1, so priorities that come back for it are ignored."""
     batch = jax.tree.map(np.zeros_like, batch)
     batch.draw.row.fill(-1)
     return batch

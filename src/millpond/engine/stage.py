@@ -1,6 +1,6 @@
-"""`Stage`: envs in JAX and the policies that act in them: look, act, step; pure, written once.
+"""`Stage`: envs in JAX and the policies that act in them: look, act, step, as pure functions.
 
-The fused loop, the actors of a crew and the mixture all play on one.
+The fused loop, the actors of a crew and the mixture all use it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..envs import Env, EnvState, VectorEnv
 from ..rows import BORDER, FIRST, TERMINATED, TRUNCATED, Array, Rows, pack_flags
 from .player import Move, Past, Player
 
-Fate = tuple[Any, jax.Array]  # what one turn, or each of many, leaves to chance
+Fate = tuple[Any, jax.Array]  # the random numbers of one turn, or of each of many
 KeyOf = Callable[[Array], jax.Array]  # the key of a turn
 
 
@@ -30,19 +30,18 @@ class Stage:
         self.envs = VectorEnv(env, player.population.all_envs)
 
     def fate(self, first: Array, turns: int, act: KeyOf, step: KeyOf) -> Fate:
-        """Chance and the envs' keys of that many turns, drawn at once: few, large kernels.
+        """The agents' random numbers and the envs' keys of `turns` turns from `first` on.
 
-        For the same reason schedules are those of the first of them for all.
+        They are drawn together, in a few large kernels.
         """
         numbers = first + jnp.arange(turns, dtype=np.uint32)
-        return jax.vmap(lambda turn: self.player.chance(act(turn)))(numbers), jax.vmap(step)(
-            numbers
-        )
+        chance = jax.vmap(lambda turn: self.player.chance(act(turn)))(numbers)
+        return chance, jax.vmap(step)(numbers)
 
     def turn(
         self, params: Any, envs: EnvState, history: Past, fate: Fate, now: Now
     ) -> tuple[EnvState, Move, Rows]:
-        """One turn of all policies; the history to continue with is the move's."""
+        """One turn of all policies; continue with the move's history."""
         chance, key = fate
         population = self.player.population
         move = self.player.move(params, history, *population.seen(envs, jnp), chance, now)
@@ -52,13 +51,12 @@ class Stage:
     def rollout(
         self, params: Any, envs: EnvState, history: Past, fates: Fate, now: Now
     ) -> tuple[EnvState, Past, Rollout]:
-        """All turns of `fates`: what agents without replay learn from, [time, policies, envs]."""
-
+        """All turns of `fates`, as the rollout [time, policies, envs] that agents learn from."""
         memory = None if history.memory is None else history.memory[None]
 
         def turn(carry: tuple[EnvState, Past], fate: Fate) -> tuple[Any, Any]:
             envs, move, rows = self.turn(params, *carry, fate, now)
-            # One byte for what the row is: every column is a kernel per turn.
+            # Flags in one byte, as every column costs a kernel per turn.
             byte = pack_flags(rows.flags, rows.terminated, rows.truncated, None)
             seen = (move.stacks, rows.action, rows.reward, byte, move.worth)
             return (envs, move.history), seen
@@ -71,5 +69,5 @@ class Stage:
         return envs, history, Rollout(stacks, action, reward, *ends, flags, value, memory)
 
     def worth(self, params: Any, envs: EnvState, history: Past) -> Array:
-        """What is seen now is worth: float32[policies, envs]."""
+        """The values of the current states: float32[policies, envs]."""
         return self.player.worth(params, history, *self.player.population.seen(envs, jnp))

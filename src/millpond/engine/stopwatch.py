@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 
-SHARES = ("working", "waiting", "moving")  # what time is spent on
+SHARES = ("working", "waiting", "moving")  # "moving": copying or sending data
 
 
 class Stopwatch:
-    """`watch.now("waiting")`; `watch.spent` is in nanoseconds."""
+    """`watch.now("waiting")`; `watch.spent` gives nanoseconds by activity."""
 
     def __init__(self) -> None:
         self._spent: dict[str, int] = dict[str, int].fromkeys(SHARES, 0)
         self._since, self.doing = time.perf_counter_ns(), "waiting"
         self.beats = 0  # grows whenever something is done
-        self.starting = True  # until the first cycle or update, which is compiled before it
+        self.starting = True  # until the first cycle or update is done, which is compiled first
 
     def now(self, doing: str) -> None:
-        """From here on: working, waiting or moving data."""
+        """Switch to another activity of `SHARES`."""
         moment = time.perf_counter_ns()
         self._spent[self.doing] += moment - self._since
         self._since, self.doing = moment, doing
@@ -25,7 +25,7 @@ class Stopwatch:
 
     @property
     def spent(self) -> dict[str, int]:
-        """Up to this moment."""
+        """Nanoseconds spent so far on each activity."""
         found = dict(self._spent)
         found[self.doing] += time.perf_counter_ns() - self._since
         return found

@@ -1,6 +1,6 @@
-"""`Team`: how the actors and learners of a run are started, called, waited for and ended.
+"""`Team`: how the actors and learners of a run are started, called, waited for and killed.
 
-`SupervisedCrew` does everything else. Processes of this machine are one team, Ray's another.
+`SupervisedCrew` does everything else. One team uses processes on this machine, another one Ray.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-CALL_S = 120.0  # a call that takes longer is lost
+CALL_S = 120.0  # seconds after which a call counts as lost
 
 
 class Gone(Exception):
-    """A member was lost: killed, or its machine was."""
+    """A member was lost: it, or its machine, was killed."""
 
 
 class Failed(Exception):
-    """A member raised: what, and its traceback."""
+    """A member raised an exception: `what`, with its traceback."""
 
     def __init__(self, what: str, traceback: str) -> None:
         super().__init__(what)
         self.traceback = traceback
 
 
-class Begun(NamedTuple):
-    """Up to where an actor's rows are safe: there its next incarnation begins."""
+class StartPoint(NamedTuple):
+    """Where an incarnation of an actor begins: up to there the rows before it are safe."""
 
-    cycles: list[int]  # with each learner
-    steps: np.ndarray  # env steps of every policy up to there: uint32[policies]
+    cycles: list[int]  # for each learner
+    steps: np.ndarray  # uint32[policies]: env steps up to there
 
 
 @dataclass(eq=False)
@@ -40,13 +40,14 @@ class Member:
     role: str
     index: int
     incarnation: int
-    begun: Begun
-    handle: Any  # what the team knows it by
-    ready: bool = False  # it has answered
-    beats: int = -1  # as it said last
-    seen: float | None = None  # when it got on last, or waited
-    starting: bool = True  # its first steps are compiled: that may take as long as starting
-    hung: str = ""  # why it was killed
+    start: StartPoint
+    handle: Any  # by which the team knows it
+    ready: bool = False  # it has answered a beat
+    beats: int = -1  # as last reported
+    seen: float | None = None  # when it last made progress, or waited
+    starting: bool = True  # or compiling its first steps, which may take as long
+    call: Any = None  # a beat that it has not answered yet
+    hung: str = ""  # why it was killed, if it hung
 
     @property
     def name(self) -> str:
@@ -57,18 +58,18 @@ class Member:
 
 @dataclass(eq=False)
 class Server:
-    """A shard, or the weights, that starts again by itself: all its incarnations together."""
+    """A shard, or the weights: all incarnations together, as it starts again by itself."""
 
     role: str
     index: int
     handle: Any
     incarnation: int = 0
-    there: bool = False  # it answered when it was heard of last
-    heard: float | None = None  # when that was
-    call: Any = None  # a beat that it has not given yet
-    asked: float = 0.0
-    failures: int = 0  # in a row, without a cycle of the run in between
-    cycle: int = -1  # of the run when it was lost last
+    there: bool = False  # its last beat was answered
+    seen: float | None = None  # when it last answered
+    call: Any = None  # a beat that it has not answered yet
+    asked: float = 0.0  # when that was
+    failures: int = 0  # losses in a row, without a cycle of the run in between
+    cycle: int = -1  # of the run when it was last lost
 
     @property
     def name(self) -> str:
@@ -77,10 +78,10 @@ class Server:
 
 
 class Asks(Protocol):
-    """What a team may ask of its crew: answers, with an eye on everybody meanwhile."""
+    """What a team may ask of its crew, which watches all members while it waits for answers."""
 
     def ask(self, role: str, method: str, *args: Any) -> list[Any]:
-        """Call every member of a role; one that is lost meanwhile is replaced and asked again."""
+        """Call a method of all members of a role; one that is lost is replaced and asked again."""
         ...
 
     def result(self, call: Any) -> Any:
@@ -89,7 +90,7 @@ class Asks(Protocol):
 
 
 class Team(Protocol):
-    """Members are called by the names of their methods, and so are servers.
+    """Calls methods of members and servers by name.
 
     Actors have `run`, `pause`, `report`, `export` and `restore`; learners `run`, `aim`, `reach`,
     `report`, `params`, `batch`, `export`, `restore` and `cut`; all have `beat`.
@@ -97,45 +98,45 @@ class Team(Protocol):
 
     @property
     def servers(self) -> Sequence[Server]:
-        """Those that start again by themselves."""
+        """The servers, which start again by themselves."""
         ...
 
-    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Any:
-        """A new incarnation of an actor; the one before it is gone."""
+    def start_actor(self, index: int, incarnation: int, start: StartPoint) -> Any:
+        """Start a new incarnation of an actor, whose predecessor is gone; returns its handle."""
         ...
 
     def start_learner(self, index: int) -> Any:
-        """A learner."""
+        """Start a learner; returns its handle."""
         ...
 
     def about(self, member: Any) -> dict[str, Any]:
-        """What is worth noting of a member that was started."""
+        """What to note in `events.jsonl` about a member that was started."""
         ...
 
     def call(self, member: Any, method: str, *args: Any) -> Any:
-        """Begin a call; what it returns is for `wait` and `result`."""
+        """Start a call; pass what this returns to `wait` and `result`."""
         ...
 
     def wait(self, calls: Sequence[Any], number: int, timeout: float) -> list[Any]:
-        """Those that have ended, once there are `number` of them, or time is up."""
+        """The calls that have ended, once `number` of them have or the time is up."""
         ...
 
     def result(self, call: Any) -> Any:
-        """What a call returned; `Gone` if the member was lost, `Failed` if it raised."""
+        """What a call returned; raises `Gone` if the member was lost, `Failed` if it raised."""
         ...
 
     def kill(self, member: Any) -> None:
-        """End a member at once."""
+        """Kill a member."""
         ...
 
     def restart(self, member: Any) -> None:
-        """End a server at once; it starts again."""
+        """Kill a server; it starts again."""
         ...
 
-    def stood(self, actor: Member, crew: Asks) -> Begun:
-        """How far the rows of an actor that was lost have come."""
+    def progress(self, actor: Member, crew: Asks) -> StartPoint:
+        """How far the rows of a lost actor are safe."""
         ...
 
     def pace(self, crew: Asks) -> dict[str, Any]:
-        """What depends on the clock and only this kind of team has."""
+        """Lines for `speed.jsonl` that only this kind of team has."""
         ...

@@ -1,4 +1,4 @@
-"""`Trace`: a chain of hashes over a run, to find where two runs part."""
+"""`Trace`: a chain of hashes over a run, to find where two runs diverge."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from .checkpoint import named_leaves
 
 
 class Trace:
-    """A chain of hashes, one line per cycle: rows of every actor, draws and agent of every learner.
+    """One line per cycle: hashes of each actor's rows, and of each policy's draws and agent.
 
-    Each hash covers the one before it, so the first line in which two runs differ is where they
-    part.
+    Each hash also covers the one before it, so two runs diverge at the first line that differs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -24,7 +23,7 @@ class Trace:
         self._chain: dict[str, int] = {}
 
     def write(self, cycle: int, rows: list[int], learners: list[dict[str, int]]) -> None:
-        """One cycle's hashes."""
+        """Add the hashes of one cycle."""
         found = {f"actor {i} rows": value for i, value in enumerate(rows)}
         for policy, parts in enumerate(learners):
             found |= {f"learner {policy} {name}": value for name, value in parts.items()}
@@ -36,7 +35,7 @@ class Trace:
             file.write(json.dumps(line) + "\n")
 
     def cut(self, cycle: int) -> None:
-        """Forget what came after `cycle`; a resumed run writes it again."""
+        """Drop the lines after `cycle`; a resumed run writes them again."""
         lines = list(read_trace(self.path))[:cycle]
         with open(self.path, "w", encoding="ascii") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -48,7 +47,7 @@ class Trace:
 
 
 def read_trace(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a trace."""
+    """The lines of a trace, without an incomplete last one."""
     if not path.exists():
         return []
     text = path.read_text(encoding="ascii")
@@ -56,7 +55,7 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
 
 
 def digest(tree: Any) -> int:
-    """64 bits that are equal for equal trees."""
+    """A 64-bit hash, equal for equal trees."""
     state = xxhash.xxh3_64()
     for name, leaf in named_leaves(tree):
         state.update(name.encode())

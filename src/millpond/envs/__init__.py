@@ -1,4 +1,4 @@
-"""Environments: each is a frozen dataclass of its settings that speaks the one row format."""
+"""Environments; each is a frozen dataclass of its settings, and all give the same kind of rows."""
 
 from ..extras import require
 

@@ -1,4 +1,4 @@
-"""What an env takes: one of several actions, or real vectors within bounds. Written once."""
+"""Actions of envs: discrete ones, or real vectors within bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..spec import Field
 
 
 def action_of(env: Any) -> Field:
-    """What one agent does in a turn: int32 from 0 to `num_actions` - 1, or the env's `action`.
+    """The action of one agent as a field: int32 from 0 to `num_actions` - 1, or env's `action`.
 
     `action_of(make_env("pendulum"))` is a float32 field of shape (1,).
     """
@@ -23,28 +23,28 @@ def action_of(env: Any) -> Field:
         return Field("int32", (), 0, env.num_actions - 1)
     if not isinstance(given, Field):
         raise BadConfig(
-            f"{_name(env)}: it must say what it takes, by num_actions (a number of actions) or by "
+            f"{_name(env)}: it must declare its actions, by num_actions (how many there are) or by "
             f"action (a Field of real vectors), got {'neither' if given is None else repr(given)}"
         )
     several = given.dtype.kind in "iu" and given.shape == () and given.low == 0
     vectors = given.dtype == np.float32 and len(given.shape) == 1
     if not (several and given.high is not None) and not vectors:
         raise BadConfig(
-            f"{_name(env)}: actions must be whole numbers from 0 to some last one, or float32 "
-            f"vectors of shape (n,), got {given.describe()}; flatten them, or number them"
+            f"{_name(env)}: actions must be integers from 0 to a maximum, or float32 vectors "
+            f"of shape (n,), got {given.describe()}; flatten or number them"
         )
     return given
 
 
 def is_real(field: Field) -> bool:
-    """Whether its values are real numbers: `is_real(action_of(env))`."""
+    """Whether a field holds real numbers: `is_real(action_of(env))`."""
     return field.dtype.kind == "f"
 
 
 def any_action(action: Field, key: jax.Array, lead: tuple[int, ...]) -> Array:
-    """Actions at random, all equally likely: [*lead, *shape]. Inside jit or out of it.
+    """Uniformly random actions: [*lead, *shape]. Works inside and outside jit.
 
-    With only one bound it is that bound and an exponential number, with none a normal one.
+    Numbers with one bound are exponential from that bound; numbers without bounds are normal.
     `any_action(action_of(env), key, (128,))`.
     """
     shape = (*lead, *action.shape)
@@ -64,20 +64,20 @@ def any_action(action: Field, key: jax.Array, lead: tuple[int, ...]) -> Array:
 
 
 def bounds(field: Field) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest and the highest of real values, float32[*shape]; infinite where unbounded.
+    """The lowest and highest values of a real field, float32[*shape]; infinite if unbounded.
 
     `low, high = bounds(action_of(env))`.
     """
     low = -np.inf if field.low is None else field.low
     high = np.inf if field.high is None else field.high
-    with np.errstate(over="ignore"):  # beyond float32: infinite
+    with np.errstate(over="ignore"):  # bounds beyond float32 become infinite
         pair = [np.asarray(bound).astype(np.float32) for bound in (low, high)]
     lowest, highest = (np.broadcast_to(bound, field.shape).copy() for bound in pair)
     return lowest, highest
 
 
 def _between(share: Array, low: np.ndarray, high: np.ndarray) -> Array:
-    # Not low + share * (high - low): that difference can be beyond float32.
+    # Not low + share * (high - low), whose difference can overflow float32.
     return jnp.clip(low * (1 - share) + high * share, low, high)
 
 

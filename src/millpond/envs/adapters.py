@@ -1,8 +1,7 @@
-"""A grid world, or another env in JAX, as other libraries want it.
+"""Adapters from an `Env` in JAX, such as a grid world, to other libraries.
 
-`GridGymnasium` is one agent of it, `GridPettingZoo` are all.
-
-They step one env on the host, one call at a time. For training inside millpond use `VectorEnv`.
+`GridGymnasium` plays one of its agents, `GridPettingZoo` all of them. They step one env on the
+host, one call at a time; to train inside millpond, use `VectorEnv`.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ _MODES = (None, "rgb_array")
 
 
 class _Game:
-    """One env played on the host; every random number follows from the seed."""
+    """One env stepped on the host; the seed determines all random numbers."""
 
     def __init__(self, env: Env, render_mode: str | None, who: str) -> None:
         if render_mode not in _MODES:
             raise BadConfig(f"{who}: render_mode must be None or 'rgb_array', got {render_mode!r}")
         self.env, self.who = env, who
-        self.state: Any = None  # none before reset and after the end
+        self.state: Any = None  # None before the first reset
 
     def reset(self, seed: int) -> np.ndarray:
-        """A new episode; returns what all agents see."""
+        """Begin an episode; returns all agents' observations."""
         self._key = jax.random.key(seed)
         self.state, obs = _reset(self.env, self.next_key())
         self.over = False
         return np.array(obs)
 
     def step(self, actions: list[Any]) -> tuple[np.ndarray, np.ndarray, bool, bool]:
-        """What all agents see then, their rewards, terminated, truncated."""
+        """One turn; returns observations, rewards, terminated, truncated."""
         self.check_playing()
         field = action_of(self.env)
         for agent, action in enumerate(actions):
@@ -60,23 +59,23 @@ class _Game:
         return np.array(obs), np.array(outcome.reward), terminated, truncated
 
     def next_key(self) -> jax.Array:
-        """A key that is used once."""
+        """A new random key."""
         self._key, key = jax.random.split(self._key)
         return key
 
     def draw(self) -> np.ndarray:
-        """A picture of the board; also after the end."""
+        """A picture of the env, also after the end of an episode."""
         if self.state is None:
             raise ResetNeeded(f"{self.who}: call reset before render")
         return self.env.render(self.state)
 
     def check_playing(self) -> None:
-        """Refuse to continue before a reset or after the end."""
+        """ResetNeeded unless an episode is in progress."""
         if self.state is None or self.over:
             raise ResetNeeded(f"{self.who}: no episode is in progress; call reset before step")
 
     def spaces(self) -> tuple[Box, Discrete | Box]:
-        """What one agent sees and does."""
+        """One agent's observation and action space."""
         field, action = self.env.observation, action_of(self.env)
         low, high = bounds(field) if is_real(field) else (0, 1)
         seen = Box(low, high, field.shape, field.dtype.type)
@@ -86,9 +85,9 @@ class _Game:
 
 
 class GridGymnasium(gymnasium.Env[np.ndarray, Any]):
-    """Agent 0 of a grid world as a Gymnasium env; the others follow `others`, or act at random.
+    """Agent 0 of an env as a Gymnasium env; the others follow `others`, or act at random.
 
-    `others` sees obs[agents - 1, *shape]. `gym = GridGymnasium(Staghunt(), others=script)`.
+    `others` gets obs[agents - 1, *shape]. `gym = GridGymnasium(Staghunt(), others=script)`.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
@@ -104,13 +103,13 @@ class GridGymnasium(gymnasium.Env[np.ndarray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A new episode; the same seed gives the same one. There are no options."""
+        """Begin an episode, reproducible by its seed; `options` is ignored."""
         super().reset(seed=seed)
         self._obs = self._game.reset(int(self.np_random.integers(2**31)))
         return self._obs[0].copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One turn of all agents; agent 0's results."""
+        """One turn of all agents; returns agent 0's results."""
         self._game.check_playing()
         actions = [action]
         if self._game.env.num_agents > 1:
@@ -125,14 +124,14 @@ class GridGymnasium(gymnasium.Env[np.ndarray, Any]):
 
 
 class GridPettingZoo:
-    """All agents of a grid world as a PettingZoo `ParallelEnv`: `agent_0`, `agent_1`, ...
+    """All agents of an env as a PettingZoo `ParallelEnv`: `agent_0`, `agent_1`, ...
 
-    Needs the extra `pettingzoo`. All agents are there until the episode ends for all of them.
+    Needs the extra `pettingzoo`. An episode ends for all agents at the same time.
     `zoo = GridPettingZoo(Treasurehunt()); obs, infos = zoo.reset(seed=1)`.
     """
 
     def __new__(cls, *args: Any, **settings: Any) -> GridPettingZoo:
-        """An object that is a `ParallelEnv` too, which is only imported here."""
+        """An object that also is a `ParallelEnv`; PettingZoo is imported only here."""
         return object.__new__(_with_pettingzoo(cls))
 
     def __init__(self, env: Env, render_mode: str | None = None) -> None:
@@ -141,24 +140,24 @@ class GridPettingZoo:
         self.render_mode = render_mode
         self.possible_agents = [f"agent_{i}" for i in range(env.num_agents)]
         self.agents: list[str] = []
-        # A pair for each agent: every space has its own generator to sample from.
+        # New spaces for each agent, because every space has its own random generator.
         spaces = {agent: self._game.spaces() for agent in self.possible_agents}
         self.observation_spaces = {agent: sees for agent, (sees, _) in spaces.items()}
         self.action_spaces = {agent: does for agent, (_, does) in spaces.items()}
         self._random = np.random.default_rng()
 
     def observation_space(self, agent: str) -> Box:
-        """What this agent can see."""
+        """This agent's observation space."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> Discrete | Box:
-        """What this agent can do."""
+        """This agent's action space."""
         return self.action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
-        """A new episode; the same seed gives the same one. There are no options."""
+        """Begin an episode, reproducible by its seed; `options` is ignored."""
         if seed is not None:
             self._random = np.random.default_rng(seed)
         obs = self._game.reset(int(self._random.integers(2**31)))
@@ -166,7 +165,7 @@ class GridPettingZoo:
         return dict(zip(self.agents, obs, strict=True)), {agent: {} for agent in self.agents}
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-        """One turn: observations, rewards, terminated, truncated, infos, each by agent."""
+        """One turn; returns observations, rewards, terminated, truncated, infos, each by agent."""
         self._game.check_playing()
         if set(actions) != set(self.agents):
             raise SpecMismatch(
@@ -190,7 +189,7 @@ class GridPettingZoo:
         return self._game.draw() if self.render_mode else None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 @cache
@@ -220,7 +219,7 @@ def _wanted(field: Field) -> str:
     return f"{field.size} numbers from {low} to {high}"
 
 
-# One program per setting of an env, however many adapters there are.
+# Jitted once per setting of an env, however many adapters there are.
 @partial(jax.jit, static_argnums=0)
 def _reset(env: Env, key: jax.Array) -> tuple[Any, Array]:
     state = env.reset(key)

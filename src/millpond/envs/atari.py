@@ -1,4 +1,4 @@
-"""`Atari`: games of the Arcade Learning Environment, many at once on the host's cores."""
+"""`Atari`: games of the Arcade Learning Environment, many at once on the host's CPU cores."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def snake(game: str) -> str:
 
 @dataclass(frozen=True)
 class Atari(PlainFacts):
-    """One Atari game: single frames uint8[84, 84], raw rewards; only a game over terminates.
+    """An Atari game: single frames uint8[84, 84], raw rewards; only game over terminates.
 
-    A step is `frame_skip` frames, the last two pooled by maximum. With probability `sticky` a
-    frame repeats the action before. After `max_frames` frames the episode is truncated. A reset
-    waits up to `noops` frames and, if `fire_reset`, presses FIRE where the game has it.
-    `threads` 0 takes as many as there are cores. `Atari("ms_pacman")`.
+    A step is `frame_skip` frames, with a maximum over the last two. With probability `sticky` a
+    frame repeats the previous action. After `max_frames` frames the episode is truncated. A reset
+    waits up to `noops` frames and, with `fire_reset`, presses FIRE if the game has it.
+    `Atari("ms_pacman")`.
     """
 
     game: str  # the game's name
     sticky: float = 0.25  # probability that a frame repeats the last action
     frame_skip: int = 4  # frames per step
     max_frames: int = 108_000  # frames until an episode is truncated
-    noops: int = 30  # most frames that a reset waits, drawn at random
-    fire_reset: bool = True  # press FIRE after a reset, where the game has it
-    full_actions: bool = False  # all 18 actions instead of the game's own
+    noops: int = 30  # most frames that a reset waits; the number is random
+    fire_reset: bool = True  # press FIRE after a reset if the game has it
+    full_actions: bool = False  # all 18 actions instead of only the game's own
     threads: int = 0  # threads of the emulators; 0: one per core
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Atari(PlainFacts):
                 f"did you mean {near!r}?"
             )
         if not 0 <= self.sticky <= 1:
-            raise BadConfig(f"atari: sticky is a probability, 0 ... 1, got {self.sticky}")
+            raise BadConfig(f"atari: sticky is a probability from 0 to 1, got {self.sticky}")
         for name, least in (("frame_skip", 1), ("max_frames", 1), ("noops", 0), ("threads", 0)):
             if getattr(self, name) < least:
                 raise BadConfig(f"atari: {name} must be {least} or more, got {getattr(self, name)}")
@@ -79,17 +79,17 @@ class Atari(PlainFacts):
 
     @property
     def num_actions(self) -> int:
-        """All 18, or only those that do something in this game."""
+        """All 18, or only those that have an effect in this game."""
         return _num_actions(self)
 
     @property
     def observation(self) -> Field:
-        """uint8[84, 84], gray: one frame; a `Window` or `Stacker` stacks them."""
+        """uint8[84, 84]: one grey frame; a `Window` or `Stacker` stacks frames."""
         return Field("uint8", (84, 84))
 
     @property
     def extras(self) -> Mapping[str, Field]:
-        """`life_lost`: this step lost a life. Unless it was the last one the game continues."""
+        """`life_lost`: this step lost a life. The game continues unless it was the last one."""
         return {"life_lost": Field("bool")}
 
     @property
@@ -112,14 +112,14 @@ class _AtariVector:
     def __init__(self, env: Atari, num_envs: int, seed: int) -> None:
         self.num_envs, self._name = num_envs, env.name
         self._vector: Any = _make(env, num_envs)
-        # ale-py would seed env i with seed + i: env 1 of seed 0 and env 0 of seed 1 would be twins.
+        # ale-py would seed env i with seed + i, so env 1 of seed 0 would equal env 0 of seed 1.
         seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1
         frames, info = self._vector.reset(seed=seeds.astype(np.int64))
         self.obs, self._lives = _first_frames(frames), np.array(info["lives"])
         self.flags = np.full(num_envs, FIRST, np.uint8)
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act int32[1, env]; return the finished rows [1, env]."""
+        """Take actions int32[1, env]; returns the rows [1, env]."""
         obs, flags, lives = self.obs, self.flags, self._lives
         step = (flags & BORDER) == 0  # at a border ale-py ignores the action and resets
         action = np.where(step, action, 0).astype(np.int32)
@@ -130,7 +130,7 @@ class _AtariVector:
         return Rows(
             obs=obs,
             action=action,
-            # A border is not a step; whatever ale-py shows there is not its reward.
+            # A border row is not a step, so what ale-py reports there is not a reward.
             reward=np.where(step, reward, 0).astype(np.float32)[None],
             terminated=terminated[None],
             truncated=truncated[None],
@@ -139,19 +139,19 @@ class _AtariVector:
         )
 
     def render(self) -> np.ndarray:
-        """The first env's frame as the agent sees it, enlarged: uint8[336, 336, 3], gray."""
+        """The first env's frame as the agent sees it, enlarged: uint8[336, 336, 3], grey."""
         large = self.obs[0, 0].repeat(_ZOOM, 0).repeat(_ZOOM, 1)
         return np.repeat(large[:, :, None], 3, 2)
 
     def export(self) -> None:
-        """None: ale-py's vector env cannot save the emulators' state."""
+        """None, because ale-py's vector env cannot save the emulators' state."""
         return
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> NoReturn:
-        """Refused: there is nothing to restore from."""
+        """Raises BadState, because there is nothing to restore from."""
         raise BadState(
-            f"{self._name}: ale-py's vector env cannot restore a state, and export() gives none; "
-            "start fresh episodes and cut the stream there"
+            f"{self._name}: ale-py's vector env cannot save or restore a state; start new episodes "
+            "and cut the stream there"
         )
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class _AtariVector:
 
 
 def _make(env: Atari, num_envs: int) -> Any:
-    """ale-py's vector env under next-step autoreset; a life lost neither ends nor resets."""
+    """ale-py's vector env with next-step autoreset; losing a life does not end an episode."""
     from ale_py.vector_env import AtariVectorEnv
 
     return AtariVectorEnv(
@@ -178,19 +178,19 @@ def _make(env: Atari, num_envs: int) -> Any:
         use_fire_reset=env.fire_reset,
         reward_clipping=False,
         episodic_life=False,
-        # True would set `terminated` at a life lost, though the game continues with no reset, and
-        # leave no sure way to tell that from a game over. Lives are reported either way.
+        # True would set `terminated` at every lost life, which could not be distinguished from
+        # game over. Lives are reported either way.
         life_loss_info=False,
     )
 
 
 def _first_frames(frames: np.ndarray) -> np.ndarray:
-    """[env, 1, 84, 84] -> [1, env, 84, 84]; a copy, for ale-py does not say who owns the array."""
+    """[env, 1, 84, 84] -> [1, env, 84, 84]; a copy, because ale-py may reuse the array."""
     return frames[:, 0].copy()[None]
 
 
 def _games() -> list[str]:
-    """Every game that ale-py holds."""
+    """All games in ale-py."""
     import_extra("atari", "atari", "ale_py")
     return import_extra("atari", "atari", "ale_py.roms").get_all_rom_ids()
 

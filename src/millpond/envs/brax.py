@@ -21,24 +21,24 @@ _BACKENDS = ("", "generalized", "spring", "positional", "mjx")
 
 @dataclass(frozen=True)
 class Brax(Physics):
-    """An env of Brax by its name, one agent; `backend` "" is the one that the env chooses.
+    """A Brax env by its name, with one agent.
 
     `VectorEnv(Brax("hopper", backend="spring"), 2048)`.
     """
 
-    backend: str = ""
+    backend: str = ""  # physics backend; default: the env's own
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.backend not in _BACKENDS:
             known = ", ".join(_BACKENDS[1:])
             raise BadConfig(
-                f"{self.name}: backend must be one of {known}, or empty for the env's own, "
+                f"{self.name}: backend must be one of {known}, or empty for the env's default, "
                 f"got {self.backend!r}"
             )
         known = _brax()._envs  # Brax has no other list of its names
         if self.id not in known:
-            raise BadConfig(f"{self.name}: Brax has no env of this name; {nearest(self.id, known)}")
+            raise BadConfig(f"{self.name}: Brax has no env of that name; {nearest(self.id, known)}")
 
     @property
     def name(self) -> str:
@@ -46,31 +46,31 @@ class Brax(Physics):
         return f"brax:{self.id}"
 
     def game(self) -> Any:
-        """Brax's env, which neither counts nor resets."""
+        """Brax's env, without its wrappers for time limit and autoreset."""
         return _game(self.id, self.backend)
 
     def see(self, obs: Any) -> Array:
-        """One array; a dict of several is refused."""
+        """The observation; BadConfig if it is a dict."""
         if isinstance(obs, dict):
             raise BadConfig(
-                f"{self.name}: it observes a dict {sorted(obs)}, one array was expected; "
-                "write your own env around it that puts them together"
+                f"{self.name}: expected one array as observation, got a dict {sorted(obs)}; write "
+                "an env of your own around it that concatenates them"
             )
         return obs
 
     def picture(self, inner: Any) -> np.ndarray:
-        """Host: uint8[240, 320, 3]"""
+        """Host: a picture, uint8[240, 320, 3]."""
         return self.game().render([inner.pipeline_state])[0]
 
 
 @lru_cache(maxsize=64)
 def _game(name: str, backend: str) -> Any:
-    # It loads arrays when it is built, which inside jit would be tracers.
+    # Building it loads arrays, which inside jit would be tracers.
     with jax.ensure_compile_time_eval(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that Brax is not developed any longer
+        warnings.simplefilter("ignore")  # Brax warns that it is no longer developed
         try:
             return _brax().get_environment(name, **({"backend": backend} if backend else {}))
-        except Exception as error:  # such as a backend that the env does not know
+        except Exception as error:  # such as for a backend that the env does not support
             raise BadConfig(f"brax:{name}: Brax could not build it: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""`checked_vector`: host envs, every row of which is checked against what they declare."""
+"""`checked_vector`: checks every row of a host env against what the env declares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .env import Facts, HostEnv, HostVector, spec_of
 
 
 def checked_vector(env: HostEnv, num_envs: int, seed: int) -> HostVector:
-    """`env.vector(num_envs, seed)`, which raises SpecMismatch where the env contradicts itself.
+    """`env.vector(num_envs, seed)`, which raises SpecMismatch if the env contradicts itself.
 
     `vector = checked_vector(make_env("gym:CartPole-v1"), 8, seed=0)`.
     """
@@ -24,7 +24,7 @@ def checked_vector(env: HostEnv, num_envs: int, seed: int) -> HostVector:
 
 
 def check_seen(env: Facts, obs: Tree, lead: tuple[int, ...], whose: str) -> None:
-    """Raise SpecMismatch where observations on the host are not what the env declares."""
+    """Raise SpecMismatch if observations on the host are not as the env declares."""
     spec = spec_of(env)
 
     def full(field: Field) -> np.ndarray:
@@ -38,7 +38,7 @@ def check_seen(env: Facts, obs: Tree, lead: tuple[int, ...], whose: str) -> None
 
 
 class _Checked:
-    """Sees every observation before anybody acts on it."""
+    """A `HostVector` that checks every observation before anyone acts on it."""
 
     num_envs: int
 
@@ -66,7 +66,7 @@ class _Checked:
         return rows
 
     def _check(self, rows: Rows) -> None:
-        """What the env gave last, and what is seen now."""
+        """Check the results of the last step together with the new observations."""
         rows = rows._replace(flags=np.broadcast_to(rows.flags, self._lead))
         check_rows(self._env, self._intake, rows, self._lead, "agents, envs")
 
@@ -84,7 +84,7 @@ class _Checked:
 
 
 def check_rows(env: Facts, intake: Intake, rows: Rows, lead: tuple[int, ...], whose: str) -> None:
-    """Raise SpecMismatch where rows on the host are not what the env declares."""
+    """Raise SpecMismatch if rows on the host are not as the env declares."""
     try:
         intake.check_values(intake.arrange(rows, lead, whose))
     except SpecMismatch as error:
@@ -92,7 +92,7 @@ def check_rows(env: Facts, intake: Intake, rows: Rows, lead: tuple[int, ...], wh
 
 
 def contradiction(env: Facts, what: str) -> SpecMismatch:
-    """The error of an env that gives something else than it declares."""
+    """The error for an env that returns something other than it declares."""
     return SpecMismatch(f"env {env.name} contradicts what it declares: {what}")
 
 

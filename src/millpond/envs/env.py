@@ -1,8 +1,8 @@
-"""What an environment is here: `Env` steps inside jit, `HostVector` steps on the host.
+"""The interfaces of environments: `Env` steps inside jit, `HostVector` steps on the host.
 
-Both speak rows under next-step autoreset. Every array about agents has the leading axes
-`[agents, env]`; an env with one agent has that axis too, of length 1. An env *is* its settings: a
-frozen dataclass whose fields can be set by name.
+Both give rows with next-step autoreset. Arrays that concern agents begin with the axes `[agents,
+env]`, also if there is only one agent. An env is its settings: a frozen dataclass whose fields can
+be set by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Policy = Callable[[Array, jax.Array], Array]
 
 
 class Outcome(NamedTuple):
-    """The results of one turn: float32[agents] and two flags for the whole env.
+    """The results of one turn: rewards float32[agents], and two flags for the whole env.
 
     `Outcome(reward, terminated, truncated)` is what `Env.step` returns along with the new state.
     """
@@ -35,14 +35,13 @@ class Outcome(NamedTuple):
 class Facts(Protocol):
     """What every env declares before it is built.
 
-    It declares its actions in one of two ways: `num_actions`, if actions are the whole numbers from
-    0 to that less one, or `action`, if they are real vectors: `Field("float32", (n,), low, high)`,
-    with one number or n of them for a bound. `spec_of(env)` is made from it.
+    Discrete actions are declared by `num_actions`, real vectors by `action`: `Field("float32",
+    (n,), low, high)`, with one number or n of them per bound. `spec_of(env)` follows from these.
     """
 
     @property
     def name(self) -> str:
-        """Such as `treasurehunt` or `atari/gravitar`."""
+        """The env's name, such as `treasurehunt` or `atari/gravitar`."""
         ...
 
     @property
@@ -52,27 +51,27 @@ class Facts(Protocol):
 
     @property
     def observation(self) -> Field:
-        """What one agent sees at one turn."""
+        """The observation of one agent at one turn."""
         ...
 
     @property
     def extras(self) -> Mapping[str, Field]:
-        """Facts recorded with each step, such as `life_lost`."""
+        """Further fields recorded with each step, such as `life_lost`."""
         ...
 
     @property
     def frames_per_step(self) -> int:
-        """Emulator frames per step; 1 where there is no emulator."""
+        """Emulator frames per step; 1 without an emulator."""
         ...
 
     @property
     def references(self) -> Mapping[str, Policy]:
-        """Scripted players to compare with, by name; a random one needs no script."""
+        """Scripted players to compare with, by name; a random player is always there."""
         ...
 
 
 class PlainFacts:
-    """What most envs say alike: no extras, no emulator, no scripted players."""
+    """Defaults that suit most envs: no extras, no emulator, no scripted players."""
 
     @property
     def extras(self) -> Mapping[str, Field]:
@@ -92,21 +91,21 @@ class PlainFacts:
 
 @runtime_checkable
 class Env(Facts, Protocol):
-    """One env as pure functions over a state; `VectorEnv` runs many of them and resets them.
+    """One env as pure functions over a state; `VectorEnv` steps and resets many of them.
 
-    `VectorEnv(env, 128)`; docs/how-to/your-own-environment.md builds one.
+    `VectorEnv(env, 128)`; see docs/how-to/your-own-environment.md.
     """
 
     def reset(self, key: jax.Array) -> Any:
-        """A fresh episode's state."""
+        """The state at the beginning of a new episode."""
         ...
 
     def step(self, state: Any, action: Array, key: jax.Array) -> tuple[Any, Outcome]:
-        """One turn under int32[agents] or, of real vectors, float32[agents, n]."""
+        """One turn; `action` is int32[agents] or, for real vectors, float32[agents, n]."""
         ...
 
     def observe(self, state: Any) -> Array:
-        """What every agent sees: [agents, *shape]."""
+        """Every agent's observation: [agents, *shape]."""
         ...
 
     def render(self, state: Any) -> np.ndarray:
@@ -116,7 +115,7 @@ class Env(Facts, Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """An optional method of an `Env`: events of a turn that the return does not reveal.
+    """An optional method of an `Env` that counts events which the return does not show.
 
     `def counts(self, before, after): return {"stags": after.taken - before.taken}`.
     """
@@ -127,17 +126,17 @@ class Counting(Protocol):
 
 
 class HostVector(Protocol):
-    """Many envs stepped together on the host. `obs` and `flags` are those of the rows to come.
+    """Many envs stepped together on the host. `obs` and `flags` are those of the next rows.
 
-    `rows = vector.step(action)`, then `vector.obs` is what is seen next.
+    `rows = vector.step(action)`; then act on `vector.obs`.
     """
 
     num_envs: int
     obs: Tree  # [agents, env, *shape]
-    flags: np.ndarray  # uint8[env], or uint8[agents, env] where agents end apart
+    flags: np.ndarray  # uint8[env], or uint8[agents, env] if agents end separately
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act [agents, env] or, of real vectors, [agents, env, n]; the finished rows."""
+        """Take actions [agents, env] or, for real vectors, [agents, env, n]; returns the rows."""
         ...
 
     def render(self) -> np.ndarray:
@@ -145,7 +144,7 @@ class HostVector(Protocol):
         ...
 
     def export(self) -> dict[str, np.ndarray] | None:
-        """The whole state, from which `restore` continues exactly; None if it cannot be saved."""
+        """The whole state, for `restore` to continue exactly; None if it cannot be saved."""
         ...
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -153,7 +152,7 @@ class HostVector(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
         ...
 
 
@@ -173,7 +172,7 @@ AnyEnv = Env | HostEnv
 
 
 def spec_of(env: Facts) -> Spec:
-    """What one agent's rows hold.
+    """The spec of one agent's rows.
 
     `spec_of(make_env("minatar/breakout"))`.
     """

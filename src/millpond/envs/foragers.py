@@ -1,4 +1,4 @@
-"""Scripted players of the grid worlds: each sees one agent's view, remembers nothing."""
+"""Scripted players of the grid worlds; each acts on one agent's view, without memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..rows import Array
 from .env import Policy
 from .grid import AGENT, EMPTY, WALL
 
-_PATIENCE = 0.65  # a goal one step farther is worth this share of its value
-_GLIMPSE = 1e-3  # what a step is worth that only shows new cells
+_PATIENCE = 0.65  # each step of the way reduces a goal's value to this share
+_GLIMPSE = 1e-3  # value of a step that only brings new cells into view
 _ATTACK = 4
 
 
 def treasure_forager(values: np.ndarray) -> Policy:
-    """Walks to the best item in view, value against distance, and around what costs something.
+    """A player that walks to the best item in view and avoids negative ones; else it wanders.
 
-    `values` float32[kinds] are what stepping on each kind brings. With nothing to fetch in sight it
-    wanders. policy(obs[..., side, side, kinds], key).
+    It weighs value against distance. `values`, float32[kinds], are the rewards for stepping on each
+    kind. policy(obs[..., side, side, kinds], key).
     """
     barred = values < 0
     barred[AGENT] = True
@@ -33,10 +33,10 @@ def treasure_forager(values: np.ndarray) -> Policy:
 
 
 def hunter(alone: int, together: int | None = None) -> Policy:
-    """Attacks when its prey is next to it, else walks to the nearest in view, else wanders.
+    """A player that attacks prey next to it, else walks to the nearest in view, else wanders.
 
-    Its prey is the kind `alone`. While another agent and the kind `together` are in view, its prey
-    is that: waiting next to a stag for no one would be the end of both, each at its own stag.
+    Its prey is the kind `alone` or, while both another agent and the kind `together` are in view,
+    `together`; otherwise two agents could each wait forever at a different stag.
     policy(obs[..., side, side, kinds], key).
     """
 
@@ -54,10 +54,10 @@ def hunter(alone: int, together: int | None = None) -> Policy:
 
 
 def _walk(obs: Array, goal: Array, free: Array, cost: Array, key: jax.Array) -> Array:
-    """The step towards the best goal; without one, a step that shows new cells: int32[...].
+    """The step towards the best goal or, without one, a step that shows new cells: int32[...].
 
-    Among equals a random one. If all four cells around are barred, the step that costs least:
-    `cost` is 0 or below. goal, cost: float32[..., side, side]; free: bool[..., side, side].
+    Ties are broken at random. If no cell around is free, it is the step that costs least; `cost` is
+    0 or below. goal, cost: float32[..., side, side]; free: bool[..., side, side].
     """
     worth = jnp.maximum(_around(_pull(goal, free)), _GLIMPSE * _new_cells(obs[..., WALL]))
     score = jnp.where(_around(free), worth, _around(cost) - 1)
@@ -66,19 +66,19 @@ def _walk(obs: Array, goal: Array, free: Array, cost: Array, key: jax.Array) -> 
 
 
 def _pull(goal: Array, free: Array) -> Array:
-    """What the best goal is worth from each cell, less for every step of the way: as `goal`.
+    """The discounted value of the best goal from each cell; the shape is that of `goal`.
 
-    Ways lead through free cells in view; a goal need not be free itself.
+    Paths lead through free cells in view; the goal's own cell need not be free.
     """
     pull = goal
-    # Enough for every way that makes few detours.
+    # Enough iterations for any path without long detours.
     for _ in range(2 * goal.shape[-1]):
         pull = jnp.maximum(goal, jnp.where(free, _PATIENCE * _neighbours(pull).max(-1), 0))
     return pull
 
 
 def _new_cells(wall: Array) -> Array:
-    """Whether a step up, down, left, right brings anything but wall into view: bool[..., 4]."""
+    """Whether a step up, down, left, right brings more than wall into view: bool[..., 4]."""
     middle = wall.shape[-1] // 2
     up, down = wall[..., 0, middle], wall[..., -1, middle]
     left, right = wall[..., middle, 0], wall[..., middle, -1]
@@ -94,6 +94,6 @@ def _neighbours(cells: Array) -> Array:
 
 
 def _around(cells: Array) -> Array:
-    """The values up, down, left and right of the middle: [..., s, s] -> [..., 4]."""
+    """The values up, down, left and right of the centre: [..., s, s] -> [..., 4]."""
     middle = cells.shape[-1] // 2
     return _neighbours(cells)[..., middle, middle, :]

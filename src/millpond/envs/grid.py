@@ -1,7 +1,7 @@
-"""What grid worlds share: a walled board, moves in turn, views, chance and pictures.
+"""What grid worlds share: a walled board, moves, views, random numbers and pictures.
 
-A board is uint8[size * size], row by row, one kind per cell; a place is an index into it. Its outer
-ring is wall, so a step from a place that an agent can stand on never leaves the board.
+A board is uint8[size * size], row by row, with the kind of each cell; a place is an index into it.
+The outermost cells are wall, so a step never leaves the board.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..rows import Array
 
 EMPTY, WALL, AGENT = 0, 1, 2  # kinds that every world has
 UP, DOWN, LEFT, RIGHT = 0, 1, 2, 3
-NOWHERE = -1  # the place of what is not on the board
+NOWHERE = -1  # the place of things that are not on the board
 
 _CELL = 16  # pixels
 _AGENTS = ((66, 135, 245), (245, 130, 48), (70, 200, 120), (190, 90, 220), (60, 200, 210))
@@ -27,29 +27,29 @@ _WALL, _MORTAR = (120, 124, 132), (96, 100, 108)
 
 
 def walled(size: int) -> np.ndarray:
-    """A board with nothing but its outer wall: uint8[size * size]."""
+    """A board that is empty except for its outer wall: uint8[size * size]."""
     board = np.full((size, size), WALL, np.uint8)
     board[1:-1, 1:-1] = EMPTY
     return board.ravel()
 
 
 def steps(size: int) -> np.ndarray:
-    """What up, down, left and right add to a place: int32[4]."""
+    """The change of place by a step up, down, left and right: int32[4]."""
     return np.array([-size, size, -1, 1], np.int32)
 
 
 def paint(board: Array, places: Array, kind: int) -> Array:
-    """The board with `kind` at the places; what is nowhere is left out."""
-    # Comparing every cell was no slower than a scatter, and -1 needs no care.
+    """The board with `kind` at the places; NOWHERE is skipped."""
+    # Comparing every cell is no slower than a scatter, and NOWHERE needs no special case.
     cells = jnp.arange(board.size, dtype=np.int32)
     return jnp.where((cells[:, None] == places).any(1), np.uint8(kind), board)
 
 
 def move(places: Array, targets: Array, free: Array) -> Array:
-    """Agents step one after another, the first in the list first: int32[agents].
+    """Move agents one after another, in list order; returns their places, int32[agents].
 
-    Agent i goes to `targets[i]` if that is `free[i]` of anything but agents and no agent stands
-    there when its turn comes; a cell that an earlier agent has left can be entered.
+    Agent i moves to `targets[i]` if nothing but an agent could block it there (`free[i]`) and no
+    agent stands there when its turn comes. It can enter a cell that an earlier agent has left.
     """
     number = len(places)
     order = jnp.arange(number)
@@ -63,13 +63,13 @@ def move(places: Array, targets: Array, free: Array) -> Array:
 
 
 def views(board: Array, places: Array, radius: int, kinds: int) -> Array:
-    """What is around each place: bool[agents, 2 * radius + 1, 2 * radius + 1, kinds].
+    """The cells around each place: bool[agents, 2 * radius + 1, 2 * radius + 1, kinds].
 
-    Exactly one kind is true per cell. Beyond the board all is wall.
+    Each cell is one-hot. Everything beyond the board is wall.
     """
     size = math.isqrt(board.size)
     reach = np.arange(-radius, radius + 1)
-    # Clipping finds the outer ring, which is wall, for every cell beyond it.
+    # Clipping maps every cell beyond the board to its outer wall.
     rows = jnp.clip(places[:, None] // size + reach, 0, size - 1)
     columns = jnp.clip(places[:, None] % size + reach, 0, size - 1)
     seen = board[rows[:, :, None] * size + columns[:, None, :]]
@@ -77,11 +77,10 @@ def views(board: Array, places: Array, radius: int, kinds: int) -> Array:
 
 
 def words(key: jax.Array, number: int) -> Array:
-    """Random uint32[number], good enough for a game and several times faster than `jax.random`.
+    """Random uint32[number], good enough for a game and several times as fast as `jax.random`.
 
-    Two words of the key's own generator seed it; the cell's number is mixed with one, then the
-    other. The two rounds are the `lowbias32` hash, in which every input bit flips each output bit
-    with probability very near one half.
+    Each index is mixed with one, then the other of two words drawn from the key, each time by the
+    `lowbias32` hash, in which every input bit flips each output bit with probability close to 1/2.
     """
     first, second = jax.random.bits(key, (2,), np.uint32)
     return _mixed(_mixed(jnp.arange(number, dtype=np.uint32) + first) ^ second)
@@ -94,7 +93,7 @@ def _mixed(x: Array) -> Array:
 
 
 def happens(draws: Array, probability: float) -> Array:
-    """True with this probability for each uniform uint32: exact at 0 and 1, else to 2^-32."""
+    """True with this probability for each uniform uint32; exact at 0 and 1, else to 2^-32."""
     limit = round(probability * 2**32)
     if limit == 0:
         return jnp.zeros(draws.shape, bool)
@@ -102,11 +101,11 @@ def happens(draws: Array, probability: float) -> Array:
 
 
 def random_cells(key: jax.Array, board: Array, number: int) -> Array:
-    """Distinct empty cells, every choice equally likely: int32[number].
+    """Distinct random empty cells, all choices equally likely: int32[number].
 
-    Were there fewer, other cells would follow the empty ones; the callers make sure of it.
+    If there are fewer, the empty ones come first and other cells follow.
     """
-    # Floats: only for them is the search for the largest few fast on a CPU.
+    # Floats, because top_k is fast on a CPU only for them.
     lots = jnp.where(board == EMPTY, words(key, board.size).astype(np.float32), -1)
     return jax.lax.top_k(lots, number)[1].astype(np.int32)
 
@@ -114,14 +113,14 @@ def random_cells(key: jax.Array, board: Array, number: int) -> Array:
 def check_world(
     name: str, size: int, turns: int, radius: int, counts: dict[str, int], chances: dict[str, float]
 ) -> None:
-    """Refuse settings of a grid world that cannot work: every one in `counts` needs a cell."""
+    """BadConfig for impossible settings of a grid world; everything in `counts` needs a cell."""
     for field, value, low in (("size", size, 3), ("turns", turns, 1), ("radius", radius, 1)):
         check_whole(name, field, value, low)
     for field, value in counts.items():
         check_whole(name, field, value, 1 if field == "agents" else 0)
     for field, value in chances.items():
         if not 0 <= value <= 1:
-            raise BadConfig(f"{name}: {field} is a probability from 0 to 1, got {value}")
+            raise BadConfig(f"{name}: {field} is a probability and must lie in [0, 1], got {value}")
     cells, needed = (size - 2) ** 2, sum(counts.values())
     if needed > cells:
         raise BadConfig(
@@ -131,22 +130,22 @@ def check_world(
 
 
 def check_numbers(name: str, values: dict[str, float]) -> None:
-    """Refuse rewards that are not finite numbers."""
+    """BadConfig for values that are not finite."""
     for field, value in values.items():
         if not math.isfinite(value):
-            raise BadConfig(f"{name}: {field} is a reward and must be a finite number, got {value}")
+            raise BadConfig(f"{name}: {field} must be a finite number, got {value}")
 
 
 def check_whole(name: str, field: str, value: Any, low: int) -> None:
-    """Refuse a count that is no whole number of at least `low`."""
+    """BadConfig for a value that is not an integer of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise BadConfig(f"{name}: {field} must be a whole number of at least {low}, got {value!r}")
 
 
 def picture(board: np.ndarray, places: np.ndarray, drawings: dict[int, np.ndarray]) -> np.ndarray:
-    """Host: the board with 16 pixels a cell, uint8[16 * size, 16 * size, 3].
+    """Host: draw the board with 16 x 16 pixels per cell, uint8[16 * size, 16 * size, 3].
 
-    `drawings` are tiles for the kinds beyond empty, wall and agent; five agents differ in colour.
+    `drawings` has tiles for kinds other than empty, wall and agent. There are five agent colours.
     """
     size, agents = math.isqrt(board.size), len(places)
     kinds = 1 + max((AGENT, *drawings))

@@ -1,8 +1,9 @@
-"""`GymEnv`: any Gymnasium env with one array to observe and actions to choose or to measure out."""
+"""`GymEnv`: a Gymnasium env that observes one array, with discrete or continuous actions."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ from typing import Any, Literal, NoReturn
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
 from ..config import nearest
 from ..errors import BadConfig, BadState, NotInstalled, RunFailed, SpecMismatch
-from ..plugins import failure, find_part, look_here
+from ..plugins import add_cwd_to_path, failure, find_part
 from ..rows import BORDER, FIRST, Rows, Tree, next_flags
 from ..spec import Field, Spec
 from .actions import is_real
@@ -24,26 +26,25 @@ from .atari import atari_name
 from .env import HostVector, PlainFacts
 from .gym_checks import GymChecks
 
-_STATES = 65_536  # of a Discrete observation, at most
+_STATES = 65_536  # largest Discrete observation space that is encoded one-hot
 
 
 @dataclass(frozen=True)
 class GymEnv(PlainFacts):
-    """A registered Gymnasium env by its id. 64-bit observations are narrowed to 32 bits.
+    """A Gymnasium env by its id, or by `module:Class` if it is not registered.
 
-    Its actions are a Discrete space, or a Box of floats, which is flattened.
-    `async` gives each copy its own process. `max_episode_steps` 0 keeps the env's own limit.
-    `film` builds it so that it can be rendered. `options` go to its constructor, `wrappers` wrap
-    it: names of `gymnasium.wrappers` or `module:Name`, the innermost first. Observations of a
-    Discrete space become one-hot.
+    Its action space must be Discrete, or a Box of floats, which is flattened. 64-bit observations
+    are narrowed to 32 bits, those of a Discrete space become one-hot. `options` go to the env's
+    constructor; `wrappers`, innermost first, are names of `gymnasium.wrappers` or `module:Name`.
+    `film` builds it with `render_mode="rgb_array"`.
     `GymEnv("FrozenLake-v1", options=("is_slippery=false", "map_name=8x8"))`.
     """
 
-    id: str  # the name it is registered by
+    id: str  # the id that it is registered with, or module:Class
     vectorization: Literal["sync", "async"] = "sync"  # async: each env in its own process
     max_episode_steps: int = 0  # time limit in steps; 0: the env's own
     film: bool = False  # build it so that it can be rendered
-    options: tuple[str, ...] = ()  # KEY=VALUE each, for the env's own constructor
+    options: tuple[str, ...] = ()  # KEY=VALUE each, for the env's constructor
     wrappers: tuple[str, ...] = ()  # names of gymnasium.wrappers, or module:Name
 
     def __post_init__(self) -> None:
@@ -59,16 +60,16 @@ class GymEnv(PlainFacts):
         for text in self.options:
             if not text.partition("=")[0].isidentifier() or "=" not in text:
                 raise BadConfig(
-                    f"{self.name}: an option is KEY=VALUE, such as is_slippery=false, got {text!r}"
+                    f"{self.name}: options are KEY=VALUE, such as is_slippery=false, got {text!r}"
                 )
-        # `module:Name-v0` is registered when the module is imported, which is left to Gymnasium.
+        # Gymnasium itself imports the module of `module:Name-v0`, which registers the env.
         if ":" not in self.id and self.id not in gymnasium.registry:
             near = difflib.get_close_matches(self.id, gymnasium.registry, 1, 0.0)
             meant = atari_name(self.id) or (f"gym:{near[0]}" if near else "")
             raise BadConfig(
-                f"{self.name}: Gymnasium has no env of this id registered; "
+                f"{self.name}: Gymnasium has no env registered with this id; "
                 + (f"did you mean '{meant}'? " if meant else "")
-                + "If a package brings it, name it: 'gym:package:Env-v0'"
+                + "If a package provides it, name the package: 'gym:package:Env-v0'"
             )
 
     @property
@@ -83,12 +84,12 @@ class GymEnv(PlainFacts):
 
     @property
     def action(self) -> Field:
-        """The env's action space as a field; whole numbers begin at 0."""
+        """The env's action space as a field; discrete actions begin at 0."""
         return _facts(self).action
 
     @property
     def num_actions(self) -> int:
-        """Of the env's Discrete action space; another raises BadConfig."""
+        """The size of the Discrete action space; BadConfig if it is not Discrete."""
         if is_real(self.action):
             raise BadConfig(
                 f"{self.name}: num_actions needs a Discrete action space, got "
@@ -103,12 +104,12 @@ class GymEnv(PlainFacts):
 
     @property
     def note(self) -> str:
-        """What users should know about its observations; "" if nothing."""
+        """A note for users about its observations; "" if there is nothing to say."""
         facts = _facts(self)
         if facts.states is None:
             return ""
         size = facts.observation.shape[0]
-        return f"observations are one of {size} states: encoded one-hot, as bool[{size}]"
+        return f"observations are one of {size} states, encoded one-hot as bool[{size}]"
 
     def vector(self, num_envs: int, seed: int) -> HostVector:
         """`num_envs` freshly reset envs."""
@@ -127,15 +128,15 @@ class _GymVector:
         self.num_envs, self._env = num_envs, env
         self._states = facts.states
         self._dtype, self._space = facts.observation.dtype, facts.space
-        self._dummy = facts.action.lowest()  # what a row holds that has no action
+        self._dummy = facts.action.lowest()  # recorded in border rows, which have no action
         self._vector: Any = _make(env, num_envs)
-        # Gymnasium would seed env i with seed + i: env 1 of seed 0 would be env 0 of seed 1.
+        # Gymnasium would seed env i with seed + i, so env 1 of seed 0 would equal env 0 of seed 1.
         seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1
         self.obs = self._own(self._vector.reset(seed=seeds.tolist())[0])
         self.flags = np.full(num_envs, FIRST, np.uint8)
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act [1, env] or [1, env, n]; return the finished rows [1, env]."""
+        """Take actions [1, env] or [1, env, n]; returns the rows [1, env]."""
         obs, flags = self.obs, self.flags
         step = (flags & BORDER) == 0  # at a border Gymnasium ignores the action and resets
         each = step.reshape(-1, *(1,) * self._dummy.ndim)
@@ -160,7 +161,7 @@ class _GymVector:
         """A picture of the first env, uint8[height, width, 3]; needs `film=True`."""
         if not self._env.film:
             raise BadConfig(
-                f"{self._env.name}: it was not built to be rendered; "
+                f"{self._env.name}: it was not built for rendering; "
                 f"make it with GymEnv({self._env.id!r}, film=True)"
             )
         try:
@@ -169,30 +170,30 @@ class _GymVector:
             raise NotInstalled(f"{self._env.name} cannot be rendered: {error}") from error
 
     def export(self) -> None:
-        """None: Gymnasium has no way to save an env's state."""
+        """None, because Gymnasium cannot save an env's state."""
         return
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> NoReturn:
-        """Refused: there is nothing to restore from."""
+        """Raises BadState, because there is nothing to restore from."""
         raise BadState(
-            f"{self._env.name}: Gymnasium cannot restore an env's state, and export() gives none; "
-            "start fresh episodes and cut the stream there"
+            f"{self._env.name}: Gymnasium cannot save or restore an env's state; start new "
+            "episodes and cut the stream there"
         )
 
     def close(self) -> None:
-        """Free the envs and end their processes."""
+        """Close the envs and end their processes."""
         if self._vector is not None:
             self._vector.close()
             self._vector = None
 
     def _check_processes(self, error: Exception) -> None:
-        """Raise RunFailed if a process of an env died instead of raising, as of a crash in C."""
+        """Raise RunFailed if an env's process died without an exception, as from a crash in C."""
         for number, process in enumerate(getattr(self._vector, "processes", ())):
-            process.join(timeout=1)  # its pipe closes first
+            process.join(timeout=1)  # its pipe closes before it exits
             if code := process.exitcode:
                 for one in self._vector.processes:
                     one.terminate()
-                self._vector.closed, self._vector = True, None  # its own close would wait for it
+                self._vector.closed, self._vector = True, None  # Gymnasium's close would hang
                 how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                 raise RunFailed(
                     f"{self._env.name}: the process of env {number} ended {how} and left no "
@@ -201,52 +202,52 @@ class _GymVector:
                 ) from error
 
     def _theirs(self, action: np.ndarray) -> np.ndarray:
-        """[env, ...] of ours -> [env, ...] of the env's own space."""
+        """Our actions [env, ...] as values of the env's own action space."""
         if isinstance(self._space, Discrete):
             return action + int(self._space.start)
         lost = np.flatnonzero(~np.isfinite(action).all(-1))
         if lost.size:
             raise SpecMismatch(
-                f"{self._env.name}: the action of env {lost[0]} must be finite numbers, got "
-                f"{action[lost[0]].tolist()}; nothing was stepped. Look at what chose it: an agent "
-                "whose parameters or observations are not finite"
+                f"{self._env.name}: the action of env {lost[0]} must be finite, got "
+                f"{action[lost[0]].tolist()}; nothing was stepped. Check the agent that chose it: "
+                "its parameters or observations may not be finite"
             )
         own = action.reshape(-1, *self._space.shape).astype(self._space.dtype)
-        return np.clip(own, self._space.low, self._space.high)  # float32 rounds other than float64
+        return np.clip(own, self._space.low, self._space.high)  # float32 may round past a bound
 
     def _own(self, seen: np.ndarray) -> np.ndarray:
-        """[env, *shape] -> [1, env, *shape], of the field's dtype; a copy no one else holds."""
+        """[env, *shape] -> [1, env, *shape] with the field's dtype; always a copy."""
         if self._states is not None:
             return self._one_hot(np.asarray(seen))[None]
         return np.array(seen, self._dtype)[None]
 
     def _one_hot(self, seen: np.ndarray) -> np.ndarray:
-        """[env] -> bool[env, states]; a state that the space does not have raises SpecMismatch."""
+        """[env] -> bool[env, states]; SpecMismatch for a state outside the space."""
         assert self._states is not None
         states = np.arange(self._states.n) + self._states.start
         found = seen[:, None] == states
         if not found.any(-1).all():
             raise SpecMismatch(
                 f"{self._env.name}: the env gave the observation "
-                f"{seen[~found.any(-1)][0]}, but its space is {self._states}; correct the env, or "
-                "the space that it declares"
+                f"{seen[~found.any(-1)][0]}, but its space is {self._states}; correct the env or "
+                "its space"
             )
         return found
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the spaces say."""
+    """An env's spaces, as fields and as Gymnasium has them."""
 
     observation: Field
     action: Field
-    space: Discrete | Box  # of actions as Gymnasium has them
+    space: Discrete | Box  # Gymnasium's action space
     states: Discrete | None  # of observations that are encoded one-hot
 
 
 @lru_cache(maxsize=64)
 def _facts(env: GymEnv) -> _Facts:
-    """Builds one env to ask it for its spaces, and closes it."""
+    """Build one env, read its spaces, and close it."""
     built = _build(env, lambda options, wrappers: _wrapped(env, options, wrappers))
     try:
         acts, seen = built.action_space, built.observation_space
@@ -256,14 +257,14 @@ def _facts(env: GymEnv) -> _Facts:
         observation = Spec.from_env(built).obs
         if not isinstance(observation, Field):
             raise BadConfig(
-                f"{env.name}: it observes a dict {sorted(observation)}, one array was expected; "
-                "flatten it, as --world.wrappers FlattenObservation does, or feed rows from your "
-                "own loop, where a Spec may hold a dict"
+                f"{env.name}: expected one array as observation, got a dict {sorted(observation)}; "
+                "flatten it with --world.wrappers FlattenObservation, or add rows from your own "
+                "loop, where a Spec may hold a dict"
             )
         return _Facts(observation, action, acts, None)
     except AttributeError as error:
         raise BadConfig(
-            f"{env.name}: it does not say what it observes or takes: {error}"
+            f"{env.name}: it does not declare its observation or action space: {error}"
         ) from error
     except BadConfig as error:
         said = str(error).removeprefix(f"{env.name}: ")
@@ -273,28 +274,28 @@ def _facts(env: GymEnv) -> _Facts:
 
 
 def _action_of(env: GymEnv, space: Any) -> Field:
-    """An action space as a field, as all our envs have it."""
+    """A Gymnasium action space as a field."""
     if isinstance(space, Discrete):
         return Field("int32", (), 0, int(space.n) - 1)
     if isinstance(space, Box) and space.dtype.kind == "f":
         size = int(np.prod(space.shape, dtype=np.int64))
         return Field("float32", (size,), space.low.ravel(), space.high.ravel())
     raise BadConfig(
-        f"{env.name}: actions must be a Discrete space or a Box of floats, got {space}, which no "
-        "agent takes; wrap the env so that it has one of the two "
+        f"{env.name}: actions must be a Discrete space or a Box of floats, got {space}; wrap the "
+        "env so that it has one of the two "
         "(gymnasium.wrappers.TransformAction)"
     )
 
 
 def _make(env: GymEnv, num_envs: int) -> Any:
-    """Gymnasium's vector env under next-step autoreset."""
+    """Gymnasium's vector env, with next-step autoreset."""
     settings: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
     if env.vectorization == "async":
-        settings["context"] = "spawn"  # JAX runs threads, which a fork would leave in any state
+        settings["context"] = "spawn"  # JAX runs threads, so forking is not safe
     return _build(
         env,
         lambda options, wrappers: gymnasium.make_vec(
-            env.id,
+            _spec(env.id),
             num_envs,
             wrappers=[*wrappers, partial(GymChecks, name=env.name)],
             vectorization_mode=env.vectorization,
@@ -304,15 +305,25 @@ def _make(env: GymEnv, num_envs: int) -> Any:
     )
 
 
+def _spec(name: str) -> str | EnvSpec:
+    """What Gymnasium makes an env from: its id, or `module:Class` of one that is not registered."""
+    module, _, own = name.rpartition(":")
+    if not module or own in gymnasium.registry:
+        return name
+    kind = getattr(importlib.import_module(module), own, None)  # which may register the id
+    is_env = isinstance(kind, type) and issubclass(kind, gymnasium.Env)
+    return EnvSpec(own, entry_point=name) if is_env and own not in gymnasium.registry else name
+
+
 def _wrapped(env: GymEnv, options: dict[str, Any], wrappers: list[Any]) -> Any:
-    built: Any = gymnasium.make(env.id, **options)
+    built: Any = gymnasium.make(_spec(env.id), **options)
     for wrapper in wrappers:
         built = wrapper(built)
     return built
 
 
 def _one_hot(env: GymEnv, space: Any) -> Field:
-    """A Discrete observation as a field: one bit for every state."""
+    """A Discrete observation space as a field: one-hot, one bit per state."""
     if space.n > _STATES:
         raise BadConfig(
             f"{env.name}: it observes one of {space.n:,} states, too many to encode one-hot (at "
@@ -322,12 +333,12 @@ def _one_hot(env: GymEnv, space: Any) -> Field:
 
 
 def _build(env: GymEnv, make: Any) -> Any:
-    """`make(options, wrappers)`; Gymnasium's refusals become ours."""
+    """Call `make(options, wrappers)`; what goes wrong is raised as BadConfig."""
     options: dict[str, Any] = {"render_mode": "rgb_array"} if env.film else {}
     if env.max_episode_steps:
         options["max_episode_steps"] = env.max_episode_steps
     own = dict(text.split("=", 1) for text in env.options)
-    look_here()  # the env, or a wrapper, may be a module of the current folder
+    add_cwd_to_path()  # the env, or a wrapper, may be a module of the current folder
     wrappers = [_wrapper(env, name) for name in env.wrappers]
     try:
         return make(options | {key: _value(text) for key, text in own.items()}, wrappers)
@@ -337,15 +348,15 @@ def _build(env: GymEnv, make: Any) -> Any:
         if not isinstance(error, TypeError) or not (env.options or env.wrappers):
             raise BadConfig(f"{env.name}: it could not be built: {failure(error)}") from error
         asked = ", ".join([*env.options, *env.wrappers])
-        wrapped = ", and every wrapper nothing but the env" if env.wrappers else ""
+        wrapped = ", and every wrapper must need no argument but the env" if env.wrappers else ""
         raise BadConfig(
-            f"{env.name}: it could not be built with {asked}: {error}; the env's "
-            f"constructor has to take every option{wrapped}"
+            f"{env.name}: it could not be built with {asked}: {error}; the env's constructor must "
+            f"accept every option{wrapped}"
         ) from error
 
 
 def _wrapper(env: GymEnv, name: str) -> Any:
-    """A wrapper of Gymnasium's, which are imported one by one, or `module:Name`."""
+    """A wrapper class by name, of `gymnasium.wrappers` or `module:Name`."""
     if ":" in name:
         return find_part("wrapper", name, {})
     if name not in gymnasium.wrappers.__all__:
@@ -360,7 +371,7 @@ def _wrapper(env: GymEnv, name: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    """`8`, `0.5`, `true`, `[1, 2]` as in JSON; anything else is text."""
+    """The text as JSON (`8`, `0.5`, `true`, `[1, 2]`), or itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`GymChecks`: a wrapper that holds what one Gymnasium env returns against its spaces."""
+"""`GymChecks`: a wrapper that checks what a Gymnasium env returns against its spaces."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..errors import SpecMismatch
 
 
 class GymChecks(gymnasium.Wrapper):
-    """Raises SpecMismatch before Gymnasium stacks, casts or unpacks what does not fit.
+    """Raises SpecMismatch before Gymnasium stacks, casts or unpacks values that do not fit.
 
-    Shapes and dtypes only: values are checked later, for all envs at once. It is the outermost
+    It checks shapes and dtypes; values are checked later, for all envs at once. It is the outermost
     wrapper: `gymnasium.make_vec(id, 8, wrappers=[functools.partial(GymChecks, name="gym:My-v0")])`.
     """
 
@@ -23,7 +23,7 @@ class GymChecks(gymnasium.Wrapper):
         self._shape, self._dtype = env.observation_space.shape, env.observation_space.dtype
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """`obs, info` of the env."""
+        """The env's `obs, info`."""
         given: Any = self.env.reset(seed=seed, options=options)
         if not isinstance(given, tuple) or len(given) != 2:
             self._refuse(f"reset must return (obs, info), got {_kind(given)}")
@@ -31,7 +31,7 @@ class GymChecks(gymnasium.Wrapper):
         return given
 
     def step(self, action: Any) -> Any:
-        """`obs, reward, terminated, truncated, info` of the env."""
+        """The env's `obs, reward, terminated, truncated, info`."""
         given: Any = self.env.step(action)
         if not isinstance(given, tuple) or len(given) != 5:
             self._refuse(
@@ -50,14 +50,11 @@ class GymChecks(gymnasium.Wrapper):
         found = obs if isinstance(obs, np.ndarray) else np.asarray(obs)
         fits = found.dtype == self._dtype or np.can_cast(found.dtype, self._dtype, "same_kind")
         if found.shape != self._shape or not fits:
-            self._refuse(
-                f"its space is {self.observation_space}, got {_kind(obs)} as an observation"
-            )
+            self._refuse(f"its observation space is {self.observation_space}, got {_kind(obs)}")
 
     def _refuse(self, what: str) -> NoReturn:
         raise SpecMismatch(
-            f"env {self._name} contradicts what it declares: {what}; correct the env, or the space "
-            "that it declares"
+            f"env {self._name} contradicts what it declares: {what}; correct the env or its space"
         )
 
 
@@ -67,7 +64,7 @@ def _is_scalar(value: Any, kinds: str) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """`float64 (4,)` of an array, `a tuple of 4` of a tuple, anything else as it is."""
+    """`float64 (4,)` for an array, `a tuple of 4` for a tuple, else the repr."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape}"
     if isinstance(value, tuple):

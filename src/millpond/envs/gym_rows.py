@@ -1,4 +1,4 @@
-"""`GymRows`: the rows of a Gymnasium vector env, whichever way it resets itself."""
+"""`GymRows`: the rows of a Gymnasium vector env in any autoreset mode."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..rows import FIRST, Rows, Tree, next_flags
 
 
 class GymRows:
-    """Steps a vector env; returns rows, with final observations where it resets in the same step.
+    """Steps a vector env and returns rows, with final observations if it resets in the same step.
 
         loop = GymRows(envs)
         obs = loop.reset(seed=0)
         rows, final_obs = loop.step(action)
         pond.add(rows, final_obs=final_obs)     # act on loop.obs next
 
-    The vector's metadata says how it resets itself; where it does not, pass `same_step`.
-    EnvPool's do not, and reset on the step after an end: `GymRows(envs, same_step=False)`.
+    If the env's metadata do not name its autoreset mode, pass `same_step`. EnvPool's do not; its
+    envs reset on the step after an end: `GymRows(envs, same_step=False)`.
     """
 
     def __init__(self, envs: Any, same_step: bool | None = None) -> None:
@@ -29,15 +29,15 @@ class GymRows:
         if mode is not None:
             mode = AutoresetMode(mode)
         if mode == AutoresetMode.DISABLED or (mode is None and same_step is None):
-            said = "says that nothing resets it" if mode else "does not say how it resets itself"
+            said = "says that autoreset is off" if mode else "does not say how it resets itself"
             raise BadConfig(
                 f"GymRows: the env's metadata {said} (autoreset_mode); make it with "
                 "vector_kwargs={'autoreset_mode': AutoresetMode.NEXT_STEP}, or pass same_step="
             )
         if getattr(envs, "is_async", False) is True:
             raise BadConfig(
-                "GymRows: an asynchronous EnvPool answers for some envs at a time, in any order; "
-                "make it without batch_size, or add(row, env=...) by the env_id of its info"
+                "GymRows: an asynchronous EnvPool steps some of its envs at a time, in any order; "
+                "make it without batch_size, or add(row, env=...) by the env_id in its info"
             )
         found = mode == AutoresetMode.SAME_STEP if mode else bool(same_step)
         if same_step is not None and found != same_step:
@@ -49,17 +49,17 @@ class GymRows:
         self._flags = np.zeros(0, np.uint8)
 
     def reset(self, seed: int | None = None) -> Tree:
-        """All envs at the first row of an episode; returns the observations [env, ...]."""
-        # EnvPool takes its seed when it is made, and no argument here.
+        """Reset all envs; returns the observations [env, ...]."""
+        # EnvPool takes its seed when it is made, and no argument in reset.
         self.obs, _ = self.envs.reset(seed=seed) if seed is not None else self.envs.reset()
         self._flags = np.full(len(jax.tree.leaves(self.obs)[0]), FIRST, np.uint8)
         return self.obs
 
     def step(self, action: np.ndarray) -> tuple[Rows, Tree | None]:
-        """One step of all envs: rows [env], and the final observations if they are separate."""
+        """Step all envs; returns rows [env], and final observations if they come separately."""
         if self.obs is None:
             raise BadConfig("GymRows: step before reset; call reset(seed=...) first")
-        obs = jax.tree.map(np.copy, self.obs)  # some vector envs write into the same array again
+        obs = jax.tree.map(np.copy, self.obs)  # some vector envs reuse the array
         seen, reward, terminated, truncated, info = self.envs.step(action)
         rows = Rows(obs, np.asarray(action), reward, terminated, truncated, self._flags)
         final = None
@@ -71,14 +71,15 @@ class GymRows:
 
 
 def final_observations(seen: Tree, info: dict[str, Any], ended: np.ndarray) -> Tree:
-    """`info["final_obs"]` as arrays like `seen`, which stays where no episode ended."""
+    """`info["final_obs"]` as arrays [env, ...]; `seen` where no episode ended."""
     final = jax.tree.map(np.copy, seen)
     if not ended.any():
         return final
     if "final_obs" not in info:
         raise BadConfig(
-            "GymRows: an episode ended in an env that resets in the same step, and info holds no "
-            "'final_obs'; without it the true final observation is lost"
+            "GymRows: an episode ended in an env that resets in the same step, but info has no "
+            "'final_obs', so the true final observation is lost; make the env with "
+            "vector_kwargs={'autoreset_mode': AutoresetMode.NEXT_STEP}"
         )
     for env in np.flatnonzero(ended):
 

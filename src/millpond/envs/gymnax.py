@@ -21,7 +21,7 @@ from .minatar import draw_channels
 
 
 class GymnaxState(NamedTuple):
-    """One episode between two turns: gymnax's own state, and what is seen in it."""
+    """The state of an episode between two turns: gymnax's own state and the observation."""
 
     inner: Any
     obs: Array
@@ -29,15 +29,15 @@ class GymnaxState(NamedTuple):
 
 @dataclass(frozen=True)
 class Gymnax(PlainFacts):
-    """An env of gymnax by its id, one agent; `max_episode_steps` 0 keeps the env's own limit.
+    """A gymnax env by its id, with one agent.
 
-    It calls gymnax's step that does not reset, so an episode's true final observation is seen; an
-    episode that only the limit ends is truncated. A Box of actions is flattened.
+    It uses gymnax's step without autoreset, so true final observations are seen; episodes that end
+    only by the time limit are truncated. A Box of actions is flattened.
     `VectorEnv(Gymnax("CartPole-v1"), 128)`.
     """
 
-    id: str
-    max_episode_steps: int = 0
+    id: str  # gymnax's name of the env
+    max_episode_steps: int = 0  # time limit in steps; 0: the env's own
 
     def __post_init__(self) -> None:
         if self.max_episode_steps < 0:
@@ -47,7 +47,7 @@ class Gymnax(PlainFacts):
             )
         known = _gymnax().registered_envs
         if self.id not in known:
-            raise BadConfig(f"{self.name}: gymnax has no env of this id; {nearest(self.id, known)}")
+            raise BadConfig(f"{self.name}: gymnax has no such env; {nearest(self.id, known)}")
 
     @property
     def name(self) -> str:
@@ -61,16 +61,16 @@ class Gymnax(PlainFacts):
 
     @property
     def action(self) -> Field:
-        """One of several actions, or a vector of them."""
+        """One of several actions, or a real vector."""
         return _facts(self)[1]
 
     @property
     def observation(self) -> Field:
-        """What gymnax's env gives, without its bounds, which it does not keep."""
+        """The shape and dtype of gymnax's observations; their bounds are not reliable."""
         return _facts(self)[0]
 
     def reset(self, key: jax.Array) -> GymnaxState:
-        """A fresh episode."""
+        """A new episode."""
         game, params = _game(self)
         obs, inner = game.reset_env(key, params)
         return GymnaxState(inner, jnp.asarray(obs))
@@ -78,7 +78,7 @@ class Gymnax(PlainFacts):
     def step(
         self, state: GymnaxState, action: Array, key: jax.Array
     ) -> tuple[GymnaxState, Outcome]:
-        """One turn under int32[1] or float32[1, n]."""
+        """One turn with action int32[1] or float32[1, n]."""
         game, params = _game(self)
         theirs = action[0]
         if is_real(self.action):
@@ -97,20 +97,20 @@ class Gymnax(PlainFacts):
         """Host: a picture of a MinAtar game, uint8[240, 240, 3]; others raise BadConfig."""
         if not self.id.endswith("-MinAtar"):
             raise BadConfig(
-                f"{self.name}: gymnax has no pictures that could be taken one by one; to see such "
-                f"an episode, train and film gym:{self.id} where Gymnasium has it too"
+                f"{self.name}: gymnax cannot render single frames of this env; if Gymnasium has it "
+                f"too, train and film gym:{self.id}"
             )
         return draw_channels(np.asarray(state.obs) != 0)
 
 
 @lru_cache(maxsize=64)
 def _game(env: Gymnax) -> tuple[Any, Any]:
-    """The env itself and its parameters."""
-    # Arrays that it makes when it is built would be tracers if that happened inside jit.
+    """Gymnax's env and its parameters."""
+    # Building it makes arrays, which inside jit would be tracers.
     with jax.ensure_compile_time_eval():
         try:
             game, params = _gymnax().make(env.id)
-        except Exception as error:  # whatever an env does when it is built, such as a download
+        except Exception as error:  # building can do anything, such as download files
             raise BadConfig(f"{env.name}: gymnax could not build it: {error}") from error
     if env.max_episode_steps:
         params = params.replace(max_steps_in_episode=env.max_episode_steps)
@@ -119,14 +119,14 @@ def _game(env: Gymnax) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=64)
 def _facts(env: Gymnax) -> tuple[Field, Field]:
-    """What is seen and what is done; nothing is computed but the bounds of actions."""
+    """The fields of observations and actions; computes only the bounds of actions."""
     game, params = _game(env)
     key = jax.eval_shape(lambda: jax.random.key(0))
     seen = jax.eval_shape(lambda key: game.reset_env(key, params)[0], key)
     if not hasattr(seen, "dtype"):
         raise BadConfig(
-            f"{env.name}: it observes {type(seen).__name__}, one array was expected; write your "
-            "own env around it that puts them together"
+            f"{env.name}: expected one array as observation, got {type(seen).__name__}; write an "
+            "env of your own around it that concatenates them"
         )
     with jax.ensure_compile_time_eval():
         space = game.action_space(params)
@@ -141,19 +141,19 @@ def _facts(env: Gymnax) -> tuple[Field, Field]:
             action = Field("float32", (size,), low, high)
         else:
             raise BadConfig(
-                f"{env.name}: actions must be a Discrete space or a Box, got "
-                f"{type(space).__name__}; write your own env around it"
+                f"{env.name}: the action space must be Discrete or a Box, got "
+                f"{type(space).__name__}; write an env of your own around it"
             )
     return Field(seen.dtype, seen.shape), action
 
 
 def _gymnax() -> Any:
-    # It makes arrays when it is imported, which inside jit would be tracers.
+    # Importing it makes arrays, which inside jit would be tracers.
     with jax.ensure_compile_time_eval():
         package = gymnax = import_extra("env gymnax:NAME", "gymnax", "gymnax")
     if not hasattr(package.environments.environment.Environment, "is_truncated"):
         raise BadConfig(
-            "gymnax: this version does not tell a time limit from an end, 1.0 or newer does: "
-            "pip install 'millpond[gymnax]'"
+            "gymnax: this version does not distinguish truncation from termination; install 1.0 "
+            "or newer: pip install 'millpond[gymnax]'"
         )
     return gymnax

@@ -1,4 +1,4 @@
-"""`HostedVector`: an env of pure functions, stepped from the host like any other."""
+"""`HostedVector`: an `Env` in JAX, stepped from the host like a `HostEnv`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .vector import EnvState, VectorEnv
 class HostedVector:
     """`num_envs` copies of an `Env` as a `HostVector`: NumPy in and out, one jitted call per step.
 
-    Every random number follows from the seed and the turn, so `export` holds the whole state.
+    Seed and turn determine all random numbers, so `export` holds the whole state.
     `rows = HostedVector(MinAtar("breakout"), 8, seed=0).step(action)`.
     """
 
@@ -36,7 +36,7 @@ class HostedVector:
         self._show(reset(*self._moment()))
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act [agents, env, ...]; return the finished rows [agents, env], read-only arrays."""
+        """Take actions [agents, env, ...]; returns rows [agents, env] as read-only arrays."""
         turn = self._turn + 1
         state, rows = self._step(*self._moment(turn), self._state, np.asarray(action, self._dtype))
         rows = jax.device_get(rows)._replace(obs=self.obs)
@@ -49,54 +49,54 @@ class HostedVector:
         return self.env.render(jax.tree.map(lambda leaf: leaf[0], self._state.inner))
 
     def export(self) -> dict[str, np.ndarray]:
-        """`seed`, `turn` and every leaf of the state as `leaf/0` ..."""
+        """Arrays `seed`, `turn`, and `leaf/0`, `leaf/1`, ... for the leaves of the state."""
         leaves = jax.device_get([_plain(leaf) for leaf in jax.tree.leaves(self._state)])
         arrays = {f"leaf/{i}": np.array(leaf) for i, leaf in enumerate(leaves)}
         moment = {"seed": self._seed, "turn": self._turn}
         return {name: np.array([n], np.int64) for name, n in moment.items()} | arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Continue from what `export` returned, whatever seed this one was made with."""
+        """Continue from what `export` returned; this also replaces the seed."""
         leaves, tree = jax.tree.flatten(self._state)
         names = {"seed", "turn", *(f"leaf/{i}" for i in range(len(leaves)))}
         if names != set(arrays):
             raise BadState(
-                f"{self.env.name}: an exported state of {len(leaves)} leaves was expected, got "
-                f"the arrays {sorted(arrays)}; restore what export() of the same env returned"
+                f"{self.env.name}: expected an exported state of {len(leaves)} leaves, got the "
+                f"arrays {sorted(arrays)}; restore what export() of the same env returned"
             )
         fresh = [self._fit(i, leaf, arrays[f"leaf/{i}"]) for i, leaf in enumerate(leaves)]
         self._seed, self._turn = int(arrays["seed"][0]), int(arrays["turn"][0])
         self._show(jax.tree.unflatten(tree, fresh))
 
     def close(self) -> None:
-        """Nothing is held that the garbage collector does not free."""
+        """Nothing to close."""
 
     def _fit(self, i: int, leaf: Array, given: np.ndarray) -> Array:
-        """`given` as leaf number i."""
+        """`given` as leaf i of the state; BadState if it does not fit."""
         plain = _plain(leaf)
         if (plain.shape, plain.dtype) != (given.shape, given.dtype):
             raise BadState(
                 f"{self.env.name}: leaf/{i} is {plain.dtype} {plain.shape}, got {given.dtype} "
-                f"{given.shape}; restore into the same env with as many copies"
+                f"{given.shape}; restore into the same env with the same number of copies"
             )
-        # A copy: the caller may go on to change its array, and JAX may not have copied it.
+        # Copied, because JAX may share the array's memory and the caller may change it.
         array = jax.device_put(given.copy())
         if not _is_key(leaf):
             return array
         return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
 
     def _moment(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Seed and turn as uint32 words, high then low: a turn does not fit 32 bits for ever."""
+        """Seed and turn as two uint32 words each, high then low; turns can exceed 32 bits."""
         return _words(self._seed), _words(turn)
 
     def _show(self, state: EnvState) -> None:
-        """Keep `state`; what it shows is copied to the host once, for acting and for the row."""
+        """Keep `state`, and copy its observations to the host once, for acting and for rows."""
         self._state = state
         self.obs, self.flags = jax.device_get((state.obs, state.flags))
 
 
 def _compile(env: Env, num_envs: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Jitted `reset` and `step`: one compilation however often such envs are made."""
+    """Jitted `reset` and `step`; cached, so that equal envs are compiled once."""
     envs = VectorEnv(env, num_envs)
 
     def reset(seed: Array, turn: Array) -> EnvState:
@@ -106,7 +106,7 @@ def _compile(env: Env, num_envs: int) -> tuple[Callable[..., Any], Callable[...,
         state, rows = envs.step(state, action, _key(seed, turn))
         return state, rows._replace(obs=None)  # the host has it already
 
-    # No donation: NumPy arrays handed out may share memory with the state before.
+    # No donation, because NumPy arrays handed out may share memory with the old state.
     return jax.jit(reset), jax.jit(step)
 
 
@@ -129,5 +129,5 @@ def _is_key(leaf: Array) -> bool:
 
 
 def _plain(leaf: Array) -> Array:
-    """Arrays of PRNG keys as the integers they are made of; others as they are."""
+    """PRNG keys as the integers they are made of; other arrays unchanged."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf

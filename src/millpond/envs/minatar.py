@@ -44,15 +44,15 @@ _COLOURS = np.array(
 
 @dataclass(frozen=True)
 class MinAtar(PlainFacts):
-    """One MinAtar game: observations bool[10, 10, channels], raw rewards, one agent.
+    """A MinAtar game with one agent: observations bool[10, 10, channels], raw rewards.
 
-    An episode ends by termination only; Freeway's time limit is part of its rules and terminates
-    too. With probability `sticky` the last action is repeated. `MinAtar("breakout")`.
+    Episodes only terminate, also by Freeway's time limit, which is part of its rules.
+    `MinAtar("breakout")`.
     """
 
     game: str  # the game's name
     sticky: float = 0.1  # probability that the last action is repeated
-    minimal_actions: bool = True  # only those actions that do something in this game
+    minimal_actions: bool = True  # only the actions that have an effect in this game
 
     def __post_init__(self) -> None:
         game = self.game.lower().replace("-", "_")
@@ -63,7 +63,7 @@ class MinAtar(PlainFacts):
                 f"The games are {', '.join(GAMES)}"
             )
         if not 0 <= self.sticky <= 1:
-            raise BadConfig(f"minatar: sticky is a probability, 0 ... 1, got {self.sticky}")
+            raise BadConfig(f"minatar: sticky is a probability from 0 to 1, got {self.sticky}")
         object.__setattr__(self, "game", game)
 
     @property
@@ -78,26 +78,26 @@ class MinAtar(PlainFacts):
 
     @property
     def num_actions(self) -> int:
-        """All 6, or only those that do something in this game."""
+        """All 6, or only those that have an effect in this game."""
         return _shapes(self)[1]
 
     @property
     def observation(self) -> Field:
-        """bool[10, 10, channels]; each channel shows one kind of thing."""
+        """bool[10, 10, channels], with one channel per kind of object."""
         return Field("bool", _shapes(self)[0])
 
     def reset(self, key: jax.Array) -> Any:
-        """A fresh episode's pgx state."""
+        """The pgx state of a new episode."""
         return _game(self).init(key)
 
     def step(self, state: Any, action: Array, key: jax.Array) -> tuple[Any, Outcome]:
-        """One turn under int32[1]. A terminal state stays as it is and gives no reward."""
+        """One turn with action int32[1]. A terminal state does not change and gives no reward."""
         state = _game(self).step(state, action[0], key)
         return state, Outcome(state.rewards, state.terminated, state.truncated)
 
     def observe(self, state: Any) -> Array:
         """bool[1, 10, 10, channels]; at a terminal state this is the true final observation."""
-        return state.observation[None]  # pgx keeps it in the state: nothing is computed again
+        return state.observation[None]  # pgx has already computed it
 
     def render(self, state: Any) -> np.ndarray:
         """Host: uint8[240, 240, 3], one colour per channel; a higher channel covers a lower one."""
@@ -105,7 +105,7 @@ class MinAtar(PlainFacts):
 
 
 def draw_channels(seen: np.ndarray) -> np.ndarray:
-    """bool[h, w, channels] as a picture uint8[24 h, 24 w, 3]."""
+    """Draw bool[h, w, channels] as a picture uint8[24 h, 24 w, 3]."""
     picture = np.empty((*seen.shape[:2], 3), np.uint8)
     picture[:] = _BACKGROUND
     for channel in range(seen.shape[2]):
@@ -115,9 +115,8 @@ def draw_channels(seen: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _game(env: MinAtar) -> Any:
-    """The pgx env of these settings, without pgx's own autoreset: `VectorEnv` resets."""
-    # pgx makes arrays when imported and when built. Were the first use inside jit, they would be
-    # tracers of that one program, kept for ever.
+    """The pgx env of these settings, without autoreset, which `VectorEnv` does."""
+    # Importing and building pgx envs makes arrays, which inside jit would be tracers.
     with jax.ensure_compile_time_eval():
         module = import_extra("minatar", "minatar", f"pgx.minatar.{env.game}")
         return getattr(module, GAMES[env.game])(
@@ -127,6 +126,6 @@ def _game(env: MinAtar) -> Any:
 
 @lru_cache(maxsize=64)
 def _shapes(env: MinAtar) -> tuple[tuple[int, ...], int]:
-    """Shape of an observation and number of actions; nothing is computed."""
+    """The shape of an observation and the number of actions, without computing anything."""
     state = jax.eval_shape(_game(env).init, jax.eval_shape(lambda: jax.random.key(0)))
     return state.observation.shape, state.legal_action_mask.shape[0]

@@ -1,4 +1,4 @@
-"""`Pendulum`: swing a rod up and hold it there, by a torque too weak to lift it at once."""
+"""`Pendulum`: swing up a rod and balance it, with a torque too weak to lift it directly."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PICTURE, _ROD, _WIDE = 128, 48, 5  # pixels
 
 
 class PendulumState(NamedTuple):
-    """One swing between two turns."""
+    """The state of an episode between two turns."""
 
-    angle: Array  # float32: radians, 0 is upright; full turns are counted
+    angle: Array  # float32: radians, 0 is upright; not wrapped to one revolution
     speed: Array  # float32: radians per second
     turn: Array  # int32: turns played
 
@@ -31,9 +31,9 @@ class PendulumState(NamedTuple):
 class Pendulum(PlainFacts):
     """The dynamics of Gymnasium's `Pendulum-v1`: one torque, in [-`torque`, `torque`].
 
-    It begins at any angle, with a speed in [-1, 1]. A turn costs the square of the angle from
-    upright, a tenth of that of the speed and a thousandth of that of the torque. An episode is
-    truncated after `turns` turns and never terminates. `VectorEnv(Pendulum(), 2048)`.
+    It begins at a random angle, with a speed in [-1, 1]. The reward of a turn is
+    -(angle² + 0.1 speed² + 0.001 torque²), the angle measured from upright. An episode is truncated
+    after `turns` turns and never terminates. `VectorEnv(Pendulum(), 2048)`.
     """
 
     turns: int = 200  # turns per episode
@@ -67,7 +67,7 @@ class Pendulum(PlainFacts):
         return Field("float32", (3,))
 
     def reset(self, key: jax.Array) -> PendulumState:
-        """Any angle, any slow speed."""
+        """A random angle and a low random speed."""
         most = np.array([np.pi, 1], np.float32)
         angle, speed = jax.random.uniform(key, (2,), np.float32, -most, most)
         return PendulumState(angle, speed, jnp.int32(0))
@@ -75,7 +75,7 @@ class Pendulum(PlainFacts):
     def step(
         self, state: PendulumState, action: Array, key: jax.Array
     ) -> tuple[PendulumState, Outcome]:
-        """One turn under float32[1, 1]; a torque beyond its bounds counts as the bound."""
+        """One turn with action float32[1, 1], clipped to the bounds."""
         angle, speed, turn = state.angle, state.speed, state.turn + 1
         torque = jnp.clip(action[0, 0], -self.torque, self.torque)
         cost = _from_upright(angle) ** 2 + 0.1 * speed**2 + 0.001 * torque**2
@@ -93,7 +93,7 @@ class Pendulum(PlainFacts):
         y, x = np.mgrid[:_PICTURE, :_PICTURE] - (_PICTURE - 1) / 2
         angle = float(state.angle)
         along, across = -np.sin(angle), -np.cos(angle)  # of the rod's end, rightwards and downwards
-        place = np.clip(x * along + y * across, 0, _ROD)  # of each pixel's nearest point of the rod
+        place = np.clip(x * along + y * across, 0, _ROD)  # each pixel's nearest point on the rod
         picture = np.full((_PICTURE, _PICTURE, 3), (32, 34, 40), np.uint8)
         picture[np.hypot(x - place * along, y - place * across) < _WIDE] = (204, 77, 77)
         picture[np.hypot(x, y) < _WIDE / 2] = (235, 228, 205)

@@ -1,4 +1,4 @@
-"""`PettingZooEnv`: a PettingZoo parallel env whose agents see and do the same kinds of things."""
+"""`PettingZooEnv`: a PettingZoo parallel env whose agents have the same spaces."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ..rows import BORDER, CUT, FIRST, Rows, Tree
 from ..spec import Field, Spec
 from .env import HostVector, PlainFacts
 
-_AWAY = BORDER | CUT  # the flags of a row in which its agent is not there: no sample may use it
+_AWAY = BORDER | CUT  # flags of a row whose agent is absent; no sample may use it
 
 
 @dataclass(frozen=True)
 class PettingZooEnv(PlainFacts):
-    """The env that `parallel_env(**options)` of a module makes, or `package.module:Name(...)`.
+    """The env made by a module's `parallel_env(**options)`, or by `package.module:Name(...)`.
 
-    `options` are its keyword arguments, such as `N=2,max_cycles=25`; values are JSON, or text.
-    Every agent has its own policy and its own stream of rows. One that ends before the others,
-    or is not there, leaves rows that no sample uses, until it is back. `film` builds the env so
-    that it can be rendered. `PettingZooEnv("mpe2.simple_spread_v3", "N=2")`.
+    `options` are its keyword arguments, such as `N=2,max_cycles=25`; values are JSON or text.
+    Every agent has its own policy and its own stream of rows. While an agent is absent, for example
+    because it ended before the others, its stream gets rows that no sample uses.
+    `PettingZooEnv("mpe2.simple_spread_v3", "N=2")`.
     """
 
-    module: str
-    options: str = ""
-    film: bool = False
+    module: str  # the module, or package.module:Name
+    options: str = ""  # KEY=VALUE,KEY=VALUE for the env's constructor
+    film: bool = False  # build it so that it can be rendered
 
     def __post_init__(self) -> None:
         _keywords(self)
@@ -45,17 +45,17 @@ class PettingZooEnv(PlainFacts):
 
     @property
     def num_agents(self) -> int:
-        """Every agent that the env can have."""
+        """The number of agents that the env can have."""
         return len(_facts(self).agents)
 
     @property
     def num_actions(self) -> int:
-        """Of every agent's Discrete action space."""
+        """The size of the agents' Discrete action space."""
         return _facts(self).num_actions
 
     @property
     def observation(self) -> Field:
-        """Every agent's observation space as a field."""
+        """The agents' observation space as a field."""
         return _facts(self).observation
 
     def vector(self, num_envs: int, seed: int) -> HostVector:
@@ -77,14 +77,14 @@ class _ZooVector:
         self._show()
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act int32[agents, env]; return the finished rows [agents, env]."""
+        """Take actions int32[agents, env]; returns the rows [agents, env]."""
         obs, flags = self.obs, self.flags
         step = (flags & BORDER) == 0
         action = np.where(step, action, 0).astype(np.int32)
         turns = [game.turn(action[:, i]) for i, game in enumerate(self._games)]
         reward, terminated, truncated = (np.stack(part, 1) for part in zip(*turns, strict=True))
         self._show()
-        # An agent's border row is followed by its next episode, or by rows without it.
+        # Cut after a border row that is not followed by the agent's next episode.
         stays_away = ~step & ((self.flags & FIRST) == 0)
         flags = flags | stays_away * np.uint8(CUT)
         return Rows(obs, action, reward, terminated, truncated, flags)
@@ -93,24 +93,24 @@ class _ZooVector:
         """A picture of the first env, uint8[height, width, 3]; needs `film=True`."""
         if not self._env.film:
             raise BadConfig(
-                f"{self._env.name}: it was not built to be rendered; "
+                f"{self._env.name}: it was not built for rendering; "
                 f"make it with PettingZooEnv({self._env.module!r}, film=True)"
             )
         return np.array(self._games[0].env.render())
 
     def export(self) -> None:
-        """None: PettingZoo has no way to save an env's state."""
+        """None, because PettingZoo cannot save an env's state."""
         return
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> NoReturn:
-        """Refused: there is nothing to restore from."""
+        """Raises BadState, because there is nothing to restore from."""
         raise BadState(
-            f"{self._env.name}: PettingZoo cannot restore an env's state, and export() gives none; "
-            "start fresh episodes and cut the stream there"
+            f"{self._env.name}: PettingZoo cannot save or restore an env's state; start new "
+            "episodes and cut the stream there"
         )
 
     def close(self) -> None:
-        """Free the envs."""
+        """Close the envs."""
         games, self._games = self._games, []
         for game in games:
             game.env.close()
@@ -121,7 +121,7 @@ class _ZooVector:
 
 
 class _ZooGame:
-    """One env, and of every agent the observation and the flags of its row to come."""
+    """One env, with the observation and flags of every agent's next row."""
 
     def __init__(self, env: PettingZooEnv, seeds: np.random.SeedSequence) -> None:
         self._facts, self._name = _facts(env), env.name
@@ -133,14 +133,14 @@ class _ZooGame:
         self._begin()
 
     def _begin(self) -> None:
-        """A new episode. Its seed is always given: an env may draw another of its own."""
+        """Begin an episode. It always gets a seed; otherwise envs may pick a random one."""
         seen, _ = self.env.reset(seed=int(self._random.integers(2**31)))
         self.flags[:] = _AWAY
         self._arrive(seen)
         if not self._playing().any():
             raise BrokenEpisode(
-                f"{self._name}: reset left no agent in env.agents, one at least was expected; "
-                "correct the env's reset"
+                f"{self._name}: env.agents is empty after reset, but an episode needs at least one "
+                "agent; correct the env's reset"
             )
 
     def turn(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -163,8 +163,9 @@ class _ZooGame:
             missing = [what for what, given in parts.items() if agent not in given]
             if missing:
                 raise BrokenEpisode(
-                    f"{self._name}: {agent} acted, and step gave no {' and no '.join(missing)} "
-                    "for it; give every agent that acted all of them, those that end included"
+                    f"{self._name}: {agent} acted, but step returned no "
+                    f"{' and no '.join(missing)} for it; return all of them for every agent that "
+                    "acted, also for those that end"
                 )
             reward[i], terminated[i], truncated[i] = gains[agent], over[agent], cut[agent]
             self.obs[i] = self._fitting(agent, seen[agent])
@@ -178,56 +179,56 @@ class _ZooGame:
         return (self.flags & BORDER) == 0
 
     def _arrive(self, seen: Mapping[str, Any], but: np.ndarray | None = None) -> None:
-        """Episodes of the agents that are here now and did not act in this turn."""
+        """Begin the episodes of agents that are now in the env but did not act in this turn."""
         for i, agent in enumerate(self._facts.agents):
             if (but is not None and but[i]) or agent not in self.env.agents:
                 continue
             if agent not in seen:
                 raise BrokenEpisode(
-                    f"{self._name}: {agent} is in env.agents and was given no observation; "
-                    "an agent that joins needs one"
+                    f"{self._name}: {agent} is in env.agents but got no observation; return one "
+                    "for every agent that joins"
                 )
             self.obs[i] = self._fitting(agent, seen[agent])
             self.flags[i] = FIRST
 
     def _check_roll(self, playing: np.ndarray, ended: np.ndarray) -> None:
-        """Whoever ended has left, and no one left otherwise."""
+        """BrokenEpisode unless exactly the agents that ended have left env.agents."""
         here = np.array([agent in self.env.agents for agent in self._facts.agents])
         if (playing & ~ended & ~here).any():
             agent = self._facts.agents[int(np.argmax(playing & ~ended & ~here))]
             raise BrokenEpisode(
-                f"{self._name}: {agent} left env.agents and was neither terminated nor truncated; "
-                "say which in the step in which it leaves"
+                f"{self._name}: {agent} left env.agents without being terminated or truncated; "
+                "set one of the two in the step in which it leaves"
             )
         if (playing & ended & here).any() and (playing & ~ended).any():
             agent = self._facts.agents[int(np.argmax(playing & ended & here))]
             raise BrokenEpisode(
-                f"{self._name}: {agent} ended and is still in env.agents while others play on; "
-                "take it out in the step in which it ends, and back in a later one"
+                f"{self._name}: {agent} ended but is still in env.agents while others play on; "
+                "remove it in the step in which it ends, and add it again in a later one"
             )
 
     def _stray(self, acted: list[str], gains: Mapping[str, Any]) -> None:
-        """A reward without an action would belong to no row."""
+        """BrokenEpisode for rewards of agents that did not act, which would belong to no row."""
         for agent, gain in gains.items():
             if agent not in acted and np.any(np.asarray(gain) != 0):
                 raise BrokenEpisode(
-                    f"{self._name}: step gave {agent} a reward of {gain}, but it did not act; "
-                    "give a reward in the step that ends an agent, or to one that acts"
+                    f"{self._name}: step gave {agent} a reward of {gain}, but it did not act; give "
+                    "rewards only to agents that act, at the latest in the step that ends them"
                 )
 
     def _fitting(self, agent: str, seen: Any) -> np.ndarray:
-        """The observation in the field's dtype, unless that would change what it says."""
+        """The observation cast to the field's dtype; SpecMismatch if that would change values."""
         field, seen = self._facts.observation, np.asarray(seen)
         if seen.shape != field.shape or not field.accepts(seen.dtype):
             raise SpecMismatch(
                 f"env {self._name} contradicts what it declares: {agent} observes "
-                f"{field.describe()}, got {seen.dtype} {seen.shape}; correct the env, or its space"
+                f"{field.describe()}, got {seen.dtype} {seen.shape}; correct the env or its space"
             )
         return seen.astype(field.dtype)
 
 
 class _ZooFacts(NamedTuple):
-    """What the spaces say."""
+    """The agents and their spaces."""
 
     agents: tuple[str, ...]
     observation: Field
@@ -237,7 +238,7 @@ class _ZooFacts(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _facts(env: PettingZooEnv) -> _ZooFacts:
-    """Builds one env to ask it for its agents and their spaces, and closes it."""
+    """Build one env, read its agents and their spaces, and close it."""
     built = _make(env)
     try:
         agents: tuple[str, ...] = tuple(built.possible_agents)
@@ -249,34 +250,34 @@ def _facts(env: PettingZooEnv) -> _ZooFacts:
         for agent, space in zip(agents, spaces, strict=True):
             if space != spaces[0]:
                 raise BadConfig(
-                    f"{env.name}: agents must all {what} in the same space, but {agents[0]} has "
-                    f"{spaces[0]} and {agent} {space}; pad them to one space with a wrapper, as "
-                    "supersuit.pad_observations_v0 and pad_action_space_v0 do"
+                    f"{env.name}: all agents must {what} in the same space, but {agents[0]} has "
+                    f"{spaces[0]} and {agent} {space}; pad them with a wrapper such as "
+                    "supersuit.pad_observations_v0 or pad_action_space_v0"
                 )
     action = does[0]
     if type(action).__name__ != "Discrete":
         raise BadConfig(
-            f"{env.name}: actions must be a Discrete space, got {action}; ask the env for "
-            "discrete ones, or wrap it so that it offers a list of actions"
+            f"{env.name}: the action space must be Discrete, got {action}; choose discrete actions "
+            "in its options if it has them, or wrap it"
         )
     observation = Spec.from_env(_Spaces(sees[0], action)).obs
     if not isinstance(observation, Field):
         raise BadConfig(
-            f"{env.name}: agents observe a dict {sorted(observation)}, one array was expected; "
+            f"{env.name}: expected one array as observation, got a dict {sorted(observation)}; "
             "flatten it with a wrapper"
         )
     return _ZooFacts(agents, observation, int(action.n), int(action.start))
 
 
 class _Spaces(NamedTuple):
-    """As `Spec.from_env` asks for them."""
+    """One agent's spaces, as an env for `Spec.from_env`."""
 
     observation_space: Any
     action_space: Any
 
 
 def _make(env: PettingZooEnv) -> Any:
-    """The parallel env, with what cannot be used refused."""
+    """Build the parallel env; BadConfig if it cannot be built or is not one."""
     module, colon, attribute = env.module.partition(":")
     make: Any = find_part("env", f"{_known(module)}:{attribute if colon else 'parallel_env'}", {})
     options = _keywords(env) | ({"render_mode": "rgb_array"} if env.film else {})
@@ -284,22 +285,22 @@ def _make(env: PettingZooEnv) -> Any:
         built = make(**options)
     except TypeError as error:
         given = options or "no options"
-        raise BadConfig(f"{env.name}: could not be made with {given}: {error}") from error
+        raise BadConfig(f"{env.name}: could not be built with {given}: {error}") from error
     if hasattr(built, "agent_iter") or not hasattr(built, "reset"):
         raise BadConfig(
-            f"{env.name}: a ParallelEnv was expected, got {type(built).__name__}; if its agents "
-            "act in turn, wrap it with pettingzoo.utils.aec_to_parallel where that is possible"
+            f"{env.name}: expected a ParallelEnv, got {type(built).__name__}; if its agents act in "
+            "turn, try to wrap it with pettingzoo.utils.aec_to_parallel"
         )
     if not getattr(built, "possible_agents", None):
         built.close()
         raise BadConfig(
-            f"{env.name}: it does not say which agents it can have; give it possible_agents"
+            f"{env.name}: it does not declare its agents; give it the attribute possible_agents"
         )
     return built
 
 
 def _known(module: str) -> str:
-    """`butterfly.pistonball_v6` stands for `pettingzoo.butterfly.pistonball_v6`."""
+    """The module's full name: `butterfly.pistonball_v6` means `pettingzoo.butterfly...`."""
     top = module.partition(".")[0]
     if not top.isidentifier() or importlib.util.find_spec(top):
         return module
@@ -311,14 +312,14 @@ def _known(module: str) -> str:
 
 
 def _keywords(env: PettingZooEnv) -> dict[str, Any]:
-    """`N=2,name=red,sizes=[1,2]` as keyword arguments."""
+    """Parse options such as `N=2,name=red,sizes=[1,2]` into keyword arguments."""
     found: dict[str, Any] = {}
-    # A comma inside a value is followed by no name.
+    # Split only at commas followed by `name=`: others belong to a value.
     for part in re.split(r",(?=\s*[^\W\d]\w*\s*=)", env.options) if env.options else []:
         key, equals, text = (word.strip() for word in part.partition("="))
         if not equals or not key.isidentifier() or key in found:
             raise BadConfig(
-                f"{env.name}: options are key=value,key=value with each key once, "
+                f"{env.name}: options must be key=value,key=value with each key once, "
                 f"got {env.options!r}"
             )
         try:

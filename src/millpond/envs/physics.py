@@ -1,4 +1,4 @@
-"""`Physics`: what Brax and MuJoCo Playground have in common: one way to reset, step and end."""
+"""`Physics`: what Brax and MuJoCo Playground envs share: reset, step and episode ends."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from ..rows import Array
 from ..spec import Field
 from .env import Outcome, PlainFacts
 
-_STATES = 2**16  # initial states that are kept, at most
+_STATES = 2**16  # most initial states that are kept
 
 
 class PhysicsState(NamedTuple):
-    """One episode between two turns: the simulator's own state, and the steps played."""
+    """The state of an episode between two turns: the simulator's state and the steps played."""
 
     inner: Any
-    turn: Array  # int32, counted as the simulator's own wrapper does: with `action_repeat`
+    turn: Array  # int32: simulator steps, `action_repeat` per turn, as its own wrapper counts
 
 
 @dataclass(frozen=True)
 class Physics(PlainFacts):
     """An env with `reset(key)` and `step(state, action)` whose states have obs, reward and done.
 
-    Every action is repeated `action_repeat` times and the rewards are added up. After
-    `episode_length` of those steps an episode is truncated; `done` before that terminates it.
-    With `starts` = 0 every episode begins in its own state. To compute it can cost more than
-    the step; with `starts` = n there are n of them, the same in every run, and each episode begins
-    in any one. (Brax's own auto-reset gives every env the one that it began with.)
+    Every action is repeated `action_repeat` times and the rewards are summed. After
+    `episode_length` simulator steps an episode is truncated; `done` before that terminates it.
+    With `starts` 0 every episode begins in a newly computed state, which can cost more than a step.
+    With `starts` n, n states are computed once, the same in every run, and each episode begins in a
+    random one. (Brax's own autoreset returns each env to the state in which it began.)
     `class Mine(Physics)` adds `name`, `game` and `picture`.
     """
 
-    id: str
-    episode_length: int = 1000
-    action_repeat: int = 1
-    starts: int = 0
+    id: str  # the simulator's name of the env
+    episode_length: int = 1000  # simulator steps after which an episode is truncated
+    action_repeat: int = 1  # simulator steps per action
+    starts: int = 0  # number of precomputed initial states; 0: compute one per episode
 
     def __post_init__(self) -> None:
         for setting, least in (("episode_length", 1), ("action_repeat", 1), ("starts", 0)):
@@ -53,25 +53,25 @@ class Physics(PlainFacts):
                 )
         if self.starts > _STATES:
             raise BadConfig(
-                f"{self.name}: at most {_STATES} starts can be kept, got {self.starts}; "
-                "0 computes a new one for every episode"
+                f"{self.name}: starts must be at most {_STATES}, got {self.starts}; "
+                "0 computes a new state for every episode"
             )
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Such as `brax:hopper`."""
+        """The env's name, such as `brax:hopper`."""
 
     @abstractmethod
     def game(self) -> Any:
-        """The simulator's env, without any wrapper; called often, so it should be cached."""
+        """The simulator's env, without wrappers; called often, so it should be cached."""
 
     @abstractmethod
     def picture(self, inner: Any) -> np.ndarray:
-        """Host: uint8[height, width, 3] of one of its states."""
+        """Host: a picture of one of its states, uint8[height, width, 3]."""
 
     def see(self, obs: Any) -> Array:
-        """The array that is observed, of what the simulator gives."""
+        """The observed array, from the simulator's `obs`."""
         return obs
 
     @property
@@ -81,7 +81,7 @@ class Physics(PlainFacts):
 
     @property
     def action(self) -> Field:
-        """Every joint from -1 to 1, as the simulator's own trainers act."""
+        """Every actuator from -1 to 1, as in the simulator's own trainers."""
         return Field("float32", (int(self.game().action_size),), -1, 1)
 
     @property
@@ -90,7 +90,7 @@ class Physics(PlainFacts):
         return _observation(self)
 
     def reset(self, key: jax.Array) -> PhysicsState:
-        """A fresh episode."""
+        """A new episode."""
         if not self.starts:
             return PhysicsState(self.game().reset(key), jnp.int32(0))
         number = jax.random.randint(key, (), 0, self.starts)
@@ -100,13 +100,13 @@ class Physics(PlainFacts):
     def step(
         self, state: PhysicsState, action: Array, key: jax.Array
     ) -> tuple[PhysicsState, Outcome]:
-        """One turn under float32[1, n]. The simulator's chance is in its own state, not in `key`"""
+        """One turn with action float32[1, n]; the simulator's own state holds its random key."""
         game = self.game()
 
         def once(inner: Any, _: None) -> tuple[Any, Array]:
-            # Brax writes into the dicts of the state that it is given: it gets copies of them.
+            # Brax writes into the dicts of the state it is given, so it gets copies.
             after = game.step(jax.tree.map(lambda leaf: leaf, inner), action[0])
-            # A literal reward has another type than that of the state before: loops refuse it.
+            # A literal reward has another type than before, which scan refuses.
             same = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, inner)
             return same, same.reward
 
@@ -121,12 +121,12 @@ class Physics(PlainFacts):
         return self.see(state.inner.obs).astype(np.float32)[None]
 
     def render(self, state: PhysicsState) -> np.ndarray:
-        """Host: a picture by MuJoCo's renderer; where it cannot draw, BadConfig says so."""
+        """Host: a picture by MuJoCo's renderer; BadConfig if it cannot draw here."""
         try:
             return np.asarray(self.picture(state.inner))
-        except Exception as error:  # no display, no library for one: of many kinds
+        except Exception as error:  # many kinds: no display, no OpenGL library, ...
             raise BadConfig(
-                f"{self.name}: MuJoCo could not draw it: {error}. It needs OpenGL: install EGL "
+                f"{self.name}: MuJoCo could not render it: {error}. It needs OpenGL: install EGL "
                 "or OSMesa and set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
             ) from error
 
@@ -140,7 +140,7 @@ def _observation(env: Physics) -> Field:
 
 @lru_cache(maxsize=8)
 def _starts(env: Physics) -> Any:
-    """The states that episodes may begin in: [starts, ...], on the host."""
+    """The precomputed initial states: [starts, ...], on the host."""
     with jax.ensure_compile_time_eval():
         keys = jax.random.split(jax.random.key(0), env.starts)
         return jax.device_get(jax.jit(jax.vmap(env.game().reset))(keys))

@@ -19,15 +19,15 @@ from .physics import Physics
 
 @dataclass(frozen=True)
 class Playground(Physics):
-    """An env of MuJoCo Playground by its name, one agent.
+    """A MuJoCo Playground env by its name, with one agent.
 
-    Where it observes a dict, `sees` names the entry; `state` is what a policy is meant to see.
-    Those with robots of MuJoCo's menagerie load them from the network when they are first built,
-    which is Playground's doing. `VectorEnv(Playground("CartpoleBalance"), 2048)`.
+    If it observes a dict, `sees` names the entry to use; `state` is meant for policies. Envs with
+    robots of the MuJoCo Menagerie download these when first built.
+    `VectorEnv(Playground("CartpoleBalance"), 2048)`.
     """
 
-    sees: str = "state"
-    impl: str = "jax"  # of the physics: `warp` needs a GPU and, for some envs, much memory
+    sees: str = "state"  # entry of the observation, if that is a dict
+    impl: str = "jax"  # physics: jax, or warp, which needs a GPU and for some envs much memory
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,7 +36,7 @@ class Playground(Physics):
         known = _playground().registry.ALL_ENVS
         if self.id not in known:
             raise BadConfig(
-                f"{self.name}: MuJoCo Playground has no env of this name; {nearest(self.id, known)}"
+                f"{self.name}: MuJoCo Playground has no env of that name; {nearest(self.id, known)}"
             )
 
     @property
@@ -45,33 +45,33 @@ class Playground(Physics):
         return f"playground:{self.id}"
 
     def game(self) -> Any:
-        """Playground's env, which neither counts nor resets."""
+        """Playground's env, without its wrappers for time limit and autoreset."""
         return _game(self.id, self.impl)
 
     def see(self, obs: Any) -> Array:
-        """The array, or that entry of a dict."""
+        """The observation, or its entry `sees`."""
         if not isinstance(obs, dict):
             return obs
         if self.sees not in obs:
             raise BadConfig(
-                f"{self.name}: it observes {sorted(obs)}, and sees is {self.sees!r}; "
+                f"{self.name}: sees is {self.sees!r}, but it observes {sorted(obs)}; "
                 f"{nearest(self.sees, obs)}"
             )
         return obs[self.sees]
 
     def picture(self, inner: Any) -> np.ndarray:
-        """Host: uint8[240, 320, 3]"""
+        """Host: a picture, uint8[240, 320, 3]."""
         return self.game().render([inner], height=240, width=320)[0]
 
 
 @lru_cache(maxsize=64)
 def _game(name: str, impl: str) -> Any:
-    # It loads arrays when it is built, which inside jit would be tracers.
+    # Building it loads arrays, which inside jit would be tracers.
     with jax.ensure_compile_time_eval(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return _playground().registry.load(name, config_overrides={"impl": impl})
-        except Exception as error:  # such as a download that fails
+        except Exception as error:  # such as a failed download
             raise BadConfig(
                 f"playground:{name}: MuJoCo Playground could not build it: {error}"
             ) from error

@@ -36,7 +36,7 @@ _OURS: dict[str, Callable[[], AnyEnv]] = {
     **{f"minatar/{game}": functools.partial(MinAtar, game) for game in GAMES},
 }
 
-# Envs of other packages: what comes before a name of theirs.
+# Envs of other packages, by the prefix of their names.
 FAMILIES: dict[str, Callable[[str], AnyEnv]] = {
     "minatar/": MinAtar,
     "atari/": Atari,
@@ -50,7 +50,7 @@ FAMILIES: dict[str, Callable[[str], AnyEnv]] = {
 
 
 def make_env(name: str) -> AnyEnv:
-    """The env of that name with its own settings; unknown names raise BadConfig.
+    """The env of that name, with default settings; BadConfig for unknown names.
 
     `make_env("minatar/breakout")`.
     """
@@ -65,9 +65,9 @@ def make_env(name: str) -> AnyEnv:
 
 
 def _elsewhere(name: str) -> str:
-    """The name of ours for one as other packages write it; "" if it is none of theirs.
+    """Our name for an env that is named as in another package; "" if it is not one of those.
 
-    `gym/CartPole-v1` for `gym:CartPole-v1`, `MinAtar/Breakout-v1` for `minatar/breakout`.
+    `gym:CartPole-v1` for `gym/CartPole-v1`, `minatar/breakout` for `MinAtar/Breakout-v1`.
     """
     head, *others = re.split("[:/]", name, maxsplit=1)
     prefix = {prefix[:-1]: prefix for prefix in FAMILIES}.get(head.lower(), "")
@@ -79,23 +79,25 @@ def _elsewhere(name: str) -> str:
 
 
 def _of_another(name: str) -> AnyEnv:
-    """An env that a package registered, or `package.module:Name`."""
+    """An env that an installed package registers, or `package.module:Name`."""
     if ":" not in name and name not in part_names("env", _OURS):
         remedy = _in_full(name) or nearest(name, env_names())
         raise BadConfig(f"there is no env '{name}'; {remedy} (your own: package.module:Name)")
     env = make_part("env", name, _OURS)
+    if isinstance(env, gymnasium.Env):
+        raise BadConfig(f"env '{name}' is a Gymnasium env; use 'gym:{name}'")
     if not isinstance(env, (Env, HostEnv)):
         raise BadConfig(
-            f"env '{name}': expected an Env (reset, step, observe, render) or a HostEnv (vector), "
-            f"with their facts, got {type(env).__name__}; docs/how-to/your-own-environment.md "
-            "builds one"
+            f"env '{name}': expected an Env (reset, step, observe, render) or a HostEnv (vector) "
+            f"that declares its name, agents, actions and observation, got {type(env).__name__}; "
+            "see docs/how-to/your-own-environment.md"
         )
-    action_of(env)  # refused here if it does not say what it takes
+    action_of(env)  # BadConfig if it does not declare its actions
     return env
 
 
 def _in_full(name: str) -> str:
-    """The remedy for an env by its bare name: `cartpole` for `gym:CartPole-v1`."""
+    """A hint for an env given without prefix and version: `cartpole` means `gym:CartPole-v1`."""
     theirs = (f"gym:{one}" for one in reversed(gymnasium.registry) if "/" not in one)
     for full in (*part_names("env", _OURS), *theirs):
         if _bare(full) == _bare(name):
@@ -109,7 +111,7 @@ def _bare(name: str) -> str:
 
 
 def env_names() -> list[str]:
-    """Envs that are known by name; `atari/GAME`, `gym:ID` and the like stand for many.
+    """The names of known envs; `atari/GAME`, `gym:ID` and the like stand for many.
 
     `"staghunt" in env_names()`.
     """

@@ -1,4 +1,4 @@
-"""`SorrelEnv`: Sorrel's own treasurehunt, a grid world in Python, as an env by name."""
+"""`SorrelEnv`: the treasurehunt of the package Sorrel, a grid world in Python."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from .env import HostVector, PlainFacts
 
 @dataclass(frozen=True)
 class SorrelEnv(PlainFacts):
-    """Sorrel's treasurehunt with its own settings; every agent has its own policy.
+    """Sorrel's treasurehunt with Sorrel's own settings; every agent has its own policy.
 
-    In Sorrel an agent sees what the agents before it have done in the same turn. Here all see the
-    board as the turn begins, after items have appeared, and then move in Sorrel's order: only
-    agents near each other see a difference. An episode is truncated after `turns`.
+    In Sorrel, an agent sees the moves that earlier agents have made in the same turn. Here, all see
+    the board as it is at the start of the turn, and then move in Sorrel's order; this matters only
+    to agents near each other. An episode is truncated after `turns`.
     `SorrelEnv("treasurehunt")`.
     """
 
-    world: str = "treasurehunt"
+    world: str = "treasurehunt"  # name of the world; there is only one
     size: int = 21  # cells per side, walls included
-    agents: int = 2
-    turns: int = 100
-    radius: int = 2
-    spawn: float = 0.005
-    gem: float = 10.0
-    food: float = 5.0
-    bone: float = -10.0
-    view: Literal["rgb", "onehot"] = "rgb"
+    agents: int = 2  # agents per env, each with its own policy
+    turns: int = 100  # turns per episode
+    radius: int = 2  # an agent sees this many cells in every direction
+    spawn: float = 0.005  # probability of an item per empty cell and turn
+    gem: float = 10.0  # reward for a gem
+    food: float = 5.0  # reward for food
+    bone: float = -10.0  # reward for a bone
+    view: Literal["rgb", "onehot"] = "rgb"  # cells are seen as colours, or as kinds one-hot
 
     def __post_init__(self) -> None:
         if self.world != "treasurehunt":
-            raise BadConfig(f"{self.name}: of Sorrel's worlds only sorrel:treasurehunt is known")
+            raise BadConfig(f"{self.name}: there is only one world of Sorrel: sorrel:treasurehunt")
         for field in ("size", "agents", "turns", "radius"):
             if getattr(self, field) < (3 if field == "size" else 1):
                 raise BadConfig(f"{self.name}: {field} is too small, got {getattr(self, field)}")
         if self.agents > (self.size - 2) ** 2:
-            raise BadConfig(f"{self.name}: size {self.size} has no cell for {self.agents} agents")
+            raise BadConfig(f"{self.name}: size {self.size} has no room for {self.agents} agents")
         if not 0 <= self.spawn <= 1:
             raise BadConfig(f"{self.name}: spawn is a probability from 0 to 1, got {self.spawn}")
 
@@ -64,7 +64,7 @@ class SorrelEnv(PlainFacts):
 
     @property
     def observation(self) -> Field:
-        """The cells in view, [kinds or colours * cells], as Sorrel's agents see them."""
+        """The cells in view, flattened as Sorrel does: [kinds or colours * cells]."""
         channels = 3 if self.view == "rgb" else 6
         return Field("float32", (channels * (2 * self.radius + 1) ** 2,))
 
@@ -88,7 +88,7 @@ class _SorrelVector:
         self._show()
 
     def step(self, action: np.ndarray) -> Rows:
-        """Act int32[agents, env]; return the finished rows [agents, env]."""
+        """Take actions int32[agents, env]; returns the rows [agents, env]."""
         obs, flags = self.obs, self.flags
         step = (flags & BORDER) == 0
         action = np.where(step, action, 0).astype(np.int32)
@@ -113,26 +113,26 @@ class _SorrelVector:
         self.obs = np.stack([hunt.see() for hunt in self._hunts], 1)
 
     def render(self) -> np.ndarray:
-        """Where everything is, uint8[16 * size, 16 * size, 3]; a colour for each kind."""
+        """The board of the first env, uint8[16 * size, 16 * size, 3], a colour for each kind."""
         return self._hunts[0].picture()
 
     def export(self) -> None:
-        """None: Sorrel has no way to save an env's state."""
+        """None, because Sorrel cannot save an env's state."""
         return
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> NoReturn:
-        """Refused: there is nothing to restore from."""
+        """Raises BadState, because there is nothing to restore from."""
         raise BadState(
-            f"{self._env.name}: Sorrel cannot restore an env's state, and export() gives none; "
-            "start fresh episodes and cut the stream there"
+            f"{self._env.name}: Sorrel cannot save or restore an env's state; start new episodes "
+            "and cut the stream there"
         )
 
     def close(self) -> None:
-        """Nothing is held that the garbage collector does not free."""
+        """Nothing to close."""
 
 
 class _Hunt:
-    """One env of Sorrel's, whose chances are its own."""
+    """One of Sorrel's envs, with random numbers of its own."""
 
     def __init__(self, env: SorrelEnv, seeds: np.random.SeedSequence) -> None:
         self._turns = env.turns
@@ -142,13 +142,13 @@ class _Hunt:
         self.begin()
 
     def begin(self) -> None:
-        """A new episode, up to what agents see in its first turn."""
+        """Begin an episode, up to the observations of its first turn."""
         with self._drawing():
             self._game.reset()
             self._items()
 
     def turn(self, action: np.ndarray) -> tuple[list[float], bool]:
-        """All agents act in Sorrel's order; their rewards, and whether the episode is over."""
+        """All agents act in Sorrel's order; returns rewards and whether the episode is over."""
         world = self._game.world
         with self._drawing():
             agents = zip(self._game.agents, action, strict=True)
@@ -158,19 +158,19 @@ class _Hunt:
         return reward, over
 
     def see(self) -> np.ndarray:
-        """What every agent sees: float32[agents, size]."""
+        """Every agent's observation: float32[agents, size]."""
         world = self._game.world
         views = [agent.pov(world).reshape(-1) for agent in self._game.agents]
         return np.stack(views).astype(np.float32)
 
     def picture(self) -> np.ndarray:
-        """uint8[16 * size, 16 * size, 3]"""
+        """The board as a picture, uint8[16 * size, 16 * size, 3]."""
         kinds = [[entity.kind for entity in row] for row in self._game.world.map[:, :, 1]]
         cells = np.array([[_COLOURS.get(kind, (190, 90, 220)) for kind in row] for row in kinds])
         return cells.astype(np.uint8).repeat(16, 0).repeat(16, 1)
 
     def _items(self) -> None:
-        """A turn begins as in Sorrel: whatever changes by itself does, before agents act."""
+        """Begin a turn as Sorrel does: entities that change by themselves do so first."""
         game = self._game
         game.turn += 1
         for _, entity in np.ndenumerate(game.world.map):
@@ -179,7 +179,7 @@ class _Hunt:
 
     @contextlib.contextmanager
     def _drawing(self) -> Generator[None]:
-        """Sorrel draws from NumPy's global generator: this env has its own state in there."""
+        """Swap in this env's state of NumPy's global generator, from which Sorrel draws."""
         outside = np.random.get_state()
         np.random.set_state(self._chance)
         try:
@@ -200,7 +200,7 @@ _COLOURS = {
 
 
 def _make(env: SorrelEnv) -> Any:
-    """Sorrel's env, with agents that only see and act: their models are never asked."""
+    """Build Sorrel's env, with agents whose models are never used."""
     try:
         from sorrel.examples.treasurehunt.entities import (  # pyright: ignore[reportMissingImports]
             EmptyEntity,
@@ -214,7 +214,7 @@ def _make(env: SorrelEnv) -> Any:
     except (ImportError, SyntaxError) as error:
         raise BadConfig(
             f"{env.name} needs Sorrel, which cannot be imported: {error}; with Python 3.12 or "
-            "newer run: pip install 'millpond[sorrel]'"
+            "newer, run: pip install 'millpond[sorrel]'"
         ) from error
     values = {"gem_value": env.gem, "food_value": env.food, "bone_value": env.bone}
     config = {
@@ -228,12 +228,12 @@ def _make(env: SorrelEnv) -> Any:
     }
     game = TreasurehuntEnv(TreasurehuntWorld(config, EmptyEntity()), config)
     for agent in game.agents:
-        agent.model = _NoModel()  # each has two networks and a memory, which no one would ask
+        agent.model = _NoModel()  # instead of two networks and a memory that nobody would use
     return game
 
 
 class _NoModel:
-    """What an agent's reset asks of its model."""
+    """The part of a model that an agent's reset needs."""
 
     def reset(self) -> None:
-        """Nothing is remembered."""
+        """Nothing to reset."""

@@ -1,4 +1,4 @@
-"""`Staghunt`: a hare is caught alone, a stag only together, and is worth more to each."""
+"""`Staghunt`: one agent can catch a hare; a stag takes several, and is worth more to each."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ ATTACK = 4
 
 
 class StagState(NamedTuple):
-    """One hunt between two turns."""
+    """The state of an episode between two turns."""
 
     places: Array  # int32[agents]
-    prey: Array  # int32[hares + stags]: places, hares first; NOWHERE while dead
+    prey: Array  # int32[hares + stags]: places, hares first; NOWHERE if dead
     turn: Array  # int32: turns played
 
 
 @dataclass(frozen=True)
 class Staghunt(PlainFacts):
-    """A walled grid with prey that stands still; `attack` hits all prey on the four cells around.
+    """A walled grid with prey that does not move; `attack` hits all prey in the four cells around.
 
-    Agents and prey start at distinct random cells. In a turn the agents that move do so in list
-    order; walls, prey and agents block at no cost. Then all attacks count at once: every attacker
-    of a hare gets `hare`; every attacker of a stag gets `stag` if at least `hunters` agents attack
-    it, else it lives and no one gets anything for it. Prey hit this turn is gone. Last, each prey
-    that was dead before this turn comes back with probability `respawn`, at a random empty cell.
-    After `turns` turns the episode is truncated; it never terminates. `VectorEnv(Staghunt(), 128)`.
+    Agents and prey start in distinct random cells. In a turn, agents first move, in list order;
+    walls, prey and agents block at no cost. Then all attacks happen at once: every attacker of a
+    hare gets `hare`; every attacker of a stag gets `stag` if at least `hunters` agents attack it,
+    otherwise it lives and nobody is rewarded. Caught prey disappears. Finally, each prey that was
+    dead before this turn returns with probability `respawn`, in a random empty cell. The episode is
+    truncated after `turns` turns and never terminates. `VectorEnv(Staghunt(), 128)`.
     """
 
     size: int = 11  # cells per side, walls included
@@ -92,13 +92,13 @@ class Staghunt(PlainFacts):
         return {"hare": hunter(HARE), "stag": hunter(HARE, together=STAG)}
 
     def reset(self, key: jax.Array) -> StagState:
-        """Agents and living prey at distinct random cells."""
+        """Agents and prey in distinct random cells."""
         board = jnp.asarray(grid.walled(self.size))
         cells = grid.random_cells(key, board, self.agents + self.hares + self.stags)
         return StagState(cells[: self.agents], cells[self.agents :], jnp.zeros((), np.int32))
 
     def step(self, state: StagState, action: Array, key: jax.Array) -> tuple[StagState, Outcome]:
-        """One turn under int32[agents]: moves in list order, attacks at once, then respawns."""
+        """One turn with actions int32[agents]: moves in list order, attacks at once, respawns."""
         around = jnp.asarray(grid.steps(self.size))
         targets = state.places + jnp.append(around, 0)[action]  # an attacker stays
         met = self._board(state)[targets]
@@ -107,7 +107,7 @@ class Staghunt(PlainFacts):
         reach = places[:, None] + around
         hits = (reach[:, :, None] == state.prey).any(1) & (action == ATTACK)[:, None]
         falls = hits.sum(0) >= self._per_prey(1, self.hunters)
-        # A sum, no matrix product: a GPU may round the factors of those.
+        # A sum instead of a matrix product, whose factors a GPU may round.
         reward = jnp.where(hits & falls, self._per_prey(self.hare, self.stag), 0).sum(1)
 
         left = StagState(places, jnp.where(falls, NOWHERE, state.prey), state.turn + 1)
@@ -116,12 +116,12 @@ class Staghunt(PlainFacts):
         return left._replace(prey=prey), ended
 
     def counts(self, before: StagState, after: StagState) -> Mapping[str, Array]:
-        """`stags` that fell: prey that lived before the turn and is gone after it."""
+        """`stags`: how many were caught in the turn."""
         fell = (before.prey != NOWHERE) & (after.prey == NOWHERE)
         return {"stags": fell[self.hares :].sum(dtype=np.int32)}
 
     def observe(self, state: StagState) -> Array:
-        """What every agent sees: bool[agents, side, side, 5]."""
+        """Every agent's view: bool[agents, side, side, 5]."""
         return grid.views(self._board(state), state.places, self.radius, KINDS)
 
     def render(self, state: Any) -> np.ndarray:
@@ -133,20 +133,20 @@ class Staghunt(PlainFacts):
         return grid.picture(np.asarray(self._board(state)), np.asarray(state.places), drawings)
 
     def _respawn(self, state: StagState, dead: Array, key: jax.Array) -> Array:
-        """Where the prey is after those among `dead` had their chance to come back."""
+        """The places of the prey after those among `dead` had their chance to return."""
         chance, where = jax.random.split(key)
         back = dead & grid.happens(grid.words(chance, len(dead)), self.respawn)
         cells = grid.random_cells(where, self._board(state), len(dead))
-        # The first ones are empty for certain, and only as many as the dead: hand those out.
+        # At least as many cells are empty as prey is dead, and empty cells come first.
         return jnp.where(back, cells[jnp.cumsum(back) - 1], state.prey)
 
     def _board(self, state: StagState) -> Array:
-        """uint8[size * size]: everything that stands somewhere."""
+        """The board with walls, prey and agents: uint8[size * size]."""
         board = jnp.asarray(grid.walled(self.size))
         board = grid.paint(board, state.prey[: self.hares], HARE)
         board = grid.paint(board, state.prey[self.hares :], STAG)
         return grid.paint(board, state.places, AGENT)
 
     def _per_prey(self, hare: float, stag: float) -> np.ndarray:
-        """One number for each prey: float32[hares + stags]."""
+        """A value for each prey, by its kind: float32[hares + stags]."""
         return np.array([hare] * self.hares + [stag] * self.stags, np.float32)

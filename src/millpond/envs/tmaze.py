@@ -1,4 +1,4 @@
-"""`TMaze`: what is seen first says where to turn at the end; without memory it is a coin's toss."""
+"""`TMaze`: the first observation says where to turn at the end, so the agent needs memory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .env import Outcome, PlainFacts, Policy
 from .grid import AGENT, EMPTY, WALL
 
 FORWARD, LEFT, RIGHT = 0, 1, 2
-SIGN_LEFT, SIGN_RIGHT, CORRIDOR, JUNCTION = 0, 1, 2, 3  # what an observation can hold
+SIGN_LEFT, SIGN_RIGHT, CORRIDOR, JUNCTION = 0, 1, 2, 3  # entries of an observation
 _GOAL = 3  # a kind of cell, for pictures
 
 
 class TMazeState(NamedTuple):
-    """One walk between two turns."""
+    """The state of an episode between two turns."""
 
     length: Array  # int32: steps from the start to the junction
     side: Array  # int32: where to turn there, LEFT or RIGHT
@@ -33,22 +33,21 @@ class TMazeState(NamedTuple):
 
 @dataclass(frozen=True)
 class TMaze(PlainFacts):
-    """A corridor that ends at a junction; a sign at its very beginning says where to turn there.
+    """A corridor that ends at a junction; a sign at its beginning says where to turn there.
 
-    The sign is seen in the first observation only, even if the agent does not leave its place. The
-    corridor's length is drawn for each episode, from `shortest` to `longest`, all equally likely.
-    Forward goes one step on. Turning in the corridor, and going forward at the junction, bumps into
-    a wall: it costs `bump` and changes nothing. To turn at the junction ends the episode: with
-    `reward` where the sign said so, else with nothing. After `turns` turns the episode is
-    truncated. So the best return is `reward`, and the best without memory half of it, because the
-    junction looks the same either way.
+    The sign is visible in the first observation only, even if the agent stays. The length of the
+    corridor is drawn uniformly for each episode, from `shortest` to `longest`. Turning in the
+    corridor or going forward at the junction runs into a wall: it costs `bump` and changes nothing.
+    A turn at the junction ends the episode, with `reward` if it follows the sign and 0 otherwise.
+    The episode is truncated after `turns` turns. The best possible return is `reward`; without
+    memory it is half of that, because the junction looks the same either way.
     `VectorEnv(TMaze(longest=20, turns=100), 128)`.
     """
 
     shortest: int = 4  # fewest steps to the junction
     longest: int = 10  # most steps to the junction
     turns: int = 50  # most turns per episode
-    reward: float = 1.0  # for the right turn at the junction
+    reward: float = 1.0  # reward for the correct turn at the junction
     bump: float = -0.1  # reward for walking into a wall
 
     def __post_init__(self) -> None:
@@ -57,8 +56,8 @@ class TMaze(PlainFacts):
         grid.check_numbers("TMaze", {"reward": self.reward, "bump": self.bump})
         if self.turns <= self.longest:
             raise BadConfig(
-                f"TMaze: turns must be more than longest, so that every junction can be reached "
-                f"and turned at, got {self.turns} and {self.longest}"
+                f"TMaze: turns must be more than longest, so that every episode can be solved, "
+                f"got {self.turns} and {self.longest}"
             )
 
     @property
@@ -83,18 +82,18 @@ class TMaze(PlainFacts):
 
     @property
     def references(self) -> Mapping[str, Policy]:
-        """`guesser`: goes to the junction and tosses a coin, the best that needs no memory."""
+        """`guesser` goes to the junction and tosses a coin, the best policy without memory."""
         return {"guesser": _guess}
 
     def reset(self, key: jax.Array) -> TMazeState:
-        """A corridor of any length, a sign to either side."""
+        """A corridor of random length, with a sign to a random side."""
         lengths, sides = jax.random.split(key)
         length = jax.random.randint(lengths, (), self.shortest, self.longest + 1, np.int32)
         side = jax.random.randint(sides, (), LEFT, RIGHT + 1, np.int32)
         return TMazeState(length, side, jnp.int32(0), jnp.int32(0))
 
     def step(self, state: TMazeState, action: Array, key: jax.Array) -> tuple[TMazeState, Outcome]:
-        """One turn under int32[1]."""
+        """One turn with action int32[1]."""
         action, turn = action[0], state.turn + 1
         there = state.place == state.length
         turned = action != FORWARD
@@ -106,13 +105,13 @@ class TMaze(PlainFacts):
         return state._replace(place=place, turn=turn), outcome
 
     def observe(self, state: TMazeState) -> Array:
-        """bool[1, 4]: the sign on the first turn, and whether this is the junction."""
+        """bool[1, 4]: the sign (on the first turn only), corridor or junction."""
         begins, there = state.turn == 0, state.place == state.length
         sign = begins & (state.side == LEFT), begins & (state.side == RIGHT)
         return jnp.stack([*sign, ~there, there])[None]
 
     def render(self, state: Any) -> np.ndarray:
-        """Host: the maze from above, uint8[h, w, 3]; the diamond lies where the sign points."""
+        """Host: the maze from above, uint8[h, w, 3]; a diamond marks where the sign points."""
         size, length = self.longest + 4, int(state.length)
         board, row, last = np.full((size, size), WALL, np.uint8), size // 2, length + 1
         board[row, 1 : last + 1] = EMPTY
@@ -125,6 +124,6 @@ class TMaze(PlainFacts):
 
 
 def _guess(obs: Array, key: jax.Array) -> Array:
-    """int32[...] for obs[..., 4]."""
+    """Forward, and a random turn at the junction: obs[..., 4] -> int32[...]."""
     side = jax.random.randint(key, obs.shape[:-1], LEFT, RIGHT + 1, np.int32)
     return jnp.where(obs[..., JUNCTION], side, FORWARD)

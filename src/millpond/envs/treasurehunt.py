@@ -1,4 +1,4 @@
-"""`Treasurehunt`: agents on a grid collect what appears there: gems, food and, at a loss, bones."""
+"""`Treasurehunt`: agents on a grid collect items: gems, food and, at a loss, bones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Item = Literal["gem", "food", "bone"]
 
 
 class TreasureState(NamedTuple):
-    """One hunt between two turns."""
+    """The state of an episode between two turns."""
 
     board: Array  # uint8[size * size], agents included
     places: Array  # int32[agents]
@@ -33,14 +33,13 @@ class TreasureState(NamedTuple):
 
 @dataclass(frozen=True)
 class Treasurehunt(PlainFacts):
-    """A walled grid where items appear; whoever steps on one takes it and gets its value.
+    """A walled grid where items appear; an agent that steps on one takes it and gets its value.
 
-    Agents start at distinct random cells of a grid without items. In a turn all agents act on what
-    they saw at its start; they move in list order (up, down, left, right), each meeting the board
-    as earlier movers left it. A wall costs `wall` and blocks; an agent blocks at no cost. Then an
-    item appears in every empty cell with probability `spawn`, any of `items` equally likely. So
-    nothing appears under an agent that has seen the cell empty. After `turns` turns the episode is
-    truncated; it never terminates. `VectorEnv(Treasurehunt(agents=4), 128)`.
+    Agents start in distinct random cells of a grid without items. In a turn they move in list order
+    (up, down, left, right), each on the board as earlier movers left it. A wall blocks and costs
+    `wall`; an agent blocks at no cost. Then an item appears in each empty cell with probability
+    `spawn`, all `items` equally likely. The episode is truncated after `turns` turns and never
+    terminates. `VectorEnv(Treasurehunt(agents=4), 128)`.
     """
 
     size: int = 21  # cells per side, walls included
@@ -48,7 +47,7 @@ class Treasurehunt(PlainFacts):
     turns: int = 100  # turns per episode
     radius: int = 2  # an agent sees this many cells in every direction
     spawn: float = 0.005  # probability of an item per empty cell and turn
-    items: tuple[Item, ...] = ("gem", "food", "bone")  # which ones appear
+    items: tuple[Item, ...] = ("gem", "food", "bone")  # the kinds of items that appear
     gem: float = 10.0  # reward for a gem
     food: float = 5.0  # reward for food
     bone: float = -10.0  # reward for a bone
@@ -74,7 +73,7 @@ class Treasurehunt(PlainFacts):
 
     @classmethod
     def small(cls) -> Treasurehunt:
-        """The preset `treasurehunt-small`: five agents crowd for gems, 50 turns."""
+        """The preset `treasurehunt-small`: five agents in a small grid with gems, 50 turns."""
         return cls(size=10, agents=5, turns=50, spawn=0.02, items=("gem",))
 
     @property
@@ -100,11 +99,11 @@ class Treasurehunt(PlainFacts):
 
     @property
     def references(self) -> Mapping[str, Policy]:
-        """`forager`: walks to the best item in view."""
+        """`forager` walks to the best item in view."""
         return {"forager": treasure_forager(self._values())}
 
     def reset(self, key: jax.Array) -> TreasureState:
-        """A board without items, agents at distinct random cells."""
+        """A board without items, with agents in distinct random cells."""
         board = jnp.asarray(grid.walled(self.size))
         places = grid.random_cells(key, board, self.agents)
         return TreasureState(grid.paint(board, places, AGENT), places, jnp.zeros((), np.int32))
@@ -112,11 +111,11 @@ class Treasurehunt(PlainFacts):
     def step(
         self, state: TreasureState, action: Array, key: jax.Array
     ) -> tuple[TreasureState, Outcome]:
-        """One turn under int32[agents]: moves in list order, then items appear."""
+        """One turn with actions int32[agents]: moves in list order, then items appear."""
         targets = state.places + jnp.asarray(grid.steps(self.size))[action]
         met = state.board[targets]
         places = grid.move(state.places, targets, met != WALL)
-        # What an earlier mover has taken, it stands on: whoever comes later did not move.
+        # An agent whose target was taken by an earlier mover did not move, and gets nothing.
         counts = (places != state.places) | (met == WALL)
         reward = jnp.where(counts, jnp.asarray(self._values())[met], 0)
 
@@ -127,7 +126,7 @@ class Treasurehunt(PlainFacts):
         return TreasureState(board, places, turn), ended
 
     def observe(self, state: TreasureState) -> Array:
-        """What every agent sees: bool[agents, side, side, 6]."""
+        """Every agent's view: bool[agents, side, side, 6]."""
         return grid.views(state.board, state.places, self.radius, KINDS)
 
     def render(self, state: Any) -> np.ndarray:
@@ -141,12 +140,12 @@ class Treasurehunt(PlainFacts):
 
     def _spawn(self, board: Array, key: jax.Array) -> Array:
         kinds = np.array([GEM + get_args(Item).index(item) for item in self.items], np.uint8)
-        # One word decides both whether and what: those below a bound are as good as evenly spread
-        # over its remainders. Random words are most of what a turn costs.
+        # One random word decides both whether an item appears and which, because drawing words is
+        # most of a turn's cost; words below the bound have nearly uniform remainders.
         words = grid.words(key, board.size)
         item = jnp.asarray(kinds)[words % np.uint32(len(kinds))]
         return jnp.where((board == EMPTY) & grid.happens(words, self.spawn), item, board)
 
     def _values(self) -> np.ndarray:
-        """What stepping on each kind brings: float32[6]."""
+        """The reward for stepping on each kind: float32[6]."""
         return np.array([0, self.wall, 0, self.gem, self.food, self.bone], np.float32)

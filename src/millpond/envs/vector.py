@@ -1,4 +1,4 @@
-"""`VectorEnv`: many envs in one program, as rows under next-step autoreset."""
+"""`VectorEnv`: many copies of an env in one program, with next-step autoreset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .env import Env, Outcome
 
 
 class EnvState(NamedTuple):
-    """Envs between two turns: their states, what is seen now, and the flags of the rows to come.
+    """Envs between two turns: their states, and the observations and flags of the next rows.
 
     `state = envs.reset(key)`; act on `state.obs[agent]`.
     """
@@ -27,24 +27,24 @@ class EnvState(NamedTuple):
 
 
 class VectorEnv:
-    """`num_envs` copies of an `Env`; pure, for use inside jit.
+    """`num_envs` copies of an `Env`, as pure functions for use inside jit.
 
     `state = envs.reset(key); state, rows = envs.step(state, action, key)`, rows [agents, env].
     """
 
     def __init__(self, env: Env, num_envs: int) -> None:
         self.env, self.num_envs = env, num_envs
-        self._dummy = action_of(env).lowest()  # what a row holds that has no action
+        self._dummy = action_of(env).lowest()  # recorded in border rows, which have no action
 
     def reset(self, key: jax.Array) -> EnvState:
-        """All envs at the first row of an episode."""
+        """Reset all envs: each is at the first row of an episode."""
         inner = jax.vmap(self.env.reset)(jax.random.split(key, self.num_envs))
         return EnvState(inner, self._observe(inner), jnp.full(self.num_envs, FIRST, np.uint8))
 
     def step(self, state: EnvState, action: Array, key: jax.Array) -> tuple[EnvState, Rows]:
-        """One turn under action [agents, env, ...]; where an episode has ended, a new one begins.
+        """One turn with action [agents, env, ...]; envs at a border row begin a new episode.
 
-        The action at a border row is a dummy: it is recorded as the lowest and changes nothing.
+        The action at a border row has no effect; the lowest action is recorded there.
         """
         border = (state.flags & BORDER) != 0
         stepping, resetting = jax.random.split(key)
@@ -59,7 +59,7 @@ class VectorEnv:
             return _where(border, fresh, inner)
 
         if jax.default_backend() == "cpu":
-            # Most turns no episode has ended: then nothing is reset.
+            # In most turns no episode has ended, and computing a reset can be skipped.
             inner = jax.lax.cond(border.any(), begin, lambda inner: inner, inner)
         else:
             # On a GPU a branch waits for the host, which costs more than a reset.
@@ -77,7 +77,7 @@ class VectorEnv:
         return jnp.moveaxis(seen, 0, 1)
 
     def _check_outcome(self, outcome: Outcome) -> None:
-        """While tracing: a shape that is not what `Outcome` says would be broadcast."""
+        """Check shapes while tracing, because wrong ones would be broadcast silently."""
         lead = (self.num_envs,)
         reward = Field("float32", (self.env.num_agents,))
         check_traced(self.env, "reward", reward, lead, outcome.reward)
@@ -99,7 +99,7 @@ class VectorEnv:
 
 
 def _where(which: Array, new: Any, old: Any) -> Any:
-    """Per env: leaves [env, ...] of `new` where `which`, else of `old`."""
+    """Per env, leaves [env, ...] of `new` where `which` is true, else of `old`."""
 
     def pick(a: Array, b: Array) -> Array:
         return jnp.where(which.reshape(-1, *(1,) * (b.ndim - 1)), a, b)

@@ -1,4 +1,4 @@
-"""Data in and out: a Lake from other formats, and other formats from a Lake."""
+"""Import data of other formats into a Lake, and export a Lake to them."""
 
 from .exporting import export_lake
 from .formats import EXPORTS, IMPORTS

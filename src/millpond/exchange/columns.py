@@ -1,4 +1,4 @@
-"""Rows as columns by path and back, and how two rows differ: in their bytes."""
+"""Convert rows to columns by path and back; compare rows bit by bit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..spec import Field, Spec, walk
 
 
 def fields_of(spec: Spec) -> dict[str, Field]:
-    """Every column of a row, with what lies in the flags byte as separate columns."""
+    """Every column of a row; the bits of the flags byte are separate columns."""
     one = Field("bool")
     fields = {**spec.columns, "terminated": one, "truncated": one, "flags": Field("uint8")}
     return fields | ({"extras/life_lost": one} if "life_lost" in spec.extras else {})
 
 
 def to_columns(spec: Spec, rows: Rows) -> dict[str, np.ndarray]:
-    """Values [time, ...] by path, each in its field's dtype."""
+    """Rows as values [time, ...] by path, in the fields' dtypes."""
     extras = {f"extras/{name}": rows.extras[name] for name in spec.extras}
     given: dict[str, Any] = {**dict(walk(rows.obs, "obs")), **extras}
     given |= {name: getattr(rows, name) for name in _PLAIN}
@@ -27,7 +27,7 @@ def to_columns(spec: Spec, rows: Rows) -> dict[str, np.ndarray]:
 
 
 def to_rows(spec: Spec, columns: Mapping[str, np.ndarray]) -> Rows:
-    """Rows [time] of such columns."""
+    """Rows [time] from values by path."""
     obs = spec.obs_tree({path: columns[path] for path, _ in walk(spec.obs, "obs")})
     extras = {name: columns[f"extras/{name}"] for name in spec.extras}
     plain: Any = {name: columns[name] for name in _PLAIN}
@@ -38,7 +38,7 @@ _PLAIN = ("action", "reward", "terminated", "truncated", "flags")
 
 
 def cut_rows(rows: Rows, start: int, stop: int | None = None) -> Rows:
-    """Some of rows [time]."""
+    """The rows from `start` to `stop` of rows [time]."""
 
     def part(tree: Any) -> Any:
         if isinstance(tree, Mapping):
@@ -49,7 +49,7 @@ def cut_rows(rows: Rows, start: int, stop: int | None = None) -> Rows:
 
 
 def join_rows(several: Sequence[Rows]) -> Rows:
-    """Rows [time] one after the other."""
+    """Concatenate rows [time]."""
     if len(several) == 1:
         return several[0]
 
@@ -62,7 +62,7 @@ def join_rows(several: Sequence[Rows]) -> Rows:
 
 
 def difference(spec: Spec, one: Rows, other: Rows) -> tuple[str, int] | None:
-    """Column and row of the first value that is not the same to the bit; None: all are."""
+    """The column and row of the first value that is not bitwise equal; None if all are."""
     here, there = to_columns(spec, one), to_columns(spec, other)
     for path, mine in here.items():
         theirs = there[path]
@@ -76,7 +76,7 @@ def difference(spec: Spec, one: Rows, other: Rows) -> tuple[str, int] | None:
 
 
 def border_like(spec: Spec, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns [1] of a border row with this final observation [1, ...]."""
+    """The columns [1] of a border row with the final observation `obs` [1, ...]."""
     found = {
         path: np.broadcast_to(field.lowest(), (1, *field.shape))
         if path == "action"

@@ -1,11 +1,11 @@
-"""CRC-32C (Castagnoli) in NumPy: Python's own libraries have only the other CRC-32."""
+"""CRC-32C (Castagnoli) in NumPy; Python's standard library has only the other CRC-32."""
 
 from __future__ import annotations
 
 import numpy as np
 
 _POLYNOMIAL = np.uint32(0x82F63B78)  # bits reversed
-_LANES_FROM = 2048  # bytes; below, lanes cost more than they save
+_LANES_FROM = 2048  # bytes from which on parallel lanes are faster
 _MASK_DELTA = 0xA282EAD8
 
 
@@ -26,7 +26,7 @@ def crc32c(data: bytes | memoryview) -> int:
     view = np.frombuffer(data, np.uint8)
     crc = 0xFFFFFFFF
     if len(view) >= _LANES_FROM:
-        # A checksum is linear: 2^k equal stretches are summed side by side, and then joined.
+        # The checksum is linear, so 2^k equal parts are summed in parallel and then combined.
         levels = max(1, (len(view) // 256).bit_length() - 1)
         length = len(view) >> levels
         lanes = view[: length << levels].reshape(-1, length)
@@ -37,7 +37,7 @@ def crc32c(data: bytes | memoryview) -> int:
         shift = _shift(length)
         while len(parts) > 1:
             parts = _apply(shift, parts[0::2]) ^ parts[1::2]
-            shift = _apply(shift, shift)  # twice as far
+            shift = _apply(shift, shift)  # for twice the length
         crc, view = int(parts[0]), view[len(lanes) * length :]
     for byte in view.tolist():
         crc = (crc >> 8) ^ _PLAIN[(crc ^ byte) & 255]
@@ -45,13 +45,13 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked_crc32c(data: bytes | memoryview) -> int:
-    """As TFRecord files keep it."""
+    """The checksum in the masked form of TFRecord files."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def _shift(length: int) -> np.ndarray:
-    """uint32[32]: what `length` zero bytes after it make of each bit of a checksum."""
+    """uint32[32]: the effect of `length` zero bytes on each bit of a checksum."""
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
     step = (bits >> np.uint32(8)) ^ _TABLE[bits & np.uint32(255)]
     found = bits
@@ -63,6 +63,6 @@ def _shift(length: int) -> np.ndarray:
 
 
 def _apply(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Each value's bits, replaced by the matrix's columns and summed."""
+    """Multiply each value by a bit matrix, modulo 2."""
     bits = (values[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
     return np.bitwise_xor.reduce(bits * matrix, axis=1)

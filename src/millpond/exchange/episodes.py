@@ -1,7 +1,7 @@
-"""Episodes out of a Lake's streams and back: what formats keep that know no streams.
+"""Episodes from a Lake's streams and back, for formats without streams.
 
-An episode of T steps has T + 1 observations. Where the last step has none after it, because an
-actor crashed or the stream ends there, that step cannot be kept.
+An episode of T steps has T + 1 observations. A last step without an observation after it, because
+an actor crashed or the stream ends there, cannot be kept.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from .exporting import LakeRows
 
 
 class Episode(NamedTuple):
-    """`columns` as of rows: observations and extras are [T + 1], everything else is [T].
+    """An episode's columns: observations and extras are [T + 1], everything else is [T].
 
-    Where last steps are kept that no observation follows, observations may be [T].
+    If last steps without an observation after them are kept, observations may be [T].
     """
 
     columns: Mapping[str, np.ndarray]
     steps: int
 
 
-def seen_with(path: str) -> bool:
-    """Whether a column belongs to observations, and not to steps."""
+def per_observation(path: str) -> bool:
+    """Whether a column has a value per observation instead of per step."""
     return path.startswith(("obs", "extras/"))
 
 
 class Episodes:
-    """The episodes of a Lake, one at a time, and what was lost of it so far.
+    """The episodes of a Lake, one at a time, counting what is lost.
 
-    `whole`: a last step without an observation after it is kept. `one_end`: the format cannot say
-    of a step that it terminated and was truncated; it terminated.
+    With `whole`, a last step without an observation after it is kept. With `one_end`, a step that
+    is both terminated and truncated becomes terminated only, because the format cannot say both.
     """
 
     def __init__(self, rows: LakeRows, whole: bool = False, one_end: bool = False) -> None:
@@ -57,7 +57,7 @@ class Episodes:
     def _cut_up(
         self, columns: dict[str, np.ndarray], waiting: list[dict[str, np.ndarray]]
     ) -> Iterator[Episode]:
-        """The episodes that end in these rows; the rest waits."""
+        """The episodes that end in these rows; the remaining rows are added to `waiting`."""
         flags = columns["flags"]
         last = np.flatnonzero(flags & (BORDER | CUT))
         begin = 0
@@ -69,13 +69,13 @@ class Episodes:
             waiting.append({path: value[begin:] for path, value in columns.items()})
 
     def _closed(self, waiting: list[dict[str, np.ndarray]]) -> Iterator[Episode]:
-        """One episode of all that waits, if it has a step."""
+        """An episode from all waiting rows, unless it has no steps."""
         if not waiting:
             return
         whole = {path: np.concatenate([one[path] for one in waiting]) for path in waiting[0]}
         waiting.clear()
         flags = whole["flags"]
-        # A row without its own step is the observation after the last step.
+        # A border or context row only holds the observation after the last step.
         final = bool(flags[-1] & (BORDER | CONTEXT))
         keeps = self._whole and not final
         ended = keeps and (whole["terminated"][-1] or whole["truncated"][-1])
@@ -90,18 +90,18 @@ class Episodes:
             both = whole["terminated"] & whole["truncated"]
             self.both += np.count_nonzero(both)
             whole["truncated"] &= ~both
-        cut = {p: value if seen_with(p) else value[:steps] for p, value in whole.items()}
+        cut = {p: value if per_observation(p) else value[:steps] for p, value in whole.items()}
         yield Episode(cut, steps)
 
     def losses(self) -> list[str]:
-        """What cannot be kept, in words; every episode is looked at once for it."""
+        """Descriptions of what cannot be kept, after one pass over all episodes."""
         for _ in self:
             pass
         found = [
             (self.dropped, "last steps without an observation after them are left out"),
-            (self.open, "episodes do not end: they are cut or unfinished"),
-            (self.headless, "episodes have lost their beginning"),
-            (self.both, "steps that both terminated and were truncated only terminate"),
+            (self.open, "episodes have no end: they are cut or unfinished"),
+            (self.headless, "episodes lack their beginning"),
+            (self.both, "steps that are both terminated and truncated become only terminated"),
             (
                 self.context,
                 "rows marked CONTEXT become ordinary steps, which may start a sample",
@@ -109,12 +109,12 @@ class Episodes:
         ]
         told = [f"{number:,} {what}" for number, what in found if number]
         if len(self._rows.streams) > 1:
-            told.append("which stream an episode belongs to: episodes follow one another")
+            told.append("which stream each episode belongs to")
         return told
 
 
 def rows_of(spec: Spec, episode: Episode) -> Rows:
-    """An episode as rows [T + 1]: the last one is its border row, or is cut off from what comes."""
+    """An episode as rows [T + 1]; the last is its border row, or a context row before a cut."""
     steps, columns = episode.steps, dict(episode.columns)
     flags = np.zeros(steps + 1, np.uint8)
     flags[0] = FIRST
@@ -122,7 +122,7 @@ def rows_of(spec: Spec, episode: Episode) -> Rows:
     flags[-1] = BORDER if ended else CONTEXT | CUT
     columns["flags"] = flags
     for path, field in fields_of(spec).items():
-        if path == "flags" or seen_with(path):
+        if path == "flags" or per_observation(path):
             continue
         none = field.lowest() if path == "action" else field.blank()
         columns[path] = np.concatenate([columns[path], none[None]])

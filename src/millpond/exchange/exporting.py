@@ -1,7 +1,7 @@
-"""`export_lake`: the committed rows of a Lake in another format, whole and verified, or not at all.
+"""`export_lake`: write the committed rows of a Lake in another format, completely or not at all.
 
-They are written to TARGET.exporting, read back and compared, and then renamed. A killed export
-begins again.
+They are written to TARGET.exporting, read back and compared; then the folder is renamed. A killed
+export starts over.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .formats import open_source, writer_of
 from .importing import ORIGIN, Moved, Progress, Said
 from .source import StreamInfo
 
-_PIECE_BYTES, _PIECE_ROWS = 16 << 20, 8192  # read and written at once
+_PIECE_BYTES, _PIECE_ROWS = 16 << 20, 8192  # most bytes and rows that are read at once
 
 
 class LakeRows:
-    """What a Lake had committed when this was made, stream by stream."""
+    """The rows that a Lake had committed when this was made, stream by stream."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake, self.spec = lake, lake.spec
@@ -38,14 +38,14 @@ class LakeRows:
         self.about = _origin(lake.path)
 
     def rows(self, stream: int, start: int = 0) -> Iterator[Rows]:
-        """Rows [time] of a stream, counted from the first that is stored."""
+        """Rows [time] of a stream; `start` counts from the first stored row."""
         held = self._held[stream]
         for at in range(held.first + start, held.stop, self.piece):
             yield self.lake.read(held.number, at, min(at + self.piece, held.stop))
 
 
 def _origin(path: Path) -> dict[str, Any]:
-    """What the data's first format said of it, if it was imported."""
+    """The metadata of the format that the Lake was imported from, if any."""
     try:
         found = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -54,17 +54,17 @@ def _origin(path: Path) -> dict[str, Any]:
 
 
 class ExportPlan(Protocol):
-    """How a Lake is written in a format: `losses` beforehand, `write`, then what to expect back."""
+    """How a Lake is written in a format: what is lost, how to write, what to expect back."""
 
     losses: list[str]
-    spec: Spec  # of what is read back
+    spec: Spec  # of the rows that are read back
 
     def write(self, part: Path, progress: Progress) -> None:
-        """Write all of it below a new folder `part`."""
+        """Write everything into a new folder `part`."""
         ...
 
     def expected(self, stream: int) -> Iterator[Rows]:
-        """The rows of a stream as they must be read back."""
+        """The rows of a stream that must be read back."""
         ...
 
 
@@ -75,9 +75,9 @@ def export_lake(
     progress: Progress = lambda what, done, of: None,
     said: Said = lambda losses: None,
 ) -> Moved:
-    """Write what a Lake has committed in another format, and compare every row at the end.
+    """Write a Lake's committed rows in another format, and compare every row at the end.
 
-    A Lake may be written to meanwhile; what is committed later is not exported.
+    The Lake may be written to meanwhile; rows committed later are not exported.
     `export_lake("parquet", "runs/lake", "table")`.
     """
     target = Path(target)
@@ -94,7 +94,7 @@ def export_lake(
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = take_lock(target.with_name(target.name + ".exporting.lock"), f"export to {target}")
         try:
-            shutil.rmtree(part, ignore_errors=True)  # of an export that was killed
+            shutil.rmtree(part, ignore_errors=True)  # left by a killed export
             part.mkdir()
             plan.write(part, progress)
             _verify(form, part, plan, rows.total, progress)
@@ -109,44 +109,44 @@ def export_lake(
     except OSError as error:
         raise LakeFailed(
             f"exporting {source}: {error.strerror or error} ({error.filename or part}); nothing "
-            "was left behind: correct the cause and give the same command again"
+            "was left behind: fix the cause and run the same command again"
         ) from error
     return Moved(target, rows.total, len(rows.streams), plan.losses)
 
 
 def _verify(form: str, part: Path, plan: ExportPlan, total: int, progress: Progress) -> None:
-    """What is read back is what was to be written, row by row."""
+    """Read everything back and compare it row by row."""
     back, done = open_source(form, part), 0
     if back.spec.fingerprint() != plan.spec.fingerprint():
         raise BadState(
-            f"verifying: {form} gives back {list(back.spec.columns)}, expected "
+            f"verifying: {form} reads back {list(back.spec.columns)}, expected "
             f"{list(plan.spec.columns)}; nothing was exported, please report this"
         )
     for stream in range(len(back.streams)):
-        theirs = _Flow(back.rows(stream, 0))
+        theirs = _Rebatched(back.rows(stream, 0))
         for wanted in plan.expected(stream):
             size = len(wanted.flags)
             found = theirs.take(size)
             wrong = ("number of rows", 0) if found is None else difference(plan.spec, found, wanted)
             if wrong is not None:
                 raise BadState(
-                    f"verifying: stream {stream}, row {wrong[1]} of a piece: '{wrong[0]}' is not "
-                    "what the Lake holds; nothing was exported: look at the disk"
+                    f"verifying: stream {stream}, row {wrong[1]} of a piece: '{wrong[0]}' differs "
+                    "from the Lake; nothing was exported: check the disk"
                 )
             done += size
             progress("verifying", min(done, total), total)
         if theirs.more():
-            raise BadState(f"verifying: stream {stream} has too many rows; look at the disk")
+            raise BadState(f"verifying: stream {stream} has too many rows; check the disk")
 
 
-class _Flow:
-    """Rows in pieces of any size, taken in pieces of another."""
+class _Rebatched:
+    """Takes pieces of chosen sizes from rows in pieces of other sizes."""
 
     def __init__(self, pieces: Iterator[Rows]) -> None:
         self._pieces, self._waiting = pieces, list[Rows]()
 
     def take(self, number: int) -> Rows | None:
-        """The next rows, or None if there are fewer."""
+        """The next `number` rows, or None if there are fewer."""
         while sum(len(rows.flags) for rows in self._waiting) < number:
             following = next(self._pieces, None)
             if following is None:
@@ -162,7 +162,7 @@ class _Flow:
 
 
 def _sync(folder: Path) -> None:
-    """Every file is on disk before its name says that all is there."""
+    """Sync every file to disk, before the folder gets its final name."""
     for path in [*folder.rglob("*"), folder]:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The formats by name: one file each, imported when it is asked for."""
+"""The formats by name; each is a module of its own, imported on demand."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ EXPORTS = ("parquet", "minari", "rlds", "lerobot")
 
 
 def open_source(form: str, path: Path) -> Source:
-    """The data at a path, to read; BadConfig if there is none or its package is missing."""
+    """Open data to import; BadConfig if there is none or a package is missing."""
     return _module(form, IMPORTS, "import").open_source(path)
 
 
 def writer_of(form: str) -> Any:
-    """The module that writes a format: `plan(lake)`, then `write(...)`."""
+    """The module that writes a format: `plan(rows)` returns an `ExportPlan`."""
     return _module(form, EXPORTS, "export")
 
 

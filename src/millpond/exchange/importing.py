@@ -1,7 +1,7 @@
-"""`import_lake`: rows from elsewhere become a Lake, which is there when all of it is and verified.
+"""`import_lake`: make a Lake from data in another format.
 
-They gather in TARGET.importing, and TARGET.importing.json says of what. A killed import continues
-from there when it is called again; how far it came is what the Lake has committed.
+Rows are written to TARGET.importing, described by TARGET.importing.json, and verified before that
+is renamed. A killed import continues after the last committed row when it is called again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ..lake import Lake
 from ..rows import Rows
 from ..whole_file import write_whole
 from .columns import difference
-from .fitted import Fitted
 from .formats import open_source
 from .source import Source, stamp_of
+from .source_for_env import SourceForEnv
 
-ORIGIN = "origin.json"  # in the Lake's folder: what its source said of itself
-_ROOM = 1 << 14  # rows; a Lake needs two segments for each group
-_COMMIT = 20_000  # rows between two commits, about
-# progress(what, done, of): rows.
+ORIGIN = "origin.json"  # in the Lake's folder: metadata of its source
+_ROOM = 1 << 14  # spare rows, because a Lake needs two segments per group
+_COMMIT = 20_000  # rows between two commits, roughly
+# progress(what, rows done, rows in total)
 Progress = Callable[[str, int, int], None]
-# said(losses): what cannot be kept, before anything is written.
+# said(losses): called with what cannot be kept, before anything is written
 Said = Callable[[list[str]], None]
 
 
 class Moved(NamedTuple):
-    """What was moved, and what was lost on the way, in words.
+    """The result of an import or export; `losses` describes what could not be kept.
 
     `print(import_lake("parquet", "table", "runs/lake").losses)`.
     """
@@ -55,8 +55,8 @@ def import_lake(
 ) -> Moved:
     """Make a Lake from data in another format, and compare every row at the end.
 
-    With `env`, rows get the Spec of that env, so runs can learn from them. After an interruption,
-    call it again to continue. `import_lake("parquet", "table", "runs/lake")`.
+    With `env`, rows get the Spec of that env, so that runs can learn from them. After an
+    interruption, call it again to continue. `import_lake("parquet", "table", "runs/lake")`.
     """
     path, target = Path(source), Path(target)
     part, note = (target.with_name(target.name + end) for end in (".importing", ".importing.json"))
@@ -64,9 +64,9 @@ def import_lake(
         raise BadConfig(f"{target} already exists; choose another folder for the Lake")
     found = open_source(form, path)
     if env:
-        from ..envs import make_env, spec_of  # the core goes without envs
+        from ..envs import make_env, spec_of  # not part of the core
 
-        found = Fitted(found, spec_of(make_env(env)), env)
+        found = SourceForEnv(found, spec_of(make_env(env)), env)
     total = sum(stream.rows for stream in found.streams)
     if not total:
         raise BadConfig(f"{path} holds no rows; there is nothing to import")
@@ -82,7 +82,7 @@ def import_lake(
     except OSError as error:
         raise LakeFailed(
             f"importing {path}: {error.strerror or error} ({error.filename or part}); what was "
-            "committed is kept: correct the cause and give the same command again"
+            "committed is kept: fix the cause and run the same command again"
         ) from error
     lost = [*found.losses, *found.lost()]
     return Moved(target, total, len(found.streams), list(dict.fromkeys(lost)), resumed)
@@ -99,10 +99,10 @@ def _about(form: str, path: Path, source: Source, capacity: int | str | None) ->
 
 
 def _begin(part: Path, note: Path, about: dict[str, Any]) -> None:
-    """Note what is imported; continue only an interrupted import of exactly that."""
+    """Write down what is imported, or check that an interrupted import was of the same."""
     if not note.exists() or not part.exists():
         if part.exists():
-            raise BadConfig(f"{part} exists and is not from an import; delete or rename it")
+            raise BadConfig(f"{part} exists but is not from an import; delete or rename it")
         write_whole(note, json.dumps(about, indent=2).encode() + b"\n")
         return
     try:
@@ -112,26 +112,26 @@ def _begin(part: Path, note: Path, about: dict[str, Any]) -> None:
     if before != about:
         changed = [name for name in about if before.get(name) != about[name]]
         raise BadConfig(
-            f"{note} is of an interrupted import with another {', '.join(changed)}; give the "
-            f"command as it was then, or delete {note.name} and {part.name} to start over"
+            f"{note} is from an interrupted import with another {', '.join(changed)}; run the "
+            f"same command as then, or delete {note.name} and {part.name} to start over"
         )
 
 
 def _opened(part: Path, source: Source, capacity: int | str | None) -> Lake:
     if part.exists() and not (part / "lake.json").exists():
-        shutil.rmtree(part)  # killed while it was made
+        shutil.rmtree(part)  # killed while the Lake was created
     if part.exists():
         return Lake.open(part, "a", source.spec)
     groups: dict[str, int] = {}
     for stream in source.streams:
         groups[stream.group] = groups.get(stream.group, 0) + stream.rows
-    # Divided evenly among groups, of which the largest must fit, with its last segments to spare.
+    # Capacity is divided evenly among groups, and the largest must fit with room to spare.
     enough = len(groups) * (2 * max(groups.values()) + _ROOM)
     return Lake.create(part, source.spec, capacity or enough, len(groups))
 
 
 def _write(lake: Lake, source: Source, total: int, progress: Progress) -> int:
-    """Append what is not committed yet; the number of rows that were."""
+    """Append all rows that are not committed yet; returns how many already were."""
     resumed = done = 0
     groups = dict.fromkeys(stream.group for stream in source.streams)
     for group in groups:
@@ -156,20 +156,21 @@ def _write(lake: Lake, source: Source, total: int, progress: Progress) -> int:
                 wrote = int(writer.next_row[stream.env])
                 if wrote != stream.rows:
                     raise BadState(
-                        f"stream {number} has {wrote:,} rows, the source said {stream.rows:,}; it "
-                        "was changed meanwhile: delete what was imported and begin again"
+                        f"stream {number} has {wrote:,} rows, but the source said "
+                        f"{stream.rows:,}; it was changed meanwhile: delete what was imported and "
+                        "start again"
                     )
     return resumed
 
 
 def _verify(lake: Lake, source: Source, total: int, progress: Progress) -> None:
-    """Every row that the Lake still holds is that of the source, in the Lake's own dtypes."""
+    """Compare every row that the Lake still holds with the source."""
     lake.refresh()
     held = {(one.group, one.env): one for one in lake.streams}
     done = 0
     for number, stream in enumerate(source.streams):
         mine = held[stream.group, stream.env]
-        at = mine.first  # what was evicted cannot be compared
+        at = mine.first  # evicted rows cannot be compared
         done += at
         for rows in source.rows(number, at):
             stop = at + len(rows.flags)
@@ -184,6 +185,6 @@ def _compare(lake: Lake, stored: Rows, wanted: Rows, stream: int, at: int) -> No
     if found is not None:
         path, row = found
         raise BadState(
-            f"verifying: stream {stream}, row {at + row}: '{path}' is not what the source holds; "
-            "delete what was imported and begin again"
+            f"verifying: stream {stream}, row {at + row}: '{path}' differs from the source; "
+            "delete what was imported and start again"
         )

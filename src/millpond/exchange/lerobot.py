@@ -1,12 +1,12 @@
-"""LeRobot's layout, version 2: a Parquet file per episode, and what is in them as JSON.
+"""LeRobot's format, version 2: a Parquet file per episode, with JSON metadata.
 
-meta/info.json                                 features: what a frame holds
-meta/episodes.jsonl, tasks.jsonl               lengths of episodes, tasks in words
-meta/episodes_stats.jsonl                      least, largest, mean and deviation per episode
+meta/info.json                                 the features of a frame
+meta/episodes.jsonl, tasks.jsonl               lengths of episodes, descriptions of tasks
+meta/episodes_stats.jsonl                      min, max, mean and std per episode
 data/chunk-000/episode_000000.parquet          a frame per row
 
-There is no observation after an episode's last frame. A terminated episode needs none; one that
-ends otherwise is followed by a cut.
+There is no observation after an episode's last frame. A terminated episode needs none; other
+episodes are followed by a cut.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .source import StreamInfo, damaged, no_source, package
 
 _DATA = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _CHUNK = 1000
-_SUMMED = 1024  # elements; wider features have no statistics
+_SUMMED = 1024  # most elements of a feature with statistics
 
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Generator[None]:
-    """Whatever is raised of a file that is not what it should be."""
+    """Turn whatever is raised for a bad file into one error."""
     arrow = package("pyarrow", "lerobot")
     try:
         yield
@@ -48,15 +48,15 @@ def _reading(path: Path) -> Generator[None]:
 
 
 def open_source(path: Path) -> LerobotSource:
-    """The folder of a dataset."""
+    """Open the folder of a dataset."""
     if not (path / "meta" / "info.json").is_file():
         raise no_source(path, "a LeRobot dataset, with meta/info.json")
     with _reading(path / "meta"):
         info = json.loads((path / "meta" / "info.json").read_text(encoding="utf-8"))
         if not str(info["codebase_version"]).startswith("v2"):
             raise BadConfig(
-                f"{path} is of LeRobot's version {info['codebase_version']}; version 2 is read "
-                "here: convert it with LeRobot's own tools first"
+                f"{path} has LeRobot's version {info['codebase_version']}, but only version 2 is "
+                "supported; convert it with LeRobot's own tools first"
             )
         tasks = [one["task"] for one in _lines(path, "tasks")]
         episodes = sorted((one["episode_index"], one["length"]) for one in _lines(path, "episodes"))
@@ -86,7 +86,7 @@ class LerobotSource:
         self._files = [_file_of(path, info, number) for number, _ in episodes]
         self._frames_of = np.array([length for _, length in episodes], np.int64)
         rows = self._frames_of.copy()
-        if frames.over:  # a terminated episode has one row more
+        if frames.over:  # a terminated episode gets a border row
             for index, file in enumerate(self._files):
                 rows[index] += bool(self._table(file, index, [frames.over])[frames.over][-1])
         self._ends = np.cumsum(rows)
@@ -94,11 +94,11 @@ class LerobotSource:
         self.streams = [StreamInfo("lerobot", 0, int(rows.sum()))]
 
     def _table(self, file: Path, index: int, names: list[str]) -> dict[str, np.ndarray]:
-        """Columns of one episode: numbers, flat; images as they come."""
+        """Columns of one episode: flat numbers, or encoded images."""
         with _reading(file):
             table = package("pyarrow.parquet", "lerobot").read_table(file, columns=names)
             if table.num_rows != self._frames_of[index]:
-                raise ValueError(f"{table.num_rows} frames, meta says {self._frames_of[index]}")
+                raise ValueError(f"{table.num_rows} frames, but meta says {self._frames_of[index]}")
             return {name: _flat(table.column(name)) for name in names}
 
     def rows(self, stream: int, start: int) -> Iterator[Rows]:
@@ -146,7 +146,7 @@ def _file_of(path: Path, info: Mapping[str, Any], number: int) -> Path:
 
 
 def _flat(column: Any) -> np.ndarray:
-    """A column's numbers, lists of lists flattened; of images the values as they come."""
+    """A column's numbers, with nested lists flattened; or encoded images."""
     if column.null_count:
         raise ValueError(f"{column.null_count} missing values")
     column = column.combine_chunks()
@@ -160,7 +160,7 @@ def _flat(column: Any) -> np.ndarray:
 
 
 def _rows_of(spec: Spec, columns: Mapping[str, np.ndarray]) -> Rows:
-    """Frames [time] as rows: with a border row if they terminated, cut off if they did not."""
+    """The frames [time] of an episode as rows, with a border row if it terminated, else a cut."""
     columns = dict(columns)
     flags = np.zeros(len(columns["reward"]), np.uint8)
     flags[0] = FIRST
@@ -175,7 +175,7 @@ def _rows_of(spec: Spec, columns: Mapping[str, np.ndarray]) -> Rows:
 
 
 class LerobotPlan:
-    """The Lake's episodes, a file each."""
+    """Writes a Lake's episodes, one file each."""
 
     def __init__(self, rows: LakeRows) -> None:
         self._rows, self._episodes = rows, Episodes(rows, whole=True, one_end=True)
@@ -207,19 +207,19 @@ class LerobotPlan:
         self._back = {path: self._paths.get(name, "") for path, name in frames.names.items()}
         self.losses = [*self._episodes.losses(), NO_LAST]
         if not about.get("fps"):
-            self.losses.append("times of frames: one frame per second is assumed")
+            self.losses.append("timestamps: one frame per second is assumed")
         self.losses += self._changed(spec)
 
     def _changed(self, spec: Spec) -> list[str]:
-        """Which columns come back as others, in words."""
+        """Descriptions of the columns that read back differently."""
         mine, theirs, found = fields_of(spec), fields_of(self.spec), list[str]()
         pairs = [(mine[old], theirs[new], old) for new, old in self._back.items() if old]
         if shaped := [old for one, other, old in pairs if one.shape != other.shape]:
-            found.append(f"that {', '.join(shaped)} are single numbers: they are lists of one")
+            found.append(f"that {', '.join(shaped)} are single numbers; they become lists of one")
         if bounds := [p for a, b, p in pairs if a.shape == b.shape and a != b]:
             found.append(f"bounds of {', '.join(bounds)}")
         if gone := [name for name in spec.extras if name not in self.spec.extras]:
-            found.append(f"extras {', '.join(gone)}: LeRobot has other things of that name")
+            found.append(f"extras {', '.join(gone)}, whose names have other meanings in LeRobot")
         return found
 
     def write(self, part: Path, progress: Progress) -> None:
@@ -296,7 +296,7 @@ class LerobotPlan:
 
 
 def _listed(arrow: Any, values: np.ndarray) -> Any:
-    """[time, *shape] as Arrow's lists of lists; single numbers as such."""
+    """Values [time, *shape] as nested Arrow lists, or as plain numbers."""
     found = arrow.array(np.ascontiguousarray(values).reshape(-1))
     shape = () if values.shape[1:] == (1,) else values.shape[1:]
     for size in reversed(shape):
@@ -319,6 +319,6 @@ def _summed(found: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def plan(rows: LakeRows) -> LerobotPlan:
-    """Write a Lake so."""
+    """Plan an export."""
     package("pyarrow.parquet", "lerobot")
     return LerobotPlan(rows)

@@ -1,4 +1,4 @@
-"""What a frame of a LeRobot dataset holds, in the words of meta/info.json, and as a Spec."""
+"""The features of a LeRobot dataset's frames: from meta/info.json to a Spec, and back."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..spec import RESERVED, Field, Spec
 
 COUNTS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 OWN = ("action", "next.reward", "next.done", "next.terminated")
-NO_LAST = "the observation after an episode's end; where it did not terminate a cut follows"
+NO_LAST = "the observation after an episode's end; a cut follows if it did not terminate"
 
 
 class Frames:
-    """What the frames of a dataset hold: a Spec, and the features that make up its columns."""
+    """The frames of a dataset: a Spec, and the features that make up its columns."""
 
     def __init__(self, features: Mapping[str, Any], tasks: int) -> None:
         self.losses = [NO_LAST]
-        self.names: dict[str, str] = {}  # of features, by path
-        self.pictures: set[str] = set()  # paths of images that are files
+        self.names: dict[str, str] = {}  # names of features, by path
+        self.pictures: set[str] = set()  # paths of features that are image files
         seen = [name for name in features if name.startswith("observation.")]
         if "action" not in features or not seen:
-            raise BadConfig("frames have no 'action' or no 'observation.…'; a Lake needs both")
+            raise BadConfig("frames have no 'action' or no 'observation.…', but a Lake needs both")
         obs: Any = {}
         for name in seen:
             keys = name.split(".")[1:]
@@ -45,7 +45,7 @@ class Frames:
                 str(_dtype(about)) == "bool" and list(about["shape"]) == [1]
             )
             if name in RESERVED or "/" in name or not flag or _dtype(about) is None:
-                self.losses.append(f"'{name}': {about['dtype']}, for which rows have no place")
+                self.losses.append(f"'{name}': {about['dtype']}, which cannot be part of rows")
             else:
                 extras[name] = self._field(name, f"extras/{name}", about)
         self.spec = Spec(obs, self._field("action", "action", features["action"]), extras)
@@ -54,35 +54,35 @@ class Frames:
         self.reward = "next.reward" if "next.reward" in features else None
         if self.over not in features:
             self.over = None
-            self.losses.append("which episodes terminated is not said: a cut follows each")
+            self.losses.append("which episodes terminated is unknown; a cut follows each")
         elif self.over == "next.done":
             self.losses.append("'next.done' is taken as terminated")
         if self.reward is None:
-            self.losses.append("there are no rewards: all are 0")
+            self.losses.append("the data has no rewards; all become 0")
         if "timestamp" in features:
-            self.losses.append("times of frames: a Lake has steps")
+            self.losses.append("timestamps of frames")
 
     def _field(self, name: str, path: str, about: Mapping[str, Any]) -> Field:
         if about["dtype"] == "video":
             raise BadConfig(
-                f"'{name}' is video, which is not decoded here; write its frames as images first "
-                "(dtype 'image'), or take the feature out of meta/info.json"
+                f"'{name}' is a video, which cannot be decoded here; store its frames as images "
+                "(dtype 'image'), or remove the feature from meta/info.json"
             )
         dtype = _dtype(about)
         if dtype is None:
-            raise BadConfig(f"'{name}' is {about['dtype']}; a Lake holds numbers")
+            raise BadConfig(f"'{name}' is {about['dtype']}, but a Lake holds numbers")
         shape = tuple(int(n) for n in about["shape"])
         if about["dtype"] == "image":
             self.pictures.add(path)
         elif shape == (1,) and path != "obs" and not path.startswith("obs/"):
-            # Single numbers have this shape there; real actions are vectors even so.
+            # LeRobot gives single numbers this shape; continuous actions stay vectors.
             shape = shape if path == "action" and dtype.kind == "f" else ()
         self.names[path] = name
         return Field(dtype, shape, allow_nan=dtype.kind == "f")
 
 
 def _dtype(about: Mapping[str, Any]) -> np.dtype | None:
-    """Of a feature; None if it is no array of numbers."""
+    """The dtype of a feature; None if it is not an array of numbers."""
     if about["dtype"] == "image":
         return np.dtype(np.uint8)
     try:

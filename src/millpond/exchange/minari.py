@@ -1,6 +1,6 @@
-"""Minari: a local dataset, by Minari's own reader and writer, one episode at a time.
+"""Minari: local datasets, read and written with Minari's own code, one episode at a time.
 
-An episode becomes the rows of one stream, its last observation the border row, its infos extras.
+All episodes become one stream; last observations become border rows, and infos become extras.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..errors import BadConfig
 from ..rows import Rows
 from ..spec import RESERVED, Field, Spec, walk
 from .columns import cut_rows, fields_of
-from .episodes import Episode, Episodes, rows_of, seen_with
+from .episodes import Episode, Episodes, per_observation, rows_of
 from .exporting import LakeRows
 from .importing import Progress
 from .source import StreamInfo, damaged, missing_package, no_source, package
 
 _SPACES = gymnasium.spaces
 _KEPT = ("observation_space", "action_space", "env_spec", "dataset_id", "algorithm_name", "author")
-_NARROW = "rewards are {} there and float32 in a Lake: they are rounded"
+_NARROW = "rewards are {}; rounded to float32"
 
 
 def _storage() -> Any:
@@ -33,7 +33,7 @@ def _storage() -> Any:
 
 
 def open_source(path: Path) -> MinariSource:
-    """A dataset's folder, or the `data` in it."""
+    """Open a dataset's folder, or the folder `data` in it."""
     storage = _storage()
     folder = path / "data" if (path / "data" / "metadata.json").exists() else path
     if not (folder / "metadata.json").is_file():
@@ -44,7 +44,7 @@ def open_source(path: Path) -> MinariSource:
 
 @contextlib.contextmanager
 def _reading(folder: Path) -> Generator[None]:
-    """Whatever Minari and HDF5 raise of a file that is not what it should be."""
+    """Turn whatever Minari and HDF5 raise for a bad file into one error."""
     try:
         yield
     except ImportError as error:
@@ -73,11 +73,11 @@ class MinariSource:
         self.spec = self._spec_of(first) if first else Spec(Field("uint8"), Field("uint8"))
 
     def _spec_of(self, first: Mapping[str, Any]) -> Spec:
-        """Dtypes as the data has them, bounds as the spaces say."""
+        """The Spec, with the data's dtypes and the spaces' bounds."""
         obs = _field_of(self._storage.observation_space, first["observations"], "obs")
         action = _field_of(self._storage.action_space, first["actions"], "action")
         if not isinstance(action, Field):
-            raise BadConfig("action is a dict, and rows hold one array; flatten it first")
+            raise BadConfig("the action is a dict, but rows hold one array; flatten it first")
         extras: dict[str, Field] = {}
         for path, values in _infos_of(first).items():
             values = np.asarray(values)
@@ -93,7 +93,7 @@ class MinariSource:
             self.losses.append(_NARROW.format(reward))
         raw = self.about["minari"]
         if self._storage.jpeg_encoding and "uint8" in str(raw.get("observation_space")):
-            self.losses.append("images that Minari holds as JPEG are kept as that shows them")
+            self.losses.append("images are kept as decoded from Minari's JPEG")
         return Spec(obs, action, extras)
 
     def rows(self, stream: int, start: int) -> Iterator[Rows]:
@@ -120,11 +120,11 @@ class MinariSource:
         infos = _infos_of(one)
         for name in self._infos:
             if name not in infos:
-                raise ValueError(f"episode {number} has no infos '{name}', the first one has")
+                raise ValueError(f"episode {number} has no infos '{name}', unlike the first one")
             columns[f"extras/{name}"] = np.asarray(infos[name])
         for path, value in columns.items():
             field = fields_of(self.spec)[path]
-            wanted = (steps + seen_with(path), *field.shape)
+            wanted = (steps + per_observation(path), *field.shape)
             value = value.reshape(wanted) if value.size == np.prod(wanted) else value
             if value.shape != wanted or not field.accepts(value.dtype):
                 raise ValueError(
@@ -134,7 +134,7 @@ class MinariSource:
             columns[path] = value
         early = np.flatnonzero((columns["terminated"] | columns["truncated"])[:-1])
         if len(early):
-            raise ValueError(f"episode {number} ends at step {early[0]} and goes on to {steps}")
+            raise ValueError(f"episode {number} ends at step {early[0]} of {steps}")
         return Episode(columns, steps)
 
     def lost(self) -> list[str]:
@@ -151,7 +151,7 @@ def _infos_of(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _field_of(space: Any, values: Any, path: str) -> Any:
-    """The field of a space, with the dtype of its data."""
+    """The field for a space, with the data's dtype."""
     if isinstance(space, _SPACES.Dict):
         return {
             key: _field_of(inner, values[key], f"{path}/{key}")
@@ -159,7 +159,7 @@ def _field_of(space: Any, values: Any, path: str) -> Any:
         }
     if not isinstance(values, np.ndarray):
         raise BadConfig(
-            f"{path} is a {type(space).__name__} space; a Lake holds arrays and dicts of them"
+            f"{path} is a {type(space).__name__} space, but a Lake holds arrays and dicts of them"
         )
     if isinstance(space, _SPACES.Discrete):
         return Field(values.dtype, (), int(space.start), int(space.start + space.n - 1))
@@ -170,13 +170,13 @@ def _field_of(space: Any, values: Any, path: str) -> Any:
         return Field(values.dtype, space.shape, binary=True)
     assert isinstance(space, _SPACES.Box)
     if values.dtype.kind == "f":
-        # Envs overstep the bounds of floats, and what is no number there is none here.
+        # Without bounds, since envs exceed those of floats; NaN is kept.
         return Field(values.dtype, space.shape, allow_nan=True)
     return Field(values.dtype, space.shape, space.low, space.high)
 
 
 def _space_of(tree: Any) -> Any:
-    """The space of a field, or of a dict of them."""
+    """The space for a field, or for a dict of fields."""
     if isinstance(tree, Mapping):
         return _SPACES.Dict({key: _space_of(inner) for key, inner in tree.items()})
     field: Field = tree
@@ -202,7 +202,7 @@ def _space_of(tree: Any) -> Any:
 
 
 class MinariPlan:
-    """The Lake's episodes as a dataset with files of HDF5."""
+    """Writes a Lake's episodes as a dataset of HDF5 files."""
 
     def __init__(self, rows: LakeRows) -> None:
         self._rows, self._episodes = rows, Episodes(rows)
@@ -217,11 +217,11 @@ class MinariPlan:
         if changed:
             self.losses.append(f"bounds of {', '.join(changed)}")
         if spec.extras:
-            self.losses.append("extras become infos, of the observation that their row holds")
+            self.losses.append("extras become infos of their row's observation")
 
     def write(self, part: Path, progress: Progress) -> None:
         buffer = package("minari.data_collector", "minari").EpisodeBuffer
-        # Minari counts the bytes of a relative path at the wrong place.
+        # Resolved, because Minari looks up the size of a relative path in the wrong folder.
         data, about = part.resolve() / "data", self._rows.about.get("minari") or {}
         data.mkdir()
         storage = _storage().new(data, *self.spaces, data_format="hdf5", jpeg_encoding=False)
@@ -234,7 +234,7 @@ class MinariPlan:
                 names = {"rewards": "reward", "terminations": "terminated"}
                 names |= {"truncations": "truncated", "actions": "action"}
                 plain = {name: columns[path] for name, path in names.items()}
-                plain["rewards"] = plain["rewards"].astype(np.float64)  # as Minari has them
+                plain["rewards"] = plain["rewards"].astype(np.float64)  # Minari's dtype
                 infos = {name: columns[f"extras/{name}"] for name in self.spec.extras}
                 obs = self.spec.obs_tree(columns)
                 yield buffer(id=number, observations=obs, infos=infos or None, **plain)
@@ -244,7 +244,7 @@ class MinariPlan:
         storage.update_episodes(buffers())
         file = data / "metadata.json"
         found = json.loads(file.read_text(encoding="utf-8"))
-        # As recorded when the Lake was imported, if its rows are still of that kind.
+        # Keep the metadata from when the Lake was imported, if the spaces still fit.
         same = _same_kind(about, found)
         kept = {name: about[name] for name in _KEPT if name in about and same}
         found |= {"dataset_id": "millpond/lake-v0", "minari_version": _version()} | kept
@@ -256,7 +256,7 @@ class MinariPlan:
 
 
 def _same_kind(about: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether the spaces of both have the same shapes; their bounds may differ."""
+    """Whether the spaces of both have equal structure and shapes; bounds may differ."""
 
     def shapes(plain: Any) -> Any:
         if isinstance(plain, dict):
@@ -275,6 +275,6 @@ def _version() -> str:
 
 
 def plan(rows: LakeRows) -> MinariPlan:
-    """Write a Lake so."""
+    """Plan an export."""
     _storage()
     return MinariPlan(rows)

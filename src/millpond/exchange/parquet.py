@@ -1,11 +1,11 @@
-"""Parquet: one folder per stream, one column per field; any tool that reads Parquet reads it.
+"""Parquet: a folder per stream and a column per field, readable by any Parquet tool.
 
-millpond-rows.json                            the Spec, and which folder is which stream
+millpond-rows.json                       the Spec, and the streams
 GROUP/ENV/00000000.parquet, ...          rows in order: obs or obs/KEY, action, reward, terminated,
                                          truncated, flags, extras/NAME
 
-Small fields are lists, fields of 64 elements and more (images) are bytes, as NumPy lays them out.
-A folder of this form that something else wrote is read as well.
+Small fields are lists; fields of 64 elements or more, such as images, are bytes in NumPy's layout.
+Folders of this form that other tools wrote are read, too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .importing import Progress
 from .source import StreamInfo, damaged, no_source, package
 
 _MARK, _VERSION = "millpond_parquet", 1
-_WIDE = 64  # elements; from there on a field is stored as bytes
-_FILE_ROWS = 1 << 18
+_WIDE = 64  # elements from which on a field is stored as bytes
+_FILE_ROWS = 1 << 18  # most rows in a file, roughly
 
 
 def _arrow() -> tuple[Any, Any]:
@@ -35,14 +35,14 @@ def _arrow() -> tuple[Any, Any]:
 
 
 def open_source(path: Path) -> ParquetSource:
-    """A folder that `export` wrote, or anything else of that form."""
+    """Open a folder of the form that an export writes."""
     _arrow()
     if path.is_dir() and (path / "millpond-rows.json").exists():
         try:
             about = json.loads((path / "millpond-rows.json").read_text(encoding="utf-8"))
             if about[_MARK] != _VERSION:
                 raise BadConfig(
-                    f"{path} is of version {about[_MARK]}, this millpond reads version {_VERSION}"
+                    f"{path} has version {about[_MARK]}, but this millpond reads version {_VERSION}"
                 )
             spec = Spec.from_json(about["spec"])
             streams = [_stream(*one) for one in about["streams"]]
@@ -57,12 +57,12 @@ def open_source(path: Path) -> ParquetSource:
 
 
 def _stream(group: Any, env: Any, rows: Any) -> StreamInfo:
-    """What the folder says of a stream; ValueError for what cannot be one, or lies elsewhere."""
+    """A stream from its description; ValueError if that is invalid or names another folder."""
     if not isinstance(group, str) or Path(group).name != group:
         raise ValueError(f"a group named {group!r}")
     for number in (env, rows):
         if type(number) is not int or number < 0:
-            raise ValueError(f"a stream with the numbers {env!r} and {rows!r}")
+            raise ValueError(f"a stream with env {env!r} and {rows!r} rows")
     return StreamInfo(group, env, rows)
 
 
@@ -71,7 +71,7 @@ def _place(stream: StreamInfo) -> tuple[str, str]:
 
 
 class ParquetSource:
-    """Files of rows as they are in a Lake: nothing is lost but row ids, which begin at 0."""
+    """Rows from Parquet files; only row ids are lost, they begin at 0."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ParquetSource:
 
 
 class ParquetPlan:
-    """Every row as it is."""
+    """Writes every row unchanged."""
 
     def __init__(self, rows: LakeRows) -> None:
         self._rows, self.spec = rows, rows.spec
@@ -137,19 +137,19 @@ class ParquetPlan:
 
 
 def plan(rows: LakeRows) -> ParquetPlan:
-    """Write a Lake so."""
+    """Plan an export."""
     _arrow()
     return ParquetPlan(rows)
 
 
 class _Files:
-    """The files of one stream."""
+    """Writes the files of one stream."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
         self._folder, self._spec = folder, spec
 
     def write(self, pieces: Iterator[Rows]) -> Iterator[int]:
-        """Write all pieces; how many rows each had."""
+        """Write all pieces; yields the number of rows of each."""
         arrow, parquet = _arrow()
         schema = _schema(arrow, self._spec)
         file, held, number = None, 0, 0
@@ -190,7 +190,7 @@ def _schema(arrow: Any, spec: Spec) -> Any:
 
 
 def _encoded(arrow: Any, field: Field, values: np.ndarray) -> Any:
-    """[time, *shape] as an array of Arrow's."""
+    """Values [time, *shape] as an Arrow array."""
     if not field.shape:
         return arrow.array(values)
     if field.size >= _WIDE:
@@ -202,13 +202,13 @@ def _encoded(arrow: Any, field: Field, values: np.ndarray) -> Any:
 
 
 def _decoded(spec: Spec, batch: Any) -> dict[str, np.ndarray]:
-    """The columns of a batch of rows."""
+    """The columns of an Arrow record batch."""
     fields = fields_of(spec)
     return {path: decode(field, batch.column(path)) for path, field in fields.items()}
 
 
 def decode(field: Field, column: Any) -> np.ndarray:
-    """A column of Arrow's as [time, *shape]; one that does not fit the field is refused."""
+    """An Arrow column as [time, *shape]; an error if it does not fit the field."""
     if column.null_count:
         raise BadConfig(f"a column has {column.null_count} missing values; fill them or drop rows")
     if not field.shape:

@@ -1,4 +1,4 @@
-"""PNG and JPEG files inside other formats, as arrays."""
+"""Decode PNG and JPEG images inside other formats."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .source import package
 
 
 def decode_picture(data: bytes, shape: tuple[int, ...], form: str) -> np.ndarray:
-    """uint8[height, width(, channels)] of an image file; ValueError if it is of another shape.
+    """Decode an image file to uint8[height, width(, channels)]; ValueError for another shape.
 
-    `form`: the format that it is in, whose extra brings what reads it.
+    `form` is the format that it is part of, whose extra installs the decoder.
     """
     image: Any = package("PIL.Image", form)
     with image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as opened:

@@ -1,11 +1,11 @@
-"""RLDS: episodes of steps in TFRecord files, as TensorFlow Datasets lays them out on disk.
+"""RLDS: episodes of steps in TFRecord files, in the layout of TensorFlow Datasets.
 
-dataset_info.json                      splits, their files, and how many episodes are in each
-features.json                          what a step holds
-NAME-SPLIT.tfrecord-00000-of-00001     an episode per record, a tf.train.Example
+dataset_info.json                      splits, their files, and the episodes in each
+features.json                          the features of a step
+NAME-SPLIT.tfrecord-00000-of-00001     an episode per record, as a tf.train.Example
 
-The last step of an episode holds its last observation, and no action or reward. So an episode of
-T + 1 steps there is one of T steps here.
+The last step of an episode holds only the last observation, without action or reward. So an episode
+of T + 1 steps in RLDS is one of T steps here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import BadConfig
 from ..rows import Rows
 from .columns import cut_rows, fields_of
-from .episodes import Episode, Episodes, rows_of, seen_with
+from .episodes import Episode, Episodes, per_observation, rows_of
 from .exporting import LakeRows
 from .importing import Progress
 from .rlds_features import CORE, MARKS, OWN, Feature, Steps, feature_of, json_of, obs_features
@@ -37,7 +37,7 @@ _SHARD_BYTES = 256 << 20
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Generator[None]:
-    """Whatever is raised of a file that is not what it should be."""
+    """Turn whatever is raised for a bad file into one error."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, OSError) as error:
@@ -47,7 +47,7 @@ def _reading(path: Path) -> Generator[None]:
 
 
 def open_source(path: Path) -> RldsSource:
-    """The folder of one version of a dataset."""
+    """Open the folder of one version of a dataset."""
     if not all((path / name).is_file() for name in ("dataset_info.json", "features.json")):
         raise no_source(path, "an RLDS dataset, with dataset_info.json and features.json")
     with _reading(path):
@@ -56,20 +56,20 @@ def open_source(path: Path) -> RldsSource:
         steps = Steps(top["steps"]["sequence"]["feature"]["featuresDict"]["features"])
         info = json.loads((path / "dataset_info.json").read_text(encoding="utf-8"))
         if (form := info.get("fileFormat", "tfrecord")) != "tfrecord":
-            raise BadConfig(f"{path} keeps its episodes as {form}; convert it to tfrecord first")
+            raise BadConfig(f"{path} stores its episodes as {form}; convert it to tfrecord first")
         steps.losses += [f"'{name}' of episodes" for name in top if name != "steps"]
         splits = [_Split(path, info["name"], split, steps) for split in info["splits"]]
     return RldsSource(steps, splits, {"name": info["name"]})
 
 
 class _Split:
-    """The episodes of a split, of which each is a stretch of rows."""
+    """The episodes of a split."""
 
     def __init__(self, folder: Path, name: str, about: Mapping[str, Any], steps: Steps) -> None:
         lengths = [int(number) for number in about["shardLengths"]]
         self._episodes: list[tuple[RecordFile, RecordPlace, Path]] = []
         sizes: list[int] = []
-        count = f"steps/{min(steps.marks, default='reward')}"  # one number of every step
+        count = f"steps/{min(steps.marks, default='reward')}"  # a feature with one number per step
         for index, number in enumerate(lengths):
             path = folder / _file_name(name, about, index, len(lengths))
             file = RecordFile(path)
@@ -85,7 +85,7 @@ class _Split:
         self.rows = int(self.ends[-1]) if sizes else 0
 
     def examples(self, start: int) -> Iterator[tuple[Path, dict[str, Values], int, int]]:
-        """Episodes from row `start` on: file, their lists, their steps, and rows to skip."""
+        """Episodes from row `start` on: the file, features, number of steps, and rows to skip."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         for index in range(first, len(self._episodes)):
             steps = int(self.steps[index])
@@ -115,7 +115,7 @@ def _file_name(name: str, about: Mapping[str, Any], index: int, number: int) -> 
 
 
 class RldsSource:
-    """All episodes, a stream per split in the group `rlds`."""
+    """All episodes, with a stream per split, in the group `rlds`."""
 
     def __init__(self, steps: Steps, splits: list[_Split], about: dict[str, Any]) -> None:
         self._steps, self._splits = steps, splits
@@ -125,10 +125,10 @@ class RldsSource:
         self.streams = [StreamInfo("rlds", env, one.rows) for env, one in enumerate(there)]
         self.losses = [*steps.losses]
         if "discount" in steps.marks:
-            self.losses.append("discounts: what samples from a Lake has one of its own")
+            self.losses.append("discounts, since samples from a Lake compute their own")
         reward = steps.columns.get("reward")
         if reward and reward.dtype != np.float32:
-            self.losses.append(f"rewards are {reward.dtype} there and float32 in a Lake")
+            self.losses.append(f"rewards are {reward.dtype}; rounded to float32")
         self._counts = [Counter[str]() for _ in there]
 
     def rows(self, stream: int, start: int) -> Iterator[Rows]:
@@ -151,15 +151,18 @@ class RldsSource:
         reward = columns.get("reward", np.zeros(steps, np.float32))
         narrow = reward.astype(np.float32)
         counts["rewards changed by rounding"] += int(np.count_nonzero(narrow != reward))
-        what = "episodes have a reward in their last step, where RLDS has none: left out"
+        what = "episodes have a reward in their last step, which is left out"
         counts[what] += int(reward[-1] != 0)
         ended = bool(last[-1] | over[-1])
-        counts["episodes do not end: the action of their last step is left out"] += not ended
+        counts["episodes have no end; the action of their last step is left out"] += not ended
         columns["reward"] = narrow
         columns["terminated"] = _at_last(steps, over[-1])
         columns["truncated"] = _at_last(steps, ended and not over[-1])
         return Episode(
-            {p: value if seen_with(p) else value[: steps - 1] for p, value in columns.items()},
+            {
+                p: value if per_observation(p) else value[: steps - 1]
+                for p, value in columns.items()
+            },
             steps - 1,
         )
 
@@ -175,19 +178,19 @@ class RldsSource:
         total = sum(self._counts, Counter[str]())
         found = [f"{number:,} {what}" for what, number in total.items() if number]
         if alone := sum(split.alone for split in self._splits):
-            found.append(f"{alone:,} episodes have one step only: left out")
+            found.append(f"{alone:,} episodes have only one step and are left out")
         return found
 
 
 def _at_last(steps: int, value: Any) -> np.ndarray:
-    """False, but for the last of the steps that a row has: the one before the last step there."""
+    """bool[steps]: `value` at the last step with an action, the second to last; else False."""
     found = np.zeros(steps, bool)
     found[steps - 2] = value
     return found
 
 
 class RldsPlan:
-    """The Lake's episodes as one split, `train`."""
+    """Writes a Lake's episodes as one split, `train`."""
 
     def __init__(self, rows: LakeRows) -> None:
         self._rows, self._episodes = rows, Episodes(rows, one_end=True)
@@ -206,12 +209,12 @@ class RldsPlan:
         self.spec = self._steps.spec
         self.losses = self._episodes.losses()
         if self._episodes.open:
-            self.losses.append("RLDS has episodes that do not end as truncated ones")
+            self.losses.append("episodes without an end become truncated")
         mine = spec.columns
         if changed := [p for p, f in self.spec.columns.items() if f != mine[p]]:
             self.losses.append(f"bounds of {', '.join(changed)}")
         if gone := [name for name in spec.extras if name not in self.spec.extras]:
-            self.losses.append(f"extras {', '.join(gone)}: RLDS has other things of that name")
+            self.losses.append(f"extras {', '.join(gone)}, whose names have other meanings in RLDS")
 
     def write(self, part: Path, progress: Progress) -> None:
         name = (self._rows.about.get("rlds") or {}).get("name", "lake")
@@ -261,7 +264,7 @@ class RldsPlan:
         found: dict[str, Values] = {}
         for path, one in self._steps.columns.items():
             values = columns[path]
-            if not seen_with(path):  # nothing is done in the last step
+            if not per_observation(path):  # the last step has no action and no reward
                 none = self.spec.action.lowest() if path == "action" else np.zeros((), "f4")
                 values = np.concatenate([values, none[None].astype(values.dtype)])
             found[self._steps.names[path]] = one.encode(values)
@@ -276,7 +279,7 @@ class RldsPlan:
 
 
 def _closed(episode: Episode) -> dict[str, np.ndarray]:
-    """Columns of an episode that ends: one that does not is truncated."""
+    """The columns of an episode; one without an end is marked as truncated."""
     columns = dict(episode.columns)
     if not (columns["terminated"][-1] or columns["truncated"][-1]):
         columns["truncated"] = columns["truncated"].copy()
@@ -285,5 +288,5 @@ def _closed(episode: Episode) -> dict[str, np.ndarray]:
 
 
 def plan(rows: LakeRows) -> RldsPlan:
-    """Write a Lake so."""
+    """Plan an export."""
     return RldsPlan(rows)

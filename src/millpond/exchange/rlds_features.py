@@ -1,4 +1,4 @@
-"""What a step of an RLDS dataset holds, in the words of features.json, and as a Spec."""
+"""The features of an RLDS dataset's steps: from features.json to a Spec, and back."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .tf_example import Values
 CORE = "tensorflow_datasets.core.features."
 MARKS = ("is_first", "is_last", "is_terminal", "discount")
 OWN = (*MARKS, "observation", "action", "reward")
-_WIDE = 1024  # bytes; from there on a field is compressed
+_WIDE = 1024  # bytes from which on a field is compressed
 
 
 class Feature(NamedTuple):
-    """An array of every step; `encoding` is none, bytes, zlib or image."""
+    """An array in every step; `encoding` is none, bytes, zlib or image."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Feature(NamedTuple):
         return Field(self.dtype, self.shape, allow_nan=self.dtype.kind == "f")
 
     def encode(self, values: np.ndarray) -> Values:
-        """[time, *shape] as a list of an Example."""
+        """Encode values [time, *shape] for an Example."""
         if self.encoding == "none":
             kind = np.float32 if self.dtype.kind == "f" else np.int64
             return values.astype(kind).reshape(-1)
@@ -39,12 +39,12 @@ class Feature(NamedTuple):
         return [zlib.compress(one) for one in raw] if self.encoding == "zlib" else raw
 
     def decode(self, values: Values, steps: int) -> np.ndarray:
-        """The inverse; ValueError for what does not fit."""
+        """Decode values of an Example; ValueError if they do not fit."""
         wanted = (steps, *self.shape)
         if not isinstance(values, list):
             found = values.astype(self.dtype)
             if self.encoding != "none" or (found.dtype.kind in "iu" and (found != values).any()):
-                raise ValueError(f"values that are no {self.dtype} as {self.encoding}")
+                raise ValueError(f"values that are not {self.dtype} as {self.encoding}")
             return found.reshape(wanted)
         found = np.empty(wanted, self.dtype)
         for index, one in enumerate(values):
@@ -56,23 +56,23 @@ class Feature(NamedTuple):
     def _one(self, data: bytes) -> np.ndarray:
         if self.encoding == "image":
             return decode_picture(data, self.shape, "rlds")
-        if self.encoding == "zlib":  # of any size; no more than is expected is unpacked
+        if self.encoding == "zlib":  # unpack no more than expected, whatever the data claims
             size = int(np.prod(self.shape)) * self.dtype.itemsize
             data = zlib.decompressobj().decompress(data, size + 1)
         return np.frombuffer(data, self.dtype).reshape(self.shape)
 
 
 class Steps:
-    """What the steps of a dataset hold: a Spec, and the features that make up its columns."""
+    """The steps of a dataset: a Spec, and the features that make up its columns."""
 
     def __init__(self, features: Mapping[str, Any]) -> None:
-        """`features`: of a step, as in features.json."""
+        """`features` are those of a step, as in features.json."""
         self.losses: list[str] = []
         self.columns: dict[str, Feature] = {}  # by path
-        self.names: dict[str, str] = {}  # of features in an Example, by path
+        self.names: dict[str, str] = {}  # names of features in an Example, by path
         tree = {name: _read_feature(one) for name, one in features.items()}
         if missing := [name for name in ("observation", "action") if name not in tree]:
-            raise BadConfig(f"steps have no {' and no '.join(missing)}; a Lake needs both")
+            raise BadConfig(f"steps have no {' and no '.join(missing)}, but a Lake needs both")
         obs = self._obs(tree["observation"], "observation", "obs")
         self._add("action", "action", tree["action"])
         extras: dict[str, Field] = {}
@@ -80,7 +80,7 @@ class Steps:
         if "reward" in tree:
             self._add("reward", "reward", tree["reward"])
         else:
-            self.losses.append("there are no rewards: all are 0")
+            self.losses.append("the data has no rewards; all become 0")
         for name in sorted(tree.keys() - set(OWN)):
             one = tree[name]
             flag = name != "life_lost" or one == Feature(np.dtype(bool), (), "none")
@@ -88,7 +88,7 @@ class Steps:
                 self._add(f"extras/{name}", name, one)
                 extras[name] = one.field
             else:
-                self.losses.append(f"'{name}' of steps: {_kind(one)}, for which rows have no place")
+                self.losses.append(f"'{name}' of steps: {_kind(one)}, which cannot be part of rows")
         self.spec = Spec(obs, self.columns["action"].field, extras)
 
     def _add(self, path: str, name: str, one: Any) -> Feature:
@@ -108,7 +108,7 @@ def _kind(one: Any) -> str:
 
 
 def _read_feature(about: Mapping[str, Any]) -> Any:
-    """A Feature, a dict of them, or in words what it is instead."""
+    """A Feature, a dict of them, or a description of what it is instead."""
     if "featuresDict" in about:
         inner = about["featuresDict"]["features"]
         return {name: _read_feature(one) for name, one in inner.items()}
@@ -131,7 +131,7 @@ def _read_feature(about: Mapping[str, Any]) -> Any:
 
 
 def feature_of(field: Field) -> Feature:
-    """A list of int64 or float32 where these hold every value, else bytes."""
+    """The Feature for a field: numbers if int64 or float32 hold every value, else bytes."""
     dtype: np.dtype = field.dtype
     if field.size * dtype.itemsize >= _WIDE:
         return Feature(dtype, field.shape, "zlib")
@@ -140,7 +140,7 @@ def feature_of(field: Field) -> Feature:
 
 
 def json_of(tree: Any) -> dict[str, Any]:
-    """A Feature, or a dict of them, as features.json has it."""
+    """A Feature, or a dict of them, in the form of features.json."""
     if isinstance(tree, Mapping):
         inner = {name: json_of(one) for name, one in tree.items()}
         name = f"{CORE}features_dict.FeaturesDict"

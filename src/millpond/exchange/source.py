@@ -1,4 +1,4 @@
-"""`Source`: rows from elsewhere, stream by stream, in an order that never changes."""
+"""`Source`: data to import, as streams of rows in a fixed order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..spec import Spec
 
 
 class StreamInfo(NamedTuple):
-    """One stream: the group that it belongs to, its place in it, and its rows."""
+    """One stream: its group, its place in the group, and its number of rows."""
 
     group: str
     env: int
@@ -25,24 +25,24 @@ class StreamInfo(NamedTuple):
 
 
 class Source(Protocol):
-    """What is imported. `rows(stream, start)` gives the same rows whenever it is asked."""
+    """Data to import. `rows(stream, start)` returns the same rows whenever it is called."""
 
     spec: Spec
     streams: list[StreamInfo]
-    losses: list[str]  # what a Lake cannot keep of it, in words
-    about: dict[str, Any]  # of its format, so that an export can give it back
+    losses: list[str]  # descriptions of what a Lake cannot keep
+    about: dict[str, Any]  # metadata of its format, for an export back to it
 
     def rows(self, stream: int, start: int) -> Iterator[Rows]:
-        """Rows [time] of a stream from row `start` on, in pieces that fit memory."""
+        """Rows [time] of a stream from row `start` on, in pieces that fit into memory."""
         ...
 
     def lost(self) -> list[str]:
-        """What was lost, counted, once all rows were read."""
+        """Further losses, counted while all rows were read."""
         ...
 
 
 def stamp_of(path: Path) -> str:
-    """A hash that changes with the files of a source: their names, sizes and times."""
+    """A hash of the names, sizes and times of a source's files."""
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     seen = [
         (file.relative_to(path).as_posix(), stat.st_size, stat.st_mtime_ns)
@@ -53,18 +53,18 @@ def stamp_of(path: Path) -> str:
 
 
 def damaged(path: Path, error: object) -> BadState:
-    """A source that cannot be read as what it should be."""
-    return BadState(f"{path} cannot be read: {error}; get the file again, or leave it out")
+    """The error for a source that cannot be read."""
+    return BadState(f"{path} cannot be read: {error}; get the file again, or remove it")
 
 
 def no_source(path: Path, what: str) -> BadConfig:
-    """There is no such source."""
-    missing = "there is nothing at this path" if not path.exists() else "it is something else"
-    return BadConfig(f"{path}: expected {what}, {missing}; name the folder or file of the data")
+    """The error for a path that holds no data of the format."""
+    missing = "nothing exists there" if not path.exists() else "it is something else"
+    return BadConfig(f"{path}: expected {what}, but {missing}; give the data's folder or file")
 
 
 def package(name: str, extra: str) -> Any:
-    """A module that the format needs; BadConfig says how to install it."""
+    """Import a module that the format needs; the error says how to install it."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -72,5 +72,5 @@ def package(name: str, extra: str) -> Any:
 
 
 def missing_package(extra: str, error: ImportError) -> BadConfig:
-    """What the format needs is not installed."""
+    """The error for a package that the format needs and that is not installed."""
     return not_installed("this format", extra, error.name or str(error))

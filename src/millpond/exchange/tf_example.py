@@ -1,7 +1,7 @@
-"""`tf.train.Example`: lists of bytes, float32 or int64 by name, as Protocol Buffers write them.
+"""Encode and decode `tf.train.Example`: named lists of bytes, float32 or int64.
 
-An Example is {1: Features}, Features {1: entry, ...}, an entry {1: name, 2: Feature}, and a Feature
-one of {1: BytesList, 2: FloatList, 3: Int64List}, whose values are field 1.
+As Protocol Buffers, an Example is {1: Features}, Features {1: entry, ...}, an entry {1: name,
+2: Feature}, and a Feature one of {1: BytesList, 2: FloatList, 3: Int64List} with values in field 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Values = np.ndarray | list[bytes]
 
 
 def encode_example(columns: Mapping[str, Values]) -> bytes:
-    """Lists by name: float32[n], int64[n] or a list of bytes each."""
+    """Encode lists by name, each float32[n], int64[n] or a list of bytes."""
     entries = b"".join(
         _field(1, _field(1, name.encode()) + _field(2, _encode_feature(values)))
         for name, values in columns.items()
@@ -34,12 +34,12 @@ def _encode_feature(values: Values) -> bytes:
 
 
 def decode_example(data: memoryview) -> dict[str, Values]:
-    """The lists of an Example; ValueError if it is none."""
+    """Decode the lists of an Example; ValueError if the data is not one."""
     return {name: _decode_feature(feature) for name, feature in entries_of(data)}
 
 
 def entries_of(data: memoryview) -> Iterator[tuple[str, memoryview]]:
-    """Names and their Features, not decoded yet."""
+    """Names and Features, which are not decoded yet."""
     for number, features in _fields(data):
         if number != 1:
             continue
@@ -49,7 +49,7 @@ def entries_of(data: memoryview) -> Iterator[tuple[str, memoryview]]:
 
 
 def length_of(feature: memoryview) -> int:
-    """How many values a Feature has."""
+    """The number of values in a Feature."""
     return len(_decode_feature(feature))
 
 
@@ -58,7 +58,7 @@ def _decode_feature(feature: memoryview) -> Values:
         found = [part for number, part in _fields(values) if number == 1]
         if kind == _BYTES:
             return [bytes(part) for part in found]
-        if kind == _FLOATS:  # packed into one part, or each for itself
+        if kind == _FLOATS:  # all packed into one part, or one part each
             return np.frombuffer(b"".join(found), "<f4").astype(np.float32)
         if kind == _INTS:
             return _decode_ints(np.frombuffer(b"".join(found), np.uint8))
@@ -66,7 +66,7 @@ def _decode_feature(feature: memoryview) -> Values:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Field numbers and contents of a message."""
+    """The field numbers and contents of a message."""
     at, size = 0, len(data)
     while at < size:
         key, at = _varint(data, at)
@@ -79,7 +79,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         elif kind in (_FIXED32, _FIXED64):
             at += 4 if kind == _FIXED32 else 8
         else:
-            raise ValueError(f"wire type {kind} at byte {start} of a message")
+            raise ValueError(f"unknown wire type {kind} at byte {start} of a message")
         if at > size:
             raise ValueError("a message that ends too early")
         yield key >> 3, data[start:at]
@@ -114,7 +114,7 @@ _SHIFTS = np.arange(0, 70, 7, dtype=np.uint64)
 
 
 def _encode_ints(values: np.ndarray) -> bytes:
-    """int64[n] as varints; a negative one takes ten bytes."""
+    """Encode int64[n] as varints; negative numbers take ten bytes."""
     rest = values.reshape(-1, 1).view(np.uint64) >> _SHIFTS  # [n, 10]
     more = rest[:, 1:] != 0
     digits = (rest & np.uint64(127)).astype(np.uint8)
@@ -124,7 +124,7 @@ def _encode_ints(values: np.ndarray) -> bytes:
 
 
 def _decode_ints(data: np.ndarray) -> np.ndarray:
-    """Varints as int64[n]."""
+    """Decode varints to int64[n]."""
     ends = np.flatnonzero(data < 128)
     if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
         raise ValueError("a number that does not end")

@@ -1,4 +1,4 @@
-"""TFRecord files: records of bytes, each with its length and checksums."""
+"""Read and write TFRecord files: records of bytes, each with its length and checksums."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import BinaryIO, NamedTuple
 from .crc32c import masked_crc32c
 from .source import damaged
 
-_HEAD, _TAIL = 12, 4  # length and its checksum; the checksum of the record
+_HEAD, _TAIL = 12, 4  # bytes before a record (length and its checksum) and after it (checksum)
 
 
 class RecordPlace(NamedTuple):
-    """Where a record's bytes lie in its file."""
+    """The position of a record's bytes in its file."""
 
     start: int
     length: int
 
 
 class RecordFile:
-    """The records of a file, in place: `file.read(file.places[0])`."""
+    """The records of a memory-mapped file: `file.read(file.places[0])`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -47,20 +47,21 @@ class RecordFile:
         return found
 
     def peek(self, place: RecordPlace) -> memoryview:
-        """A record's bytes where they lie, not compared with their checksum."""
+        """A record's bytes, without checking the checksum."""
         return memoryview(self._data)[place.start : place.start + place.length]
 
     def read(self, place: RecordPlace) -> memoryview:
-        """A record's bytes; BadState if they are not what was written."""
+        """A record's bytes; BadState if the checksum is wrong."""
         stop = place.start + place.length
         wanted = int.from_bytes(self._data[stop : stop + _TAIL], "little")
         if masked_crc32c(found := self.peek(place)) != wanted:
-            raise damaged(self._path, f"the record at byte {place.start - _HEAD} has changed")
+            at = place.start - _HEAD
+            raise damaged(self._path, f"the checksum of the record at byte {at} is wrong")
         return found
 
 
 def write_record(file: BinaryIO, data: bytes) -> int:
-    """Append a record; the bytes that it takes."""
+    """Append a record; returns the bytes written."""
     length = len(data).to_bytes(8, "little")
     parts = (length, masked_crc32c(length), data, masked_crc32c(data))
     for part in parts:

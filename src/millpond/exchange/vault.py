@@ -1,7 +1,7 @@
-"""flashbax Vault, to import: its arrays are read where they lie, by tensorstore.
+"""flashbax Vaults, for import only; their arrays are read in place with tensorstore.
 
-A Vault holds steps [batch, time] and no observation after an episode's end. After a terminated
-step a border row is put, whose observation nothing looks at; a truncated one is followed by a cut.
+A Vault holds steps [batch, time] without the observation after an episode's end. A terminated step
+is followed by a border row, whose observation is never used; a truncated step by a cut.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NAMES = {
     "truncated": ("truncated", "truncation", "truncations"),
     "discount": ("discount", "discounts"),
 }
-_TURNS = 4096  # read at once
+_TURNS = 4096  # turns that are read at once
 
 
 def open_source(path: Path) -> VaultSource:
-    """A vault's folder (the one with metadata.json), or one that holds a single vault."""
+    """Open a vault's folder (the one with metadata.json), or a folder with a single vault."""
     inner = [path] if (path / "metadata.json").is_file() else sorted(path.glob("*/"))
     found = [one for one in inner if (one / "metadata.json").is_file()] if path.is_dir() else []
     if len(found) != 1:
@@ -41,14 +41,14 @@ def open_source(path: Path) -> VaultSource:
 
 
 class VaultSource:
-    """One stream for every row of the batch axis, in the group `vault`."""
+    """A stream for every index of the batch axis, in the group `vault`."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._store = path, package("tensorstore", "vault")
         try:
             about = json.loads((path / "metadata.json").read_text(encoding="utf-8"))
             if int(about["version"]) != 1:
-                raise BadState(f"version {about['version']} is not known, 1 is")
+                raise BadState(f"expected version 1, got {about['version']}")
             shapes = {name: ast.literal_eval(text) for name, text in _flat(about, "shape").items()}
             dtypes = _flat(about, "dtype")
             self._number = int(np.asarray(self._open("vault_index").read().result()).reshape(-1)[0])
@@ -57,13 +57,13 @@ class VaultSource:
         self.about = {"vault": {"version": about["version"]}}
         self._paths = _chosen(list(shapes))
         self._arrays = {name: self._open(f"{name.replace('/', '.')}.") for name in shapes}
-        self.losses = ["the observation after an episode's end, which a Vault does not have"]
+        self.losses = ["the observation after an episode's end, which a Vault does not hold"]
         if self._paths["terminated"].rpartition("/")[2] in ("done", "dones"):
-            self.losses.append("whether an end was a truncation: 'done' is taken as terminated")
+            self.losses.append("whether an end is a truncation: 'done' is taken as terminated")
         if "truncated" not in self._paths:
-            self.losses.append("truncations: the Vault has none, so no episode ends by its clock")
+            self.losses.append("truncations, which the Vault does not record")
         if dtypes[self._paths["reward"]] != "float32":
-            self.losses.append(f"rewards are {dtypes[self._paths['reward']]}: float32 in a Lake")
+            self.losses.append(f"rewards are {dtypes[self._paths['reward']]}; rounded to float32")
         self.spec = self._spec_of(shapes, dtypes)
         self._batch = int(next(iter(shapes.values()))[0])
         rows = [sum(len(c) for c in self._ends_of(b)) for b in range(self._batch)]
@@ -88,7 +88,7 @@ class VaultSource:
             if name in used:
                 continue
             if "/" in name or name in RESERVED or name == "life_lost":
-                self.losses.append(f"'{name}', for which rows have no place")
+                self.losses.append(f"'{name}', which cannot be part of a row")
             else:
                 extras[name] = field(name)
         obs: Any = {name: field(name) for name in self._obs}
@@ -105,7 +105,7 @@ class VaultSource:
 
     @property
     def _obs(self) -> list[str]:
-        """The arrays of the observation: one, or those below its name."""
+        """The arrays of the observation: one, or all below its name."""
         head = self._paths["obs"]
         return [name for name in self._arrays if name == head or name.startswith(f"{head}/")]
 
@@ -113,7 +113,7 @@ class VaultSource:
         return np.asarray(self._arrays[name][batch, start:stop].read().result())
 
     def _ends_of(self, batch: int) -> Iterator[np.ndarray]:
-        """Where rows of one stream terminate, piece by piece."""
+        """Which steps of one stream terminate, piece by piece."""
         for start in range(0, self._number, _TURNS):
             stop = min(start + _TURNS, self._number)
             yield self._terminated(batch, start, stop)
@@ -148,7 +148,7 @@ class VaultSource:
         truncated: np.ndarray,
         fresh: bool,
     ) -> Rows:
-        """Rows of some turns, with a border row after every terminated one."""
+        """The rows of some turns, with a border row after every terminated step."""
         columns: dict[str, np.ndarray] = {}
         for path in fields_of(self.spec):
             if path in ("terminated", "truncated", "flags"):
@@ -172,7 +172,7 @@ class VaultSource:
         return self._paths.get(path) or path.removeprefix("extras/")
 
     def lost(self) -> list[str]:
-        cut = "truncated steps are followed by a cut: no transition starts there"
+        cut = "truncated steps are followed by a cut, so no transition starts there"
         number = sum(
             int(self._truncated(b, s, min(s + _TURNS, self._number)).sum())
             for b in range(self._batch)
@@ -187,7 +187,7 @@ def _flat(about: dict[str, Any], what: str) -> dict[str, str]:
 
 
 def _chosen(names: list[str]) -> dict[str, str]:
-    """Which array is what; BadConfig if one of those that a row needs is not there."""
+    """The Vault's arrays by our names; BadConfig if one that rows need is missing."""
     heads = {name.partition("/")[0] for name in names}
     found: dict[str, str] = {}
     for ours, known in _NAMES.items():
@@ -198,7 +198,7 @@ def _chosen(names: list[str]) -> dict[str, str]:
     if missing := [name for name in ("obs", "action", "reward", "terminated") if name not in found]:
         known = ", ".join(" or ".join(_NAMES[name][:3]) for name in missing)
         raise BadConfig(
-            f"the Vault has arrays {', '.join(names)} and none of {known}; write it again with "
-            "such names"
+            f"the Vault has arrays {', '.join(names)}, but none named {known}; write it again with "
+            "one of these names"
         )
     return found

@@ -1,4 +1,4 @@
-"""Between Lake and Pond: `drain` (Pond → Lake) and `fill` (Lake → Pond), during training."""
+"""Moves rows between a Pond and a Lake during training: `drain` (to the Lake), `fill` (from it)."""
 
 from .drain import Drain, drain
 from .fill import Fill, fill

@@ -1,4 +1,4 @@
-"""`drain`: what a Pond has received since goes into a Lake, in the background."""
+"""`drain`: writes the rows that a Pond receives into a Lake, in the background."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _BLOCK = 64 << 20  # bytes moved at a time
 
 
 class Drain:
-    """Moves rows from one Pond to one writer, each once, in order. Call it as the Pond fills.
+    """Copies the rows of a Pond to a Lake's writer, in order, each once. Call it as the Pond fills.
 
         with Drain(pond, writer) as drain:
             ...
-            drain(state)          # takes what is new and returns; writes in the background
+            drain(state)          # takes new rows and returns; they are written in the background
         # here everything drained is committed
 
-    The device copies the new rows out before the call returns, so `state` may be donated at once.
-    Errors in the background are raised by the next call. Every stream must be drained before the
-    ring overwrites it: at least once per `pond.length` steps, or RowsGone is raised.
+    New rows are copied on the device before the call returns, so `state` may be donated at once.
+    An error in the background is raised by the next call. Rows must be drained before the ring
+    overwrites them, at least once per `pond.length` steps; otherwise RowsGone is raised.
     """
 
     def __init__(self, pond: Pond | HostPond, writer: Writer, sync: bool = False) -> None:
         if pond.layout.whole:
             raise BadConfig(
-                "drain: layout 'shared' holds transitions that do not follow each other, a Lake "
-                "holds streams; use layout 'stream' or 'per_env'"
+                "drain: layout 'shared' holds transitions in no order, and a Lake holds streams of "
+                "rows; use layout 'stream' or 'per_env'"
             )
         if writer.streams != pond.streams:
             raise BadConfig(
                 f"drain: the pond has {pond.streams} envs, the writer {writer.streams} streams; "
-                "open a group with as many streams"
+                f"open a group with {pond.streams} streams"
             )
         self.pond, self.writer, self.sync = pond, writer, sync
-        self._done = np.zeros(pond.streams, np.int64)  # rows of each stream already taken
+        self._done = np.zeros(pond.streams, np.int64)  # rows of each stream drained so far
         self._worker = Worker("drain", depth=2)
         row = sum(field.nbytes for field in pond.spec.columns.values()) + 1
         self._steps = max(1, min(pond.length, _BLOCK // (row * pond.streams)))
@@ -50,7 +50,7 @@ class Drain:
             self._copy = jax.jit(self._copy_out)
 
     def __call__(self, state: PondState | None = None) -> None:
-        """Take every row added since the last call."""
+        """Drain every row added since the last call."""
         pond, added = self.pond, self._added(state)
         self._worker.check()
         lost = added - pond.length - self._done
@@ -61,7 +61,7 @@ class Drain:
             raise RowsGone(
                 f"drain: rows {begin[worst]} to {self._done[worst] - 1} of stream {worst} were "
                 f"overwritten before they were drained; drain at least every {pond.length} steps. "
-                "A further call continues after the gap, with a cut"
+                "The next call continues after the gap, with a cut"
             )
         while (self._done < added).any():
             number = np.minimum(added - self._done, self._steps)
@@ -71,7 +71,7 @@ class Drain:
         self._worker.put(lambda: self.writer.commit(sync=self.sync))
 
     def _added(self, state: PondState | None) -> np.ndarray:
-        """int64[streams]: rows the Pond ever received."""
+        """int64[streams]: rows ever added to the Pond."""
         if isinstance(self.pond, HostPond):
             return self.pond.added
         if state is None:
@@ -79,15 +79,15 @@ class Drain:
         return self.pond.added(state)
 
     def skip_old(self, state: PondState | None = None) -> None:
-        """Begin with the oldest row the Pond holds; rows overwritten before are not missed."""
+        """Start with the oldest row the Pond holds; rows already overwritten are no error."""
         self._done = np.maximum(0, self._added(state) - self.pond.length)
 
     def finish(self) -> None:
-        """Return when everything taken so far is committed."""
+        """Return once everything drained so far is committed."""
         self._worker.finish()
 
     def close(self) -> None:
-        """Wait for the background and end it."""
+        """Finish the work in the background and end its thread."""
         self._worker.close()
         self._worker.check()
 
@@ -100,9 +100,9 @@ class Drain:
         self._worker.close()
 
     def _take(self, state: Any, begin: np.ndarray, number: np.ndarray) -> Rows:
-        """The row before `begin` and the `number` rows from it on, of every stream: [time, env].
+        """Rows begin - 1 ... begin + number - 1 of every stream: [time, env].
 
-        The row before comes along because it may have been cut since it was taken.
+        Including the row before `begin`, as that may have been cut since it was drained.
         """
         pond = self.pond
         if isinstance(pond, Pond):

@@ -1,6 +1,6 @@
-"""Host memory from which a GPU reads fast: registered with CUDA where there is a GPU.
+"""Pinned host memory, from which a GPU copies fast.
 
-`jax.device_put` from such memory runs at 54 GB/s on an H200, from ordinary memory at 3.
+`jax.device_put` from pinned memory runs at 54 GB/s on an H200, from ordinary memory at 3.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 
-def staging(shape: tuple[int, ...]) -> np.ndarray:
-    """uint8[shape] on whole pages, registered with CUDA if JAX's default device is a GPU."""
+def pinned_array(shape: tuple[int, ...]) -> np.ndarray:
+    """uint8[shape], page-aligned, and pinned if JAX's default device is a GPU."""
     size = max(1, int(np.prod(shape, dtype=np.int64)))
     memory = mmap.mmap(
         -1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -33,7 +33,7 @@ def staging(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _cuda_runtime() -> Any:
-    """The CUDA runtime that JAX has loaded, or None: without it everything works, only slower."""
+    """The CUDA runtime that JAX has loaded, or None: without it, copies are only slower."""
     names = ["libcudart.so", "libcudart.so.13", "libcudart.so.12"]
     maps = Path("/proc/self/maps")
     if maps.exists():

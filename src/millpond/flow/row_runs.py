@@ -1,8 +1,8 @@
-"""`RowRuns`: which stretches of a Lake go into a Pond, so that every transition is equally likely.
+"""`RowRuns`: chooses stretches of a Lake to load into a Pond; every start is equally likely.
 
 Every stream is divided into *cores* of `core` rows. A run is a core with the rows before and after
-it that its windows need, marked CONTEXT, and a cut after it. Cores are taken in a random order
-without repetition until all have had their turn; so every start is in the Pond equally often.
+it that its windows need, marked CONTEXT, and a cut at the end. Cores are chosen in random order,
+each once before any is repeated, so every start is in the Pond equally often.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ from ..sequence import AnyWindow
 Choice = Literal["uniform", "newest", "recent", "balanced"]
 
 
-class Dealt(NamedTuple):
-    """Cores, one for every run of a block."""
+class Cores(NamedTuple):
+    """The cores of a block, one for every run."""
 
-    which: np.ndarray  # indices into the streams held
-    number: np.ndarray  # core numbers in them
+    which: np.ndarray  # indices of streams, among those with rows
+    number: np.ndarray  # core numbers within these streams
 
 
 class RowRuns:
-    """A deterministic sequence of blocks from one seed: `together` runs, one after the other, for
-    every env, [envs, together * length].
-    """
+    """Produces blocks in an order determined by a seed: Rows [envs, runs * length]."""
 
     def __init__(
         self,
@@ -46,34 +44,32 @@ class RowRuns:
         half_life: float,
         threads: int,
         packed: bool = False,
-        together: int = 1,
+        runs: int = 1,
         since: int = 0,
     ) -> None:
         if choice not in get_args(Choice):
             names = ", ".join(repr(name) for name in get_args(Choice))
             raise BadConfig(f"fill: choice must be one of {names}, got {choice!r}")
         if not isinstance(since, int) or since < 0:
-            raise BadConfig(f"fill: since must be a row's number, 0 or more, got {since!r}")
+            raise BadConfig(f"fill: since must be a row id, 0 or more, got {since!r}")
         if since and choice != "newest":
-            raise BadConfig(
-                f"fill: since={since} is the first row of choice 'newest', got choice {choice!r}"
-            )
+            raise BadConfig(f"fill: since={since} needs choice 'newest', got choice {choice!r}")
         if not isinstance(core, int) or core < 1:
             raise BadConfig(f"fill: core must be a whole number of rows >= 1, got {core!r}")
-        if not isinstance(together, int) or together < 1:
-            raise BadConfig(f"fill: runs must be a whole number >= 1, got {together!r}")
+        if not isinstance(runs, int) or runs < 1:
+            raise BadConfig(f"fill: runs must be a whole number >= 1, got {runs!r}")
         window.fits(lake.spec, window.stack + window.n_step)
         self.lake, self.window, self.envs, self.core = lake, window, envs, core
         self.length = window.before + core + window.n_step
-        self.number, self.rows = envs * together, together * self.length
+        self.number, self.rows = envs * runs, runs * self.length
         self.choice, self.threads, self._seed, self._packed = choice, threads, seed, packed
         self.since = since
         self._recent = recent(half_life / core) if choice == "recent" else None
         self._turn = 0
-        self.look()
+        self.refresh()
 
-    def look(self) -> None:
-        """Divide what the Lake holds now; call after `lake.refresh()`. A new order begins."""
+    def refresh(self) -> None:
+        """Divide what the Lake holds now into cores, in a new order: after `lake.refresh()`."""
         held = [s for s in self.lake.streams if s.stop > max(s.first, self.since)]
         if not held:
             what = f"row {self.since} or later" if self.since else "committed row"
@@ -81,7 +77,7 @@ class RowRuns:
         self._stream = np.array([s.number for s in held])
         self._first = np.array([s.first for s in held])
         self._stop = np.array([s.stop for s in held])
-        # A core that is only in part new is left out, unless there is no other.
+        # A core that begins before `since` is left out, unless it is the only one.
         whole = -(-self.since // self.core)
         self._core0 = np.maximum(
             self._first // self.core, np.minimum(whole, (self._stop - 1) // self.core)
@@ -93,17 +89,19 @@ class RowRuns:
             parts = [np.flatnonzero(groups == name) for name in names]
         else:
             parts = [np.arange(len(held))]
-        self._decks = [Deck(part, self._cores[part], self._seed, self._turn) for part in parts]
+        self._shuffles = [
+            ShuffledCores(part, self._cores[part], self._seed, self._turn) for part in parts
+        ]
         self._random = HostRandom(np.random.Generator(np.random.PCG64([self._seed, self._turn])))
-        self._turn += 1 << 20  # decks shuffle again with the numbers in between
-        self._dealt = 0
+        self._turn += 1 << 20  # the numbers in between are for reshuffles
+        self._runs_done = 0
 
-    def rows_of(self, dealt: Dealt, out: Mapping[str, np.ndarray] | None = None) -> Rows:
-        """The block of what `deal` chose: Rows [envs, rows]. Several threads may gather at once.
+    def rows_of(self, cores: Cores, out: Mapping[str, np.ndarray] | None = None) -> Rows:
+        """Read a block chosen by `next_cores`: Rows [envs, rows]. Several threads may call it.
 
         `out` may hold uint8[envs, rows, width] per field, to be filled in place.
         """
-        which, number = dealt
+        which, number = cores
         core = (self._core0[which] + number) * self.core
         if out is not None:
             out = {name: block.reshape(self.number, self.length, -1) for name, block in out.items()}
@@ -123,25 +121,25 @@ class RowRuns:
         flags[:, -1] |= np.uint8(CUT)
         return jax.tree.map(lambda leaf: leaf.reshape(self.envs, self.rows, *leaf.shape[2:]), rows)
 
-    def deal(self) -> Dealt:
-        """One core for every run of the next block."""
+    def next_cores(self) -> Cores:
+        """Choose a core for every run of the next block."""
         if self._recent is not None:
             drawn = self._recent.propose(
                 self._random, 1, self.number, Eligible(self._cores, len(self._cores))
             )
-            return Dealt(drawn.stream[0], drawn.age[0])
-        deck = (np.arange(self.number) + self._dealt) % len(self._decks)
-        self._dealt += self.number
+            return Cores(drawn.stream[0], drawn.age[0])
+        which_shuffle = (np.arange(self.number) + self._runs_done) % len(self._shuffles)
+        self._runs_done += self.number
         which = np.empty(self.number, np.int64)
         number = np.empty(self.number, np.int64)
-        for i, one in enumerate(self._decks):
-            mine = deck == i
-            which[mine], number[mine] = one.deal(int(mine.sum()))
-        return Dealt(which, number)
+        for i, one in enumerate(self._shuffles):
+            mine = which_shuffle == i
+            which[mine], number[mine] = one.next_cores(int(mine.sum()))
+        return Cores(which, number)
 
 
-class Deck:
-    """All cores of some streams in random order, taken until none is left, then shuffled again."""
+class ShuffledCores:
+    """All cores of some streams in random order; shuffled again when all have been taken."""
 
     def __init__(self, streams: np.ndarray, cores: np.ndarray, seed: int, turn: int) -> None:
         self._streams, self._ends = streams, np.cumsum(cores)
@@ -150,17 +148,17 @@ class Deck:
         self._seed, self._turn, self._at = seed, turn, 0
         self._order = Shuffle(self.total, seed, turn)
 
-    def deal(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The next `number` cores: which stream, and which core of it."""
-        cards: list[np.ndarray] = []
+    def next_cores(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The next `number` cores: their streams, and their core numbers within these."""
+        parts: list[np.ndarray] = []
         while number:
             some = min(number, self.total - self._at)
-            cards.append(self._order(np.arange(self._at, self._at + some)))
+            parts.append(self._order(np.arange(self._at, self._at + some)))
             self._at += some
             number -= some
             if self._at == self.total:
                 self._turn, self._at = self._turn + 1, 0
                 self._order = Shuffle(self.total, self._seed, self._turn)
-        card = np.concatenate(cards) if cards else np.zeros(0, np.int64)
-        which = np.searchsorted(self._ends, card, side="right")
-        return self._streams[which], card - self._begin[which]
+        core = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        which = np.searchsorted(self._ends, core, side="right")
+        return self._streams[which], core - self._begin[which]

@@ -1,4 +1,4 @@
-"""`Worker`: one background thread that does jobs in order. Its error is raised in the caller."""
+"""`Worker`: a background thread that runs jobs in order and raises its errors in the caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATIENCE = 600.0  # seconds after which waiting for the thread is an error
 
 
 class Worker:
-    """At most `depth` jobs wait; `put` waits for room. After an error nothing more is done."""
+    """Up to `depth` jobs wait; with more, `put` blocks. After an error, no further job is run."""
 
     def __init__(self, name: str, depth: int) -> None:
         self.name = name
@@ -23,26 +23,28 @@ class Worker:
         self._thread.start()
 
     def put(self, job: Callable[[], Any]) -> None:
-        """Do `job` after the others; raise what went wrong before."""
+        """Queue a job; raise the error of an earlier one, if there is one."""
         self.check()
         try:
             self._jobs.put(job, timeout=_PATIENCE)
         except queue.Full:
-            raise MillpondError(f"{self.name}: no job was done for {_PATIENCE:.0f} s") from None
+            raise MillpondError(
+                f"{self.name}: no job was finished for {_PATIENCE:.0f} s; check the disk"
+            ) from None
 
     def check(self) -> None:
-        """Raise the thread's error, if there is one."""
+        """Raise the error of a job, if there is one."""
         if self._error is not None:
             raise self._error
 
     def finish(self) -> None:
-        """Return when every job is done; raise what went wrong."""
+        """Return when every job is done; raise the error of one, if there is one."""
         done = threading.Event()
         self.put(done.set)
         while not done.wait(0.5):
             self.check()
             if not self._thread.is_alive():
-                raise MillpondError(f"{self.name}: its thread has ended")
+                raise MillpondError(f"{self.name}: its thread has ended unexpectedly")
         self.check()
 
     def close(self) -> None:

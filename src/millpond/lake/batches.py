@@ -1,4 +1,4 @@
-"""Batches from a Lake: draws become slots, flags decide, rows become what `Window` says."""
+"""Batches from a Lake: draws valid starts and builds what the window asks for from their rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..rows import CUT, LIFE_LOST, TERMINATED, TRUNCATED, Batch, Draw
 from ..samplers import Eligible, Prioritized, Random, Sampler, Stratified, uniform
 from ..sequence import AnyWindow, Sequence, blank_batch
 from .columns import LOST
-from .observations import Observations, joined
+from .observations import Observations, shared_frames
 from .reader import Reader, major_faults
 from .sequences import Sequences
 
-_ROUNDS = 64  # redraws before the valid starts are counted out
-_SCAN = 1 << 20  # rows judged at a time when they are
+_ROUNDS = 64  # redraws before every valid start is listed instead
+_SCAN = 1 << 20  # rows judged at a time when listing them
 
 
 class JudgedStarts:
-    """Starts that were judged: where they and their neighbours lie, and what their flags say."""
+    """Starts with the slots, records and flags of the rows around them, and what these imply."""
 
     def __init__(self, batches: Batches, piece: np.ndarray, at: np.ndarray) -> None:
         window, reader = batches.window, batches.reader
@@ -43,7 +43,7 @@ class JudgedStarts:
             self.verdict = self.verdict._replace(valid=self.verdict.valid & aligned)
 
     def replace(self, which: np.ndarray, other: JudgedStarts) -> None:
-        """Put other starts in place of some."""
+        """Replace the starts at indices `which`."""
         self.slots[:, which], self.records[:, which] = other.slots, other.records
         self.flags[:, which] = other.flags
         for field, new in zip(self.verdict, other.verdict, strict=True):
@@ -60,7 +60,7 @@ class Batches:
         self._sequences = None
         if isinstance(window, Sequence):
             self._sequences = Sequences(reader, window, self._observations)
-        self._accepted: Any = None  # the last `out` that fitted
+        self._accepted: Any = None  # the last `out` that passed the check
         self.reach = np.arange(-window.before, window.n_step + 1)
 
     def sample(self, random: Random, number: int, sampler: Sampler, out: Any) -> Any:
@@ -77,7 +77,7 @@ class Batches:
         if isinstance(batch, Batch):
             batch.mask.fill(True)
         batch.weight.fill(1)
-        self.reader.waited(faults)
+        self.reader.note_faults(faults)
         return batch
 
     def _draw(self, random: Random, number: int, sampler: Any, draw: Draw) -> JudgedStarts:
@@ -89,7 +89,7 @@ class Batches:
         if not len(which):
             raise self._too_little(number)
         eligible = Eligible(starts.rows[which], len(which), 1 / self.window.every)
-        bound = isinstance(sampler, Stratified)  # to redraw, a sample stays in its stratum
+        bound = isinstance(sampler, Stratified)  # its own tries redraw within the stratum
         tries = sampler.tries if bound else 1
         drawn = sampler.propose(random, tries, number, eligible)
 
@@ -116,28 +116,28 @@ class Batches:
             if not len(valid):
                 raise self._too_little(number)
             (pick,) = random.integers((len(bad),), len(valid))
-            piece, at = self.piece_of(valid[pick])
+            piece, at = self.pieces_of(valid[pick])
             draw.stream[bad], draw.row[bad] = index.stream[piece], index.first[piece] + at
             found.replace(bad, JudgedStarts(self, piece, at))
         return found
 
     def valid_rows(self) -> Iterator[np.ndarray]:
-        """Every valid start, as numbers that count rows through all streams, in order."""
+        """Yield every valid start in order, as row numbers counted across all streams."""
         for start in range(0, self.reader.index.total, _SCAN):
             rows = np.arange(start, min(start + _SCAN, self.reader.index.total))
-            yield rows[self.found(rows).verdict.valid]
+            yield rows[self.judge_rows(rows).verdict.valid]
 
-    def found(self, rows: np.ndarray) -> JudgedStarts:
-        """Starts by number."""
-        return JudgedStarts(self, *self.piece_of(rows))
+    def judge_rows(self, rows: np.ndarray) -> JudgedStarts:
+        """Judge rows, given by their numbers across all streams, as starts."""
+        return JudgedStarts(self, *self.pieces_of(rows))
 
     def batch_of(self, rows: np.ndarray) -> Any:
-        """The transitions that start at these rows; invalid ones are masked."""
-        piece, at = self.piece_of(rows)
+        """The transitions that start at these row numbers; invalid ones are masked."""
+        piece, at = self.pieces_of(rows)
         return self.take(piece, at)
 
     def take(self, piece: np.ndarray, at: np.ndarray, out: Any = None) -> Any:
-        """The transitions that start at places of pieces; invalid ones are masked."""
+        """The transitions that start at row at[i] of piece[i]; invalid ones are masked."""
         found, index = JudgedStarts(self, piece, at), self.reader.index
         batch = self._buffers(len(piece), out)
         batch.draw.stream[:], batch.draw.row[:] = index.stream[piece], index.first[piece] + at
@@ -147,8 +147,8 @@ class Batches:
         batch.weight.fill(1)
         return batch
 
-    def none(self, stream: np.ndarray, row: np.ndarray) -> Any:
-        """A batch in which everything is masked, as nothing is stored."""
+    def all_masked(self, stream: np.ndarray, row: np.ndarray) -> Any:
+        """A fully masked batch, for when no row is stored."""
         batch = self._buffers(len(stream), None)
         for array in arrays_of(batch):
             array.fill(0)
@@ -156,11 +156,11 @@ class Batches:
         return batch
 
     def fetch(self, path: str, slots: np.ndarray) -> np.ndarray:
-        """Stored bytes uint8[n, width] of an observation field."""
+        """The stored bytes uint8[n, width] of an observation field."""
         return self._observations.fetch(path, slots)
 
-    def piece_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pieces and places in them of rows by number."""
+    def pieces_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The piece of each row number, and the row's place in it."""
         index = self.reader.index
         piece = np.searchsorted(index.begin, rows, side="right") - 1
         return piece, rows - index.begin[piece]
@@ -172,12 +172,12 @@ class Batches:
         batch = self._blank(number, out)
         if out is not None and out is not self._accepted:
             who = f"Lake with {self.window}"
-            check_out(who, self._blank(number), out, self._joined(out))
+            check_out(who, self._blank(number), out, self._ids_of_shared(out))
             self._accepted = out
         return batch
 
-    def _joined(self, out: Any) -> set[int]:
-        """Of one-step windows: stacks of `out` that lie in the same frames, which is allowed."""
+    def _ids_of_shared(self, out: Any) -> set[int]:
+        """The `id()` of arrays in `out` that share frames, as one-step windows may."""
         if not isinstance(out, Batch) or self.window.n_step != 1:
             return set()
         pairs = list(zip(arrays_of(out.obs), arrays_of(out.next_obs), strict=False))
@@ -185,7 +185,7 @@ class Batches:
             id(one)
             for pair in pairs
             if all(isinstance(part, np.ndarray) and part.ndim > 1 for part in pair)
-            and joined(*pair) is not None
+            and shared_frames(*pair) is not None
             for one in pair
         }
 
@@ -198,7 +198,7 @@ class Batches:
         )
 
     def assemble(self, found: JudgedStarts, batch: Any) -> None:
-        """Everything but batch.draw, mask and weight."""
+        """Fill the batch, except batch.draw, mask and weight."""
         if isinstance(self.window, Sequence):
             assert self._sequences
             self._sequences.assemble(found, batch)

@@ -1,8 +1,8 @@
-"""Wide columns compressed frame by frame, so that any frame can be read alone.
+"""Compresses wide columns frame by frame, so that any frame can be read by itself.
 
-Each frame is one zstd frame made with a dictionary trained on its Lake. Thousands are compressed
-by one native call, and neighbours are decoded by one, straight to where they are wanted; a Python
-object per frame would cost more than the decoding.
+Each is one zstd frame made with a dictionary trained on its Lake. Thousands are compressed in one
+native call, and neighbours are decoded in one, straight to their destination: a Python object per
+frame would cost more than the decoding.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import zstandard as _zstandard
 from .files import as_bytes
 from .journal import digest
 
-zstandard: Any = _zstandard  # its stubs know no arrays
+zstandard: Any = _zstandard  # its type stubs do not accept arrays
 
 
 def _native() -> tuple[Any, Any]:
-    """zstd's own functions, called without the interpreter, and what calls them.
+    """(lib, ffi): zstd's C functions, which release the interpreter lock, and the FFI to call them.
 
-    They are private to zstandard's cffi backend; where they are not there, (None, None), and
-    decoding goes by the public API, more slowly.
+    They are private to zstandard's cffi backend. Without them, (None, None): decoding then uses the
+    public API, more slowly.
     """
     try:
         backend: Any = importlib.import_module("zstandard.backend_cffi")
@@ -46,32 +46,32 @@ _zstd, _ffi = _native()
 
 LEVEL = 3
 DICTIONARY = 64 * 1024
-WORTH = 1.5  # compress only what becomes at least so much smaller
-MOST = 8  # dictionaries of one writer
-_SAMPLES = 1500  # frames a dictionary is trained on
-_JUDGED = 64  # frames by which one is judged
-# Bytes that one piece of a dictionary has. zstd's own search ends at 2000, with which 84 x 84
-# frames become a tenth larger and decode more slowly than with pieces about as long as they are;
-# and it takes twice as long as trying these two.
+WORTH = 1.5  # the lowest ratio worth compressing for
+MOST = 8  # dictionaries per writer and column
+_SAMPLES = 1500  # frames to train a dictionary on
+_JUDGED = 64  # frames to measure a dictionary's ratio on
+# Segment sizes (zstd's parameter k) to train with, in bytes. zstd's own search stops at 2000, which
+# makes 84 x 84 frames a tenth larger and slower to decode than segments about as long as a frame,
+# and takes twice as long as trying these two.
 _PIECES = (4096, 8192)
-_TRAINING = 1.4  # how many times smaller training makes what untrained neighbours do not
-_SHARED = 32  # frames per thread from which sharing them pays
+_TRAINING = 1.4  # ratio of a trained dictionary over that of untrained neighbouring frames
+_SHARED = 32  # frames per thread above which several threads pay off
 
-Stretches = tuple[list[int], list[int]]  # bytes at which each begins and ends
+Stretches = tuple[list[int], list[int]]  # the bytes at which each begins and ends
 
 
 class Codec:
-    """Frames of `width` bytes, to and from zstd with one dictionary (empty: none)."""
+    """Compresses frames of `width` bytes with one zstd dictionary (empty: without one)."""
 
     def __init__(self, dictionary: bytes, width: int) -> None:
         self.dictionary, self.width = dictionary, width
         self.identity = digest(dictionary)
-        self.usual = 0.0  # how many times smaller it makes what it was trained on, once known
+        self.usual = 0.0  # the ratio on frames like those it was trained on; 0: not known yet
         self._encoder: Any = None
 
     @functools.cached_property
-    def _known(self) -> Any:
-        """The dictionary as decoding wants it, for any number of threads."""
+    def _ddict(self) -> Any:
+        """The dictionary prepared for decoding, shared by all threads."""
         if not self.dictionary:
             return _ffi.NULL
         made = _zstd.ZSTD_createDDict(self.dictionary, len(self.dictionary))
@@ -80,14 +80,14 @@ class Codec:
         return _ffi.gc(made, _zstd.ZSTD_freeDDict)
 
     def compress(self, frames: np.ndarray, threads: int) -> tuple[bytes, np.ndarray]:
-        """uint8[n, width] → their zstd frames one after the other, and the length of each."""
+        """Compress uint8[n, width]; return the concatenated zstd frames and the length of each."""
         if self._encoder is None:
             known = None
             if self.dictionary:
                 known = zstandard.ZstdCompressionDict(self.dictionary)
                 known.precompute_compress(level=LEVEL)
-            # No size, no dictionary id, no checksum per frame: the index, the segment's
-            # description and the checksums of its pages hold these once.
+            # No size, checksum or dictionary id per frame: the index, the page checksums and the
+            # segment's description already hold them.
             self._encoder = zstandard.ZstdCompressor(
                 level=LEVEL,
                 dict_data=known,
@@ -112,9 +112,9 @@ class Codec:
         threads: int,
         *outs: np.ndarray,
     ) -> None:
-        """Frames at bytes start[i] ... stop[i] - 1 of `blob` into uint8[some, width] arrays.
+        """Decode the frames at bytes start[i] ... stop[i] - 1 of `blob` into uint8[some, width].
 
-        They fill the first of `outs`, then the next.
+        They fill the first of `outs`, then the next, and so on.
         """
         shared = threads > 1 and len(start) >= _SHARED * threads
         share = -(-len(start) // threads) if shared else max(1, len(start))
@@ -130,14 +130,14 @@ class Codec:
             for one in under_way:
                 one.result()
         finally:
-            wait(under_way)  # after an error too: what they read may be unmapped next
+            wait(under_way)  # after an error too: the caller may unmap what they read
 
     def decode_some(self, blob: np.ndarray, where: Stretches, out: np.ndarray) -> None:
-        """Frames in stretches of `blob` into uint8[some, width], which lies side by side.
+        """Decode the frames in stretches of `blob` into `out`, a contiguous uint8[some, width].
 
-        By one native call: a zstd frame marks its own end, the next is decoded behind it. So the
-        frames, which are small, are brought together first. Many threads may do this at once, as
-        each needs the interpreter for a few microseconds only.
+        In one native call, since zstd decodes consecutive frames one after another; frames in
+        several stretches are first copied together, as they are small. Many threads can do this at
+        once: each needs the interpreter for a few microseconds only.
         """
         begins, ends = where
         if len(begins) == 1:
@@ -159,7 +159,7 @@ class Codec:
                 out.nbytes,
                 nowhere + source,
                 size,
-                self._known,
+                self._ddict,
             )
         if made != out.nbytes:
             raise zstandard.ZstdError(
@@ -167,7 +167,7 @@ class Codec:
             )
 
     def _decode_slowly(self, source: int, size: int, out: np.ndarray) -> int:
-        """The same by the public API: bytes made, or -1 if there are more than `out` holds."""
+        """The same with the public API: the bytes decoded, or -1 if they do not fit into `out`."""
         known = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
         frames = bytes((ctypes.c_char * size).from_address(source))
         decoder = zstandard.ZstdDecompressor(dict_data=known)
@@ -181,9 +181,9 @@ class Codec:
 def stretches(
     blob: np.ndarray, start: np.ndarray, stop: np.ndarray, edges: np.ndarray
 ) -> list[Stretches]:
-    """Frames at bytes start[i] ... stop[i] - 1 of `blob`, neighbours taken together.
+    """Merge frames at bytes start[i] ... stop[i] - 1 of `blob` that are neighbours into stretches.
 
-    For those between every two of edges[0] = 0 ... edges[-1] = len(start) apart.
+    One result for each part, frames edges[j] ... edges[j + 1] - 1.
     """
     check_within(blob, start, stop)
     new = np.ones(len(start), bool)
@@ -197,7 +197,7 @@ def stretches(
 
 
 def check_within(blob: np.ndarray, start: np.ndarray, stop: np.ndarray) -> None:
-    """Bytes start[i] ... stop[i] - 1 are there."""
+    """Raise ValueError unless bytes start[i] ... stop[i] - 1 are all within `blob`."""
     if start.min(initial=0) < 0 or stop.max(initial=0) > len(blob) or (stop < start).any():
         raise ValueError(f"a frame is not within the {len(blob)} bytes there are")
 
@@ -206,14 +206,14 @@ _mine = threading.local()
 
 
 def _context() -> Any:
-    """What zstd works with while it decodes, one per thread."""
+    """This thread's zstd decoding context."""
     if not hasattr(_mine, "context"):
         _mine.context = _ffi.gc(_zstd.ZSTD_createDCtx(), _zstd.ZSTD_freeDCtx)
     return _mine.context
 
 
 def _scratch(size: int) -> tuple[memoryview, int]:
-    """At least that many bytes to work in, the same for a thread every time, and their address."""
+    """A scratch buffer of at least `size` bytes, reused per thread, and its address."""
     if not hasattr(_mine, "scratch") or len(_mine.scratch[0]) < size:
         room = np.empty(size + size // 4, np.uint8)
         _mine.scratch = as_bytes(room), room.ctypes.data
@@ -225,13 +225,13 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "lake-decoder")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of these threads
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not exist in the child
 
 
 class Codecs:
-    """The codecs of one wide column so far, and which of them, if any, the next segment takes.
+    """The codecs of one wide column so far; chooses which of them the next segment uses.
 
-    Few dictionaries: every draw is grouped by dictionary.
+    There are few, because every batch is decoded dictionary by dictionary.
     """
 
     def __init__(self, width: int) -> None:
@@ -239,10 +239,10 @@ class Codecs:
         self._pause = self._skip = 0  # segments to leave raw before trying again
 
     def choose(self, sample: Callable[[int], np.ndarray]) -> Codec | None:
-        """The codec for a segment of which sample(n) gives about n frames; None: leave it raw.
+        """The codec for a segment, of which sample(n) gives about n frames; None: leave it raw.
 
-        A known one, unless it makes frames a fifth larger than those it was made for; then a new
-        one, if that is better. What did not compress is tried again ever more rarely.
+        It is a known one, unless that reaches less than 0.8 of its usual ratio; then a newly
+        trained one, if that is better. Columns that do not compress are retried ever more rarely.
         """
         if self._skip:
             self._skip -= 1
@@ -252,15 +252,15 @@ class Codecs:
         best = self.known[int(np.argmax(ratios))] if self.known else None
         reached = max(ratios, default=0.0)
         if best is not None and not best.usual:
-            best.usual = reached  # found on disk: what it does now is what it does
+            best.usual = reached  # it was read from disk, so its ratio was not known
         if best is None or (reached < 0.8 * best.usual and len(self.known) < MOST):
             fresh = None
-            if best is not None or _TRAINING * untrained(frames) >= WORTH:
+            if best is not None or _TRAINING * untrained_ratio(frames) >= WORTH:
                 fresh = trained(sample(_SAMPLES), frames)
             if fresh is not None and fresh.usual > reached * 1.25:
                 best, reached = fresh, fresh.usual
             elif best is not None:
-                best.usual = reached  # the frames have become harder, not the dictionary worse
+                best.usual = reached  # training does not help: these frames are harder to compress
         if best is None or reached < WORTH:
             self._pause = self._skip = min(64, 2 * self._pause or 1)
             return None
@@ -270,15 +270,15 @@ class Codecs:
         return best
 
 
-def untrained(frames: np.ndarray) -> float:
-    """How many times smaller frames become next to a few others, at a hundredth of the cost."""
+def untrained_ratio(frames: np.ndarray) -> float:
+    """The ratio with a few raw frames as the dictionary: a cheap estimate before training one."""
     others = frames[::2][: DICTIONARY // frames.shape[1]]
-    # A zero in front: whatever the frames hold, it does not look like a trained dictionary.
+    # The leading zero keeps zstd from taking the frames for a trained dictionary.
     return ratio(Codec(b"\0" + others.tobytes(), frames.shape[1]), frames[1::2])
 
 
 def trained(frames: np.ndarray, judged: np.ndarray) -> Codec:
-    """The codec, of some trained on frames uint8[n, width], that makes `judged` smallest."""
+    """Train several dictionaries on frames uint8[n, width]; return the best codec for `judged`."""
     samples = [frame.tobytes() for frame in frames]
     codecs = [Codec(train(samples, piece), frames.shape[1]) for piece in _PIECES]
     for codec in codecs:
@@ -287,13 +287,13 @@ def trained(frames: np.ndarray, judged: np.ndarray) -> Codec:
 
 
 def train(samples: list[bytes], piece: int) -> bytes:
-    """A dictionary for frames like these, in pieces of that many bytes; empty where none."""
+    """A dictionary trained on `samples`, with segments of `piece` bytes; empty if that fails."""
     try:
         return zstandard.train_dictionary(DICTIONARY, samples, k=piece, d=8).as_bytes()
     except zstandard.ZstdError:
-        return b""  # too few or too uniform frames
+        return b""  # too few frames, or too uniform ones
 
 
 def ratio(codec: Codec, frames: np.ndarray) -> float:
-    """How many times smaller these frames become."""
+    """The compression ratio of these frames."""
     return frames.nbytes / max(1, len(codec.compress(frames, 1)[0]))

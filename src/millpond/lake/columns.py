@@ -1,7 +1,7 @@
-"""`Columns`: how a row lies on disk. One small record, and one column per observation field.
+"""`Columns`: how rows are stored on disk, as a small record and a column per observation field.
 
-The record packs flags, reward, action and extras, so that judging a start and reading its scalars
-touch one place. Binary fields take one bit per element.
+The record packs flags, reward, action and extras, so judging a start and reading its scalars
+touches one place. Binary fields take one bit per element.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..rows import Rows, unpack_rows
 from ..spec import Field, Spec, walk
 
 RECORD = "record"
-LOST = 128  # in a stored flags byte: the row before this one is not its predecessor
+LOST = 128  # in a stored flags byte: this row does not continue the one before it
 _WIDE = 1024  # bytes; narrower observations are never compressed
 
 
@@ -30,7 +30,7 @@ class LakeColumn:
 
 
 class Columns:
-    """The columns of one Spec, and rows to and from bytes."""
+    """The columns of one Spec; converts rows to bytes and back."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -57,7 +57,7 @@ class Columns:
         return sum(column.width for column in self.all)
 
     def encode(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> dict[str, np.ndarray]:
-        """Checked values by path, any leading axes → uint8[*lead, width] per column."""
+        """Checked values by path, with any leading axes, as uint8[*lead, width] per column."""
         record = np.empty(flags.shape, self.record)
         record["flags"] = flags
         for path, field in self._small.items():
@@ -72,17 +72,17 @@ class Columns:
         return encoded
 
     def blank(self, flags: int) -> dict[str, np.ndarray]:
-        """A row that holds nothing, within the bounds of every field: uint8[width] per column."""
+        """A blank row with these flags, within every field's bounds: uint8[width] per column."""
         values = {path: field.blank()[None] for path, field in self.spec.columns.items()}
         rows = self.encode(values, np.full(1, flags, np.uint8))
         return {name: row[0] for name, row in rows.items()}
 
     def small(self, record: np.ndarray, path: str) -> np.ndarray:
-        """One small field [*lead, *shape] of records [*lead]."""
+        """The values [*lead, *shape] of one field of records [*lead]."""
         return _from_bytes(self._small[path], record[path], record.shape)
 
     def put_obs(self, path: str, raw: np.ndarray, out: np.ndarray) -> None:
-        """Stored bytes [n, width] → out[*lead, *shape] with as many rows."""
+        """Decode stored bytes [n, width] into out[*lead, *shape], which has n rows in all."""
         field = self.obs[path]
         if field.binary:
             bits = np.unpackbits(raw, axis=-1, count=field.size, bitorder="little")
@@ -91,7 +91,7 @@ class Columns:
             out[...] = raw.view(field.dtype.newbyteorder("<")).reshape(out.shape)
 
     def rows(self, record: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
-        """Rows from records [...] and observation bytes [..., width] per field, which they keep."""
+        """Rows from records [...] and observation bytes [..., width] by path, without a copy."""
 
         def at(path: str) -> np.ndarray:
             field = self.obs.get(path)

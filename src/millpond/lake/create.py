@@ -1,4 +1,4 @@
-"""Creating a Lake: by one process, even if others try at the same time."""
+"""Creating a Lake, safely even if several processes try at the same time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .groups import PATIENCE
 from .lock import take_lock
 from .manifest import LakeInfo, save_lake
 
-_UNFINISHED = {"groups", "lake.json.tmp", "lock"}  # what a creation that did not end may leave
+_UNFINISHED = {"groups", "lake.json.tmp", "lock"}  # what an interrupted creation may leave behind
 
 
 def create(files: Files, folder: Path, info: LakeInfo) -> None:
-    """Make a Lake in a new or empty folder; LakeRefused if it is neither, or another was faster."""
+    """Make a Lake in a new or empty folder; LakeRefused if it is not, or another process won."""
     _check_free(folder)
     made = [path for path in reversed([folder, *folder.parents]) if not path.exists()]
     for path in made:
@@ -23,7 +23,7 @@ def create(files: Files, folder: Path, info: LakeInfo) -> None:
         _check_free(folder)
         if not (folder / "groups").exists():
             files.make_folder(folder / "groups")
-        files.sync_folder(folder)  # lake.json says that all the rest is there
+        files.sync_folder(folder)  # lake.json comes last: it says that all the rest is there
         save_lake(files, folder, info)
     for path in {folder, *made}:
         files.sync_folder(path.parent)
@@ -40,13 +40,13 @@ def _make_folder(files: Files, path: Path) -> None:
 def _check_free(folder: Path) -> None:
     if folder.exists() and not _free(folder):
         raise LakeRefused(
-            f"{folder}: not empty, so no Lake is created over it; "
+            f"{folder}: not empty, so no Lake is created in it; "
             "open it with Lake.open, or choose another folder"
         )
 
 
 def _free(folder: Path) -> bool:
-    """Whether a folder is empty, but for what a creation that did not end has left."""
+    """Whether a folder is empty, apart from what an interrupted creation leaves behind."""
     if not folder.is_dir() or {path.name for path in folder.iterdir()} - _UNFINISHED:
         return False
     groups = folder / "groups"

@@ -1,7 +1,7 @@
-"""Cuts behind the newest rows of a group: what follows would say so, but it is not there yet.
+"""`cuts.json`: the cuts after a group's newest rows, which no stored row records yet.
 
-The next row of a stream carries the flag LOST. If its writer closes before there is one, this file
-remembers the cut for a session that `continues`. It counts while the stream still ends there.
+A cut is stored in the row after it, as the flag LOST. If the writer closes before there is one,
+this file remembers the cut for a session that `continues`, as long as the stream still ends there.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LakeRefused
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .manifest import read_json, write_json
 
 _NAME = "cuts.json"
 
 
 def save_cuts(files: Files, folder: Path, cuts: dict[str, int]) -> None:
-    """Note the streams that were cut, by number, and the id that the next row of each gets."""
-    with said_plainly("noting a cut", folder / _NAME):
+    """Save the streams that were cut, by number, each with the id its next row will get."""
+    with translated_errors("noting a cut", folder / _NAME):
         write_json(files, folder / _NAME, {"cuts": cuts})
 
 
 def read_cuts(folder: Path, next_id: np.ndarray) -> tuple[np.ndarray, bool]:
-    """bool[streams]: whether a stream was cut behind its newest row; and whether that is known.
+    """(cut, known): bool[streams], which streams were cut after their newest row.
 
-    If it is not, as the file is damaged, all of them were.
+    `known` is false if the file is damaged; all streams that hold rows then count as cut.
     """
     if not (folder / _NAME).exists():
         return np.zeros(len(next_id), bool), True

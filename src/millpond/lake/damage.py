@@ -1,4 +1,4 @@
-"""`Damage` and what an examination finds: facts that verify reports and repair acts on."""
+"""`Damage` and `Examined`: what examining a segment finds, for `verify` and `repair`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..rows import CUT, breaks
 from .codec import Codec
 from .columns import LOST
 from .journal import Block
-from .layout import counted
+from .layout import aranges
 from .manifest import GroupInfo
 from .segment import Meta
 
@@ -32,38 +32,38 @@ class Damage:
 
 @dataclass
 class Examined:
-    """What a segment says it holds, what is damaged, and what of every stream is proven."""
+    """What a segment claims to hold, what is damaged, and how much of each stream is verified."""
 
     path: Path
     group: GroupInfo
     number: int
     kind: str  # open or sealed, by its name
     size: int  # bytes on disk
-    meta: Meta | None  # None: it cannot be read
+    meta: Meta | None  # None: unreadable
     count: np.ndarray  # int64[streams]: committed rows; zeros where that is unknown
-    keep: np.ndarray  # int64[streams]: how many of these, from the oldest, are proven
+    keep: np.ndarray  # int64[streams]: how many of these, from the oldest, are verified
     damages: list[Damage] = field(default_factory=list[Damage])
     damaged_rows: int = 0
-    blocks: list[Block] = field(default_factory=list[Block])  # an open one's, verified
-    codecs: dict[str, Codec] = field(default_factory=dict[str, Codec])  # a sealed one's
-    promised: bool = True  # False: an open one of which a power loss may have taken anything
-    gap: Damage | None = None  # rows before it that no one has set aside
+    blocks: list[Block] = field(default_factory=list[Block])  # of an open segment, verified
+    codecs: dict[str, Codec] = field(default_factory=dict[str, Codec])  # of a sealed segment
+    promised: bool = True  # False: an open segment that a power loss may have taken rows from
+    gap: Damage | None = None  # unexplained missing rows before it
 
 
-class Chain:
-    """Where every stream of a group stands: a row's flags must follow those of the row before."""
+class Continuity:
+    """Checks, segment by segment, that every row's flags can follow those of the row before it."""
 
     def __init__(self, streams: int) -> None:
         self.end = np.zeros(streams, np.int64)  # id after the newest row seen
-        self.flags = np.full(streams, CUT, np.uint8)  # of that row; CUT: anything may follow
+        self.flags = np.full(streams, CUT, np.uint8)  # that row's flags; CUT: anything may follow
 
     def broken(
         self, meta: Meta, count: np.ndarray, flags: np.ndarray, bad: np.ndarray
     ) -> np.ndarray:
-        """bool[rows]: rows that cannot follow the row before; then move on.
+        """bool[rows]: which rows of the next segment cannot follow the row before; keeps its end.
 
-        flags and bad are [rows], count[stream] of every stream, stream by stream. A damaged row
-        proves nothing about its neighbours.
+        `flags` and `bad` (damaged rows) are [rows], stream by stream, count[stream] of each. A
+        damaged row says nothing about its neighbours.
         """
         some = np.flatnonzero(count)
         ends = np.cumsum(count)[some]
@@ -79,20 +79,20 @@ class Chain:
         return broken
 
 
-def kept(count: np.ndarray, bad: np.ndarray) -> np.ndarray:
-    """int64[streams]: rows before the first bad one, of bad[rows], stream by stream."""
+def intact_rows(count: np.ndarray, bad: np.ndarray) -> np.ndarray:
+    """int64[streams]: rows before each stream's first bad one, from bad[rows], stream by stream."""
     keep, which = count.astype(np.int64), np.flatnonzero(bad)
     stream = np.repeat(np.arange(len(count)), count)[which]
-    np.minimum.at(keep, stream, counted(count)[which])
+    np.minimum.at(keep, stream, aranges(count)[which])
     return keep
 
 
-def say_broken(
+def report_broken(
     found: Examined, broken: np.ndarray, first: np.ndarray, slot: np.ndarray, at: int, width: int
 ) -> None:
-    """Report rows whose flags contradict: broken[rows], stream by stream, at slot[rows].
+    """Report the rows in broken[rows], stored at slot[rows], whose flags contradict the row before.
 
-    Records begin at byte `at`.
+    Rows are ordered stream by stream; the records begin at byte `at` of the file.
     """
     if not broken.any():
         return

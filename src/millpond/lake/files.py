@@ -1,6 +1,6 @@
-"""`Files`: every operation by which a Lake changes the disk, in one place.
+"""`Files`: every operation that changes a Lake on disk, in one place.
 
-Tests replace it to fail, kill or lose power at any operation. Reading goes past it.
+Tests replace it to fail, kill or lose power at any operation. Reads do not go through it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Files:
         os.close(fd)
 
     def pwrite(self, fd: int, data: memoryview, offset: int) -> None:
-        """Write all of `data`; never through a memory map, where a full disk is a SIGBUS."""
+        """Write all of `data`; never through a memory map, where a full disk raises SIGBUS."""
         while data.nbytes:
             done = os.pwrite(fd, data, offset)
             data, offset = data[done:], offset + done
@@ -44,11 +44,11 @@ class Files:
         os.ftruncate(fd, size)
 
     def sync(self, fd: int) -> None:
-        """Return once the file's bytes survive a power loss."""
+        """Return once the file's content survives a power loss."""
         os.fsync(fd)
 
     def sync_folder(self, path: Path) -> None:
-        """Return once the names in the folder survive a power loss."""
+        """Return once the folder's entries survive a power loss."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -71,11 +71,11 @@ class Files:
 
 
 @contextmanager
-def said_plainly(doing: str, path: Path, again: bool = True) -> Generator[None]:
-    """Turn what the operating system says into an error that names the file and a remedy.
+def translated_errors(doing: str, path: Path, again: bool = True) -> Generator[None]:
+    """Turn an OSError into LakeFull or LakeFailed, which name the file and a remedy.
 
-    A full disk is LakeFull, unless the operation must not be tried `again`: after a failed sync
-    the kernel takes pages it never wrote for clean, and another sync would call that success.
+    A full disk is LakeFull, unless the operation must not be tried `again`: after a failed sync,
+    the kernel regards pages it never wrote as clean, and another sync would wrongly succeed.
     """
     try:
         yield
@@ -87,13 +87,13 @@ def said_plainly(doing: str, path: Path, again: bool = True) -> Generator[None]:
             ) from error
         raise LakeFailed(
             f"{path}: {doing} failed: {os.strerror(error.errno or 0)}; everything committed "
-            "is kept. Look at the disk, then open the writer again: it recovers"
+            "is kept. Check the disk, then open the writer again: it recovers"
         ) from error
 
 
 @contextmanager
-def read_plainly(path: Path) -> Generator[None]:
-    """The same for reading. A file that is not there is the caller's matter."""
+def translated_read_errors(path: Path) -> Generator[None]:
+    """The same for reading. FileNotFoundError is left to the caller."""
     try:
         yield
     except FileNotFoundError:
@@ -101,10 +101,20 @@ def read_plainly(path: Path) -> Generator[None]:
     except OSError as error:
         raise LakeFailed(
             f"{error.filename or path}: reading failed: {os.strerror(error.errno or 0)}; nothing "
-            "was changed. See to permissions, the limit on open files (ulimit -n) and the disk"
+            "was changed. Check permissions, the limit on open files (ulimit -n) and the disk"
         ) from error
 
 
+@contextmanager
+def opened(path: Path) -> Generator[int]:
+    """A descriptor for reading a file, closed at the end of the block; links are not followed."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def as_bytes(array: Any) -> memoryview:
-    """The bytes of a contiguous array, without a copy."""
+    """A contiguous array as bytes, without a copy."""
     return memoryview(array).cast("B")

@@ -1,4 +1,4 @@
-"""What must hold when a process forks: no lock is held by a thread that the child does not have."""
+"""Safe forks: the child must not inherit locks held by threads that do not exist in it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ import weakref
 from typing import Protocol
 
 
-class Forked(Protocol):
-    """Something with a part in a fork; it holds still while the process is copied."""
+class ForkAware(Protocol):
+    """An object to be brought into a consistent state while the process forks."""
 
     def before_fork(self) -> None: ...
 
     def after_fork(self, child: bool) -> None: ...
 
 
-gate = threading.RLock()  # held while a process forks, and by whoever must not be forked meanwhile
-_watched: weakref.WeakSet[Forked] = weakref.WeakSet()
-_still: list[Forked] = []
+fork_gate = (
+    threading.RLock()
+)  # held while a process forks, and by whoever must not be forked meanwhile
+_watched: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_still: list[ForkAware] = []
 
 
-def watch(thing: Forked) -> None:
-    """From now on `thing` is asked to hold still for a fork."""
-    with gate:
+def pause_at_fork(thing: ForkAware) -> None:
+    """From now on, call `before_fork` and `after_fork` of `thing` around every fork."""
+    with fork_gate:
         _watched.add(thing)
 
 
 def _before() -> None:
-    gate.acquire()
+    fork_gate.acquire()
     for thing in list(_watched):
         _still.append(thing)
         thing.before_fork()
@@ -38,7 +40,7 @@ def _after(child: bool) -> None:
     for thing in _still:
         thing.after_fork(child)
     _still.clear()
-    gate.release()
+    fork_gate.release()
 
 
 os.register_at_fork(

@@ -1,7 +1,7 @@
-"""Gaps: ids that no segment holds though segments before and after them are there.
+"""Gaps: row ids that no segment holds, between segments that exist.
 
-Eviction takes the oldest segments only, so a gap is damage: a file was deleted. One that repair has
-left is noted by an empty file, `NUMBER.gap`, for the segment behind it.
+Eviction removes the oldest segments only, so a gap is damage: a file was deleted. A gap left by
+repair is recorded as an empty file, `NUMBER.gap`, where NUMBER is the segment after it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from pathlib import Path
 import numpy as np
 
 from .damage import Damage, Examined
-from .recovery import numbers, set_aside
+from .recovery import segment_files, set_aside_files
 from .segment import path_of
 
 
 class Gaps:
-    """Looks at the segments of one group, the oldest first."""
+    """Finds gaps between the segments of one group, given from the oldest on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.before: Examined | None = None  # the segment before, if its rows are known
-        self.end: np.ndarray | None = None  # ids behind every row so far; None: not known
+        self.before: Examined | None = None  # the previous segment, if its rows are known
+        self.end: np.ndarray | None = None  # int64[streams]: ids after all rows so far, if known
 
     def find(self, one: Examined) -> np.ndarray | None:
-        """int64[streams] of rows missing before a segment, if that is no one's decision."""
+        """int64[streams]: rows missing before a segment without an explanation; None: no gap."""
         if one.meta is None:
-            if one.damages:  # it says itself that rows are gone
+            if one.damages:  # its own damage reports the missing rows
                 self.before = self.end = None
             return None
         missing = None
@@ -42,14 +42,14 @@ class Gaps:
     def _explained(self, before: int, one: Examined) -> bool:
         if path_of(self.folder, one.number, ".gap").exists():
             return True
-        # Repairs of older versions left only the damaged file. And if the segment before has gone
-        # while this one was looked at, a writer is evicting: those between went after it.
-        aside = any(before <= number < one.number for number in set_aside(self.folder))
-        return aside or before not in numbers(self.folder)
+        # Repairs by older versions left only the damaged file. And if the segment before vanished
+        # while this one was examined, a writer is evicting, and those between went after it.
+        aside = any(before <= number < one.number for number in set_aside_files(self.folder))
+        return aside or before not in segment_files(self.folder)
 
 
-def say_gap(one: Examined, missing: np.ndarray) -> Damage:
-    """What verify says of it."""
+def gap_damage(one: Examined, missing: np.ndarray) -> Damage:
+    """The damage to report for rows missing before a segment."""
     assert one.meta is not None
     stream = int(np.argmax(missing > 0))
     stop = int(one.meta.first[stream])

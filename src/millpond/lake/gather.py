@@ -1,6 +1,6 @@
-"""`Gather`: long stretches of many streams at once, for filling Ponds, on any number of threads.
+"""`Gather`: reads long runs of rows from many streams at once, with threads, to fill Ponds.
 
-Rows of one stream lie side by side in a segment, so a run is a few stretches of them.
+The rows of a stream are contiguous within a segment, so a run consists of a few stretches.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from ..errors import SpecMismatch
 from ..rows import CONTEXT, CUT, Rows
 from .codec import check_within
 from .columns import LOST, RECORD, Columns
-from .layout import counted
+from .layout import aranges
 from .reader import Reader
 
 _DECODED = 32 << 20  # bytes that one call decodes, at most
-_JOB = 1 << 20  # bytes of raw rows that are worth a thread's attention
+_JOB = 1 << 20  # bytes of raw rows that are worth a job of their own
 
-Jobs = list[tuple[int, list[slice]]]  # a codec's number (-1: raw), and some of the stretches
+Jobs = list[tuple[int, list[slice]]]  # a codec's number (-1: raw) and slices of the stretches
 
 
 class LocatedRows(NamedTuple):
-    """Runs of which everything is known except their observations.
+    """Runs that are located and checked, with everything but their observations.
 
-    Rows are numbered through all runs. They are stored in stretches of neighbouring slots.
+    Rows are numbered across all runs. They are stored in stretches of neighbouring slots.
     """
 
-    row: np.ndarray  # int64[stretch]: its first row; they rise
+    row: np.ndarray  # int64[stretch]: its first row, ascending
     slot: np.ndarray  # int64[stretch]: its first slot
-    rows: np.ndarray  # int64[stretch]: how many
-    slots: np.ndarray  # int64[n * length] of every row; -1: not stored
+    rows: np.ndarray  # int64[stretch]: how many rows
+    slots: np.ndarray  # int64[n * length]: every row's slot; -1: not stored
     records: np.ndarray  # [n, length]
     raw: Mapping[str, np.ndarray]  # uint8[n, length, width] per observation path, to be filled
 
 
 class Gather:
-    """Rows [n, length] of `n` runs; what is not stored is blank, with CONTEXT and CUT.
+    """Reads rows [n, length] of `n` runs; rows that are not stored are blank, with CONTEXT and CUT.
 
-    In two steps: `find` looks up and checks, one caller at a time; `move` copies and decodes, and
-    several callers may do so at once.
+    In two steps: `find` locates and checks rows, one caller at a time; `move` copies and decodes
+    observations, for several callers at once.
     """
 
     def __init__(self, reader: Reader, threads: int, packed: bool = False) -> None:
@@ -62,7 +62,7 @@ class Gather:
         anchor: np.ndarray,
         out: Mapping[str, np.ndarray] | None = None,
     ) -> LocatedRows:
-        """Rows start[i] ... start[i] + length - 1 of stream[i]; row anchor[i] of it is stored.
+        """Locate rows start[i] ... start[i] + length - 1 of stream[i]; anchor[i] must be stored.
 
         `out` may hold uint8[n, length, width] per observation path, to be filled in place.
         """
@@ -94,39 +94,39 @@ class Gather:
             else:
                 continue
             raise SpecMismatch(
-                f"gather: out['{path}'] must be an array uint8 {wanted} that lies side by side "
-                f"and can be written to, got {got}"
+                f"gather: out['{path}'] must be a contiguous, writable array uint8 {wanted}, "
+                f"got {got}"
             )
 
     def move(self, found: LocatedRows) -> Rows:
-        """The rows, whole. Their segments must stay mapped meanwhile."""
+        """The complete rows. Their segments must stay mapped until this returns."""
         for path, block in found.raw.items() if len(found.slots) else ():
             self._move(path, found, block.reshape(len(found.slots), -1))
         stored = (found.slots >= 0).reshape(found.records.shape)
         return self._rows(found.records, stored, found.raw)
 
     def _check(self, path: str, slots: np.ndarray, rows: np.ndarray) -> None:
-        """See that every stretch's bytes are what was written, those read before excepted."""
+        """Check the pages of every stretch that have not been checked before, or LakeDamaged."""
         reader, width = self.reader, self._widths[path]
         reader.check_records(slots)
-        if not reader.must_look(path, slots):
+        if not reader.needs_check(path, slots):
             return
         seats = slots >> reader.shift
         fresh = np.flatnonzero(~reader.pages[path].whole[seats])
         codecs = reader.codec_of.get(path)
         packed = np.zeros(len(fresh), bool) if codecs is None else codecs[seats[fresh]] >= 0
         plain, packed = fresh[~packed], fresh[packed]
-        reader.ready(path, slots[plain] * width, (slots[plain] + rows[plain]) * width)
+        reader.ensure_checked(path, slots[plain] * width, (slots[plain] + rows[plain]) * width)
         if len(packed):
             start, _ = reader.frames(path, slots[packed])
             _, stop = reader.frames(path, slots[packed] + rows[packed] - 1)
-            reader.ready(path, start, stop)
+            reader.ensure_checked(path, start, stop)
 
     def _move(self, path: str, found: LocatedRows, block: np.ndarray) -> None:
-        """Stored bytes of one field into block[row, width], shared among the threads.
+        """Copy or decode the stored bytes of one field into block[row, width], using all threads.
 
-        In few, large jobs, with all that is compressed looked up before: a thread needs the
-        interpreter only to begin. While it waits for it, it could have decoded a hundred frames.
+        In few, large jobs, with all offsets looked up beforehand, so that threads rarely need the
+        interpreter lock: while waiting for it, one could have decoded a hundred frames.
         """
         reader, width = self.reader, self._widths[path]
         flat = reader.pages[path].column.flat
@@ -167,12 +167,12 @@ class Gather:
                 for call in calls:
                     call.result()
             finally:
-                wait(calls)  # after an error too: what they read may be unmapped next
+                wait(calls)  # after an error too: the caller may unmap what they read
         if missing.any():
             block[missing] = self._blank[path]
 
     def _rows(self, records: np.ndarray, stored: np.ndarray, raw: Mapping[str, np.ndarray]) -> Rows:
-        byte = records["flags"]  # a copy: ours to change
+        byte = records["flags"]  # of a copy, so it may be changed
         lost = (byte & LOST) != 0
         byte &= np.uint8(LOST - 1)
         if not stored.all():
@@ -183,7 +183,7 @@ class Gather:
 
 
 def _jobs(kind: np.ndarray, row: np.ndarray, rows: np.ndarray, raw: int, packed: int) -> Jobs:
-    """Stretches in jobs of one kind[stretch] each, of about that many rows: those side by side."""
+    """Group stretches into jobs of one kind (codec) each, of about `raw` or `packed` rows."""
     new = np.append(True, (np.diff(kind) != 0) | (np.diff(row) != rows[:-1]))
     edges = [*np.flatnonzero(new).tolist(), len(kind)]
     before = np.append(0, np.cumsum(rows))
@@ -207,9 +207,9 @@ def _jobs(kind: np.ndarray, row: np.ndarray, rows: np.ndarray, raw: int, packed:
 def _without_gaps(
     found: LocatedRows, longest: np.intp
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First row, first slot and rows of all stretches, and of others where rows are missing.
+    """First row, first slot and rows of all stretches, with the gaps between them filled.
 
-    These repeat the longest, to be blanked later: so what is decoded by one call stays long.
+    Gaps repeat the longest stretch, to be blanked later: so one call decodes long stretches.
     """
     row, slot, rows = found.row, found.slot, found.rows
     ends = np.append(0, row + rows)
@@ -218,7 +218,7 @@ def _without_gaps(
     if not len(where):
         return row, slot, rows
     number = -(-gap[where] // rows[longest])
-    inside = rows[longest] * counted(number)
+    inside = rows[longest] * aranges(number)
     where = np.repeat(where, number)
     return (
         np.insert(row, where, ends[where] + inside),
@@ -230,18 +230,18 @@ def _without_gaps(
 def _shorter(
     row: np.ndarray, slot: np.ndarray, rows: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same stretches, cut into some of at most that many rows."""
+    """The same stretches, split so that none has more than `most` rows."""
     if rows.max() <= most:
         return row, slot, rows
     number = -(-rows // most)
-    inside = most * counted(number)
+    inside = most * aranges(number)
     rows = np.minimum(np.repeat(rows, number) - inside, most)
     return np.repeat(row, number) + inside, np.repeat(slot, number) + inside, rows
 
 
 def _every_slot(row: np.ndarray, slot: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
-    """int64[number]: the slot of every row that is in a stretch; -1: not stored."""
+    """int64[number]: the slot of every row; -1 for rows in no stretch, which are not stored."""
     slots = np.full(number, -1, np.int64)
-    inside = counted(rows)
+    inside = aranges(rows)
     slots[np.repeat(row, rows) + inside] = np.repeat(slot, rows) + inside
     return slots

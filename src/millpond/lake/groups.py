@@ -1,4 +1,4 @@
-"""Writer groups: found by name, or made one at a time, so that their numbers are unique."""
+"""Writer groups: looked up by name, or created under a lock, so that their numbers are unique."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadConfig, LakeRefused
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo, check_group_name, load_groups, save_group
-from .recovery import numbers
+from .recovery import segment_files
 
-PATIENCE = 60.0  # seconds to wait while other processes make groups, or the Lake itself
+PATIENCE = 60.0  # seconds to wait while other processes create groups, or the Lake itself
 
 
 def group_for(files: Files, folder: Path, info: LakeInfo, name: Any, streams: Any) -> GroupInfo:
-    """The group `name` of the Lake in `folder`, which is made if it is new."""
+    """The group `name` of the Lake in `folder`, created if it does not exist."""
     check_group_name(name)
     if not isinstance(streams, int) or not 1 <= streams <= info.slots:
         raise BadConfig(
@@ -32,13 +32,13 @@ def group_for(files: Files, folder: Path, info: LakeInfo, name: Any, streams: An
     if known[name].streams != streams:
         raise LakeRefused(
             f"Lake: group '{name}' has {known[name].streams} streams, asked for {streams}; "
-            "open it with as many, or use another group"
+            "open it with that number, or use another group"
         )
     return known[name]
 
 
 def _known(folder: Path, info: LakeInfo, name: str) -> dict[str, GroupInfo]:
-    """The groups there are; BadConfig if `name` would be one too many."""
+    """The existing groups by name; BadConfig if `name` is new and there is no room for it."""
     known = {group.name: group for group in load_groups(folder, info)}
     if name not in known and len(known) >= info.groups:
         raise BadConfig(
@@ -49,10 +49,10 @@ def _known(folder: Path, info: LakeInfo, name: str) -> dict[str, GroupInfo]:
 
 
 def _make(files: Files, folder: Path, info: GroupInfo) -> None:
-    with said_plainly("making a group", folder):
+    with translated_errors("making a group", folder):
         if not folder.exists():
             files.make_folder(folder)
-        if numbers(folder):
+        if segment_files(folder):
             raise LakeRefused(
                 f"{folder}: holds segments but no group.json; restore that file from a copy "
                 "of the Lake, or move the folder away"

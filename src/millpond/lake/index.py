@@ -1,8 +1,7 @@
-"""`Index`: where every row of a Lake lies, and what its neighbours are across segments.
+"""`Index`: where every row of a Lake is stored, and which rows are its neighbours.
 
-A *piece* is what one segment holds of one stream, or, in a log, a part of it that lies side by
-side. Pieces of a stream that follow each other without a gap are linked; nothing crosses where
-they are not.
+A *piece* is what one segment holds of one stream or, in layout `log`, a contiguous part of it.
+Pieces of a stream that follow each other without a gap are linked; windows cross only links.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from ..errors import BadConfig
 class SegmentPieces:
     """One segment's pieces, int64 each.
 
-    A slot is a row's place in the range of addresses that all mapped segments share.
+    A slot is a row's position in the address range that all mapped segments share.
     """
 
-    stream: np.ndarray  # the Lake's numbers
-    first: np.ndarray  # ids
-    count: np.ndarray  # rows
-    slot: np.ndarray
+    stream: np.ndarray  # numbered across the Lake
+    first: np.ndarray  # id of the first row
+    count: np.ndarray  # number of rows
+    slot: np.ndarray  # of the first row
 
 
 class Index:
-    """Built once per refresh; every look-up is vectorised and takes constant time per row."""
+    """Built once per refresh; every lookup is vectorised."""
 
     def __init__(self, streams: int, parts: Iterable[SegmentPieces]) -> None:
         columns = [(part.stream, part.first, part.count, part.slot) for part in parts]
@@ -54,16 +53,16 @@ class Index:
         self._piece0 = np.searchsorted(self.stream, np.arange(streams))
         self._length = np.ones(streams, np.int64)  # of a full piece
         np.maximum.at(self._length, self.stream, self.count)
-        # Stream and id as one number that grows along the table.
+        # Stream and id as one number, ascending along the table.
         self._span = 1 + int((self.first + self.count).max(initial=0))
         if self._span * max(streams, 1) >= 2**63:
             raise BadConfig("Lake: ids and streams exceed 63 bits together; begin a new Lake")
         self._key = self.stream * self._span + self.first
 
     def locate(self, stream: np.ndarray, age: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Piece and place in it of the `age`-th stored row of a stream, the oldest being 0."""
+        """The piece of a stream's `age`-th stored row (0: the oldest), and its place in it."""
         row = self._row0[stream] + age
-        # Pieces are full but for the last, so this is nearly always right.
+        # All pieces but the last are full, so this guess is nearly always right.
         guess = self._piece0[stream] + age // self._length[stream]
         piece = np.minimum(guess, len(self.begin) - 1)
         at = row - self.begin[piece]
@@ -74,7 +73,7 @@ class Index:
         return piece, at
 
     def find(self, stream: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Piece and place of rows by id; place -1 where the row is not stored."""
+        """The pieces of rows by id, and their places in them; place -1 if a row is not stored."""
         if not len(self.stream):
             return np.zeros(row.shape, np.int64), np.full(row.shape, -1)
         key = stream * self._span + np.minimum(row, self._span - 1)
@@ -84,7 +83,7 @@ class Index:
         return piece, np.where(here, at, -1)
 
     def around(self, piece: np.ndarray, at: np.ndarray, reach: np.ndarray) -> np.ndarray:
-        """Slots [reach, n] of the rows at `at + reach` of the same stream; -1: not stored."""
+        """Slots [reach, n] of the rows at places at + reach of the stream; -1: not stored."""
         place = at + reach[:, None]
         slots = self.slot[piece] + place
         edge = np.flatnonzero((place[0] < 0) | (place[-1] >= self.count[piece]))
@@ -93,7 +92,7 @@ class Index:
         return slots
 
     def _across(self, piece: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """As `around`, for rows that may lie in neighbouring pieces, however short these are."""
+        """`around` for rows that may be in other pieces, which may be several pieces away."""
         where = np.broadcast_to(piece, place.shape).copy()
         place = place.copy()
         while True:
@@ -109,19 +108,19 @@ class Index:
         return np.where(here, self.slot[where] + place, -1)
 
     def multiples(self, every: int) -> Index | Multiples:
-        """The rows whose ids are multiples of `every`."""
+        """The index restricted to rows whose ids are multiples of `every`."""
         return self if every == 1 else Multiples(self, every)
 
     def stretches(
         self, piece: np.ndarray, place: np.ndarray, length: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Rows place ... place + length - 1 of n runs, as stretches of neighbouring slots.
+        """Split n runs of rows place ... place + length - 1 into stretches of neighbouring slots.
 
-        Returns for each stretch: which run, where in the run it begins, its first slot, its rows.
-        What is not stored is in none. `place` counts from the run's piece and may lie before it.
+        Returns, per stretch: which run, where it begins in the run, its first slot, its rows. Rows
+        that are not stored are in none. `place` is relative to the run's piece; it may be negative.
         """
         piece, place = piece.copy(), place.copy()
-        while True:  # to the piece in which the run begins
+        while True:  # find the piece in which the run begins
             back = (place < 0) & self.has_previous[piece]
             if not back.any():
                 break
@@ -154,7 +153,7 @@ class Index:
 
 
 class Multiples:
-    """The rows of an `Index` whose ids are multiples of a number, to be found as its rows are."""
+    """The rows of an `Index` whose ids are multiples of `every`, located as in the `Index`."""
 
     def __init__(self, index: Index, every: int) -> None:
         first, stop = -(-index.first // every), -(-(index.first + index.count) // every)
@@ -165,7 +164,7 @@ class Multiples:
         self._row0 = np.cumsum(self.rows) - self.rows
 
     def locate(self, stream: np.ndarray, age: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Piece and place in it of the `age`-th such row of a stream, the oldest being 0."""
+        """The piece of a stream's `age`-th such row (0: the oldest), and its place in it."""
         number = self._row0[stream] + age
         piece = np.searchsorted(self._ends, number, side="right")
         return piece, self._skip[piece] + (number - self._begin[piece]) * self._every

@@ -1,8 +1,8 @@
 """The journal of an open segment: one record per block of rows, appended when it is committed.
 
-A record says how many rows each stream has once its block counts, and holds a checksum of the
-block's bytes. Only the longest run of records whose checksums hold, up to the last that ends a
-commit, counts: rows behind it were never committed.
+A record says how many rows each stream has with its block included, and holds a checksum of the
+block's bytes. The journal is valid up to the last commit in its longest prefix of intact records;
+rows after it were never committed.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ COMMIT, RAGGED = 1, 2
 
 
 class Block(NamedTuple):
-    """Rows `begin[stream] ... end[stream] - 1` of every stream, and the checksum of their bytes."""
+    """The rows of every stream from the previous block's end up to `end`, and their checksum."""
 
-    end: np.ndarray  # uint32[streams], or one number for all
+    end: np.ndarray  # int64[streams]
     digest: int
-    commit: bool
-    bytes_to_here: int  # length of the journal with this record
+    commit: bool  # whether a commit ends here
+    bytes_to_here: int  # length of the journal including this record
 
 
 def digest(data: Any) -> int:
-    """The 64-bit checksum used all over a Lake: XXH3."""
+    """The 64-bit checksum used throughout a Lake: XXH3."""
     return xxhash.xxh3_64_intdigest(data)
 
 
 def pack(
     sequence: int, segment: int, end: np.ndarray, rows_digest: int, commit: bool, seed: int
 ) -> bytes:
-    """One record."""
+    """The bytes of one record."""
     even = bool((end == end[0]).all())
     kind = COMMIT * commit + RAGGED * (not even)
     head = _HEAD.pack(MAGIC, sequence, segment, rows_digest, kind, int(end[0]) if even else 0)
@@ -48,7 +48,7 @@ def pack(
 def unpack(
     journal: bytes, segment: int, streams: int, seed: int, start: int = 0, sequence: int = 0
 ) -> list[Block]:
-    """Every whole record from `start`, numbered from `sequence`, up to one torn or foreign."""
+    """The intact records from byte `start`, numbered from `sequence`, up to the first bad one."""
     blocks: list[Block] = []
     at = start
     while at + _HEAD.size + _TAIL.size <= len(journal):
@@ -72,10 +72,10 @@ def unpack(
     return blocks
 
 
-def later(
+def records_after_damage(
     journal: bytes, segment: int, streams: int, seed: int, at: int
 ) -> list[tuple[int, list[Block]]]:
-    """Runs of whole records that stand after damage at byte `at`, and where each run begins."""
+    """Runs of intact records after damage at byte `at`, each with the byte where it begins."""
     runs: list[tuple[int, list[Block]]] = []
     while (at := journal.find(MAGIC, at + 1)) >= 0 and at + _HEAD.size <= len(journal):
         sequence = _HEAD.unpack_from(journal, at)[1]
@@ -85,8 +85,8 @@ def later(
     return runs
 
 
-def unfinished(tail: bytes, streams: int) -> bool:
-    """Whether bytes after the last whole record are a record that was never written to its end."""
+def is_torn(tail: bytes, streams: int) -> bool:
+    """Whether the bytes after the last intact record are an incompletely written one."""
     if len(tail) < _HEAD.size + _TAIL.size:
         return True
     magic, _, _, _, kind, _ = _HEAD.unpack_from(tail)

@@ -1,4 +1,4 @@
-"""`Lake`: replay on disk, sampled in place as if it were memory, crash-proof."""
+"""`Lake`: crash-safe replay on disk, sampled in place as if it were in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from ..asked import sampler_asked, whole_numbers, window_asked
+from ..arguments import checked_sampler, checked_window, whole_numbers
 from ..errors import BadConfig, BadState, LakeFailed, LakeRefused, RowsGone
 from ..host_random import HostRandom
 from ..rows import CUT, Batch, Rows
@@ -22,8 +22,8 @@ from ..window import Window
 from .batches import Batches
 from .columns import LOST, Columns
 from .create import create
-from .files import Files, read_plainly, said_plainly
-from .forks import watch
+from .files import Files, translated_errors, translated_read_errors
+from .forks import pause_at_fork
 from .gather import Gather, LocatedRows
 from .groups import group_for
 from .manifest import (
@@ -40,13 +40,13 @@ from .shuffle import Shuffle
 from .writer import Writer
 
 _LOOK = 1 << 16  # rows judged at a time when iterating
-_STILL = 10.0  # seconds for which a fork waits for the calls of other threads
-_PATIENCE = 600.0  # seconds after which threads that wait for each other raise an error
+_STILL = 10.0  # seconds that a fork waits for calls in other threads to end
+_PATIENCE = 600.0  # seconds after which threads waiting for each other raise an error
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One stream of a Lake: rows `first ... stop - 1` of it are stored; both are 0 if none is.
+    """One stream of a Lake: its rows `first ... stop - 1` are stored; both are 0 if none is.
 
     `lake.read(stream.number, stream.first, stream.stop)` for `stream` in `lake.streams`.
     """
@@ -60,10 +60,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a Lake holds, and what it takes on disk.
-
-    `lake.stats().rows`.
-    """
+    """How much a Lake holds, and its size on disk: `lake.stats().rows`."""
 
     rows: int
     streams: int
@@ -75,7 +72,7 @@ class Stats:
 
 
 class Lake:
-    """A folder of committed rows. Any number of readers; one writer per group, in any process.
+    """A folder of committed rows, for any number of readers and one writer per group.
 
         lake = Lake.create("runs/lake", spec, capacity=10_000_000)      # or capacity="40GB"
         with lake.writer("agent-0", streams=8) as writer:
@@ -84,28 +81,28 @@ class Lake:
         lake.refresh()                                                  # see what was committed
         batch = lake.sample(rng, 512, Window(stack=4, n_step=3))
 
-    A reader sees the rows that were committed when it last looked, until `refresh`; evicted ones
-    stay readable until then. Row ids are counted per stream and never reused.
+    A reader sees the rows that were committed at its last `refresh` (or when it was opened); rows
+    evicted since stay readable until the next. Row ids are counted per stream and never reused.
 
-    A copy, or a Lake sent to a spawned process, is opened again where it is used.
+    Copying a Lake, or sending it to another process, opens it again there.
     """
 
     def __init__(self, path: str | Path, mode: str, files: Files | None = None) -> None:
-        # The folder as it is now, wherever this process or a link moves to later.
+        # Resolved now: the working directory or a link may change later.
         self.path, self.mode = Path(path).resolve(), mode
         self._files = files or Files()
-        with read_plainly(self.path):
+        with translated_read_errors(self.path):
             self.info = load_lake(self.path)
         self.spec = self.info.spec
         self._reader: Reader | None = None
         self._batches: dict[tuple[AnyWindow, int], Batches] = {}
         self._gathers: dict[tuple[int, bool], Gather] = {}
-        self._using = threading.RLock()  # refresh unmaps what a sample may be reading
-        # gather() copies without that lock: refresh() waits for its end, new ones for refresh()'s.
+        self._using = threading.RLock()  # refresh() unmaps what sample() may be reading
+        # gather() copies without the lock, so refresh() waits for it to end, and it for refresh().
         self._moving = self._refreshing = 0
         self._changed = threading.Condition(self._using)
         self._still = False
-        watch(self)
+        pause_at_fork(self)
 
     @staticmethod
     def create(
@@ -118,8 +115,8 @@ class Lake:
     ) -> Lake:
         """Make a new Lake in a new or empty folder.
 
-        `capacity` is a number of rows, or bytes as in "40GB", divided evenly among `groups`
-        writers; over it, each drops its oldest segment whole.
+        `capacity` is a number of rows, or a size such as "40GB", divided evenly among `groups`
+        writers. A group that exceeds its share drops its oldest segment.
         """
         folder, files = Path(path), files or Files()
         columns, limit = Columns(spec), Capacity.parse(capacity)
@@ -128,7 +125,7 @@ class Lake:
         slots = segment_rows or rows_per_segment(columns, limit, groups)
         info = LakeInfo(spec, limit, groups, slots)
         check_lake(info, columns)
-        with said_plainly("creating a Lake", folder):
+        with translated_errors("creating a Lake", folder):
             create(files, folder, info)
         return Lake(folder, "a", files)
 
@@ -139,7 +136,10 @@ class Lake:
         spec: Spec | None = None,
         files: Files | None = None,
     ) -> Lake:
-        """Open a Lake to read, or with mode "a" to write too. A given `spec` must be its own."""
+        """Open a Lake for reading, or with mode "a" also for writing.
+
+        If a `spec` is given, the Lake must have been created with an equal one.
+        """
         if mode not in ("r", "a"):
             raise BadConfig(f"Lake.open: mode must be 'r' or 'a', got {mode!r}")
         lake = Lake(path, mode, files)
@@ -148,29 +148,29 @@ class Lake:
         return lake
 
     def writer(self, group: str, streams: int, continues: bool = False, threads: int = 1) -> Writer:
-        """The writer of a group, created if it is new. Only one process at a time may have it.
+        """Open the writer of a group, which is created if new; one process at a time may have it.
 
-        Rows of another session follow a cut, because its envs began new episodes; with `continues`
-        they follow the stored rows without one, unless there was a `cut` behind them. `threads`
-        compress full segments in the background.
+        A cut separates new rows from those of earlier sessions, because envs begin new episodes;
+        with `continues` there is none, unless `cut` was called after the stored rows. Full segments
+        are compressed in the background, by `threads` threads.
         """
         if self.mode != "a":
-            raise BadConfig("Lake: opened to read only; use Lake.open(path, mode='a') to write")
-        with said_plainly("opening a writer", self.path):
+            raise BadConfig("Lake: opened read-only; use Lake.open(path, mode='a') to write")
+        with translated_errors("opening a writer", self.path):
             info = group_for(self._files, self.path, self.info, group, streams)
             folder = self.path / "groups" / group
             return Writer(self._files, folder, self.info, info, continues, threads)
 
     @property
     def reader(self) -> Reader:
-        """The mapped segments; made when they are first needed."""
+        """The reader of the mapped segments, created when it is first needed."""
         with self._using:
             if self._reader is None:
                 self._reader = Reader(self.path, self.info)
             return self._reader
 
     def refresh(self) -> None:
-        """See what was committed since; forget what was evicted."""
+        """Make rows committed since the last refresh readable, and drop evicted ones."""
         with self._using:
             self._refreshing += 1
             try:
@@ -183,12 +183,12 @@ class Lake:
     def _wait(self, over: Callable[[], bool]) -> None:
         if not self._changed.wait_for(over, _PATIENCE):
             raise LakeFailed(
-                f"{self.path}: refresh() and gather() of other threads have waited "
-                f"{_PATIENCE:.0f} s for each other; the disk may not answer"
+                f"{self.path}: refresh() and gather() in different threads have waited "
+                f"{_PATIENCE:.0f} s for each other; check whether the disk responds"
             )
 
     def __len__(self) -> int:
-        """Committed rows."""
+        """The number of committed rows."""
         return self.reader.index.total
 
     @property
@@ -208,7 +208,7 @@ class Lake:
             ]
 
     def stats(self) -> Stats:
-        """Sizes, at once: nothing is scanned."""
+        """Row counts and sizes; fast, since no rows are read."""
         with self._using:
             reader = self.reader
             segments = list(reader.seated.values())
@@ -253,14 +253,14 @@ class Lake:
         out: Any = None,
         threads: int = 1,
     ) -> Any:
-        """Draw transitions or sequences, as from a Pond; NotEnoughData if no start is valid.
+        """Draw a batch of transitions or sequences; NotEnoughData if no start is valid.
 
         Pass the last batch as `out` to reuse its arrays.
         """
         _at_least("sample: batch", batch, 1)
-        sampler = sampler_asked("Lake.sample", sampler)
+        sampler = checked_sampler("Lake.sample", sampler)
         with self._using:
-            batches = self._of(window, threads)
+            batches = self._batches_for(window, threads)
             try:
                 return batches.sample(HostRandom(rng), batch, sampler, out)
             finally:
@@ -297,19 +297,19 @@ class Lake:
         seed: int = 0,
         threads: int = 1,
     ) -> Iterator[Any]:
-        """Every valid start once per epoch, shuffled; the last batch may be smaller.
+        """Yield batches with every valid start once per epoch; the last batch may be smaller.
 
-        Sees the rows that are committed when it begins; a refresh() meanwhile is an error.
+        Covers the rows committed when it begins; calling refresh() in between raises BadState.
         """
         _at_least("iterate: batch", batch, 1)
         _at_least("iterate: epochs", epochs, 0)
-        batches, index = self._of(window, threads), self.reader.index
+        batches, index = self._batches_for(window, threads), self.reader.index
 
         def same() -> None:
             if self.reader.index is not index:
                 raise BadState(
-                    "Lake.iterate: the Lake was refreshed meanwhile, so its rows have other "
-                    "numbers; refresh() before iterating, or iterate over a separate Lake"
+                    "Lake.iterate: the Lake was refreshed during the iteration, which renumbers "
+                    "its rows; refresh() before iterating, or iterate over a separate Lake"
                 )
 
         for epoch in range(epochs):
@@ -320,27 +320,27 @@ class Lake:
                 rows = rows if order is None else order(rows)
                 with self._using:
                     same()
-                    with self._whole():
-                        left = np.append(left, rows[batches.found(rows).verdict.valid])
+                    with self._checking_maps():
+                        left = np.append(left, rows[batches.judge_rows(rows).verdict.valid])
                 last = start + _LOOK >= index.total
                 while len(left) >= batch or (last and len(left)):
                     with self._using:
                         same()
-                        with self._whole():
+                        with self._checking_maps():
                             found = batches.batch_of(left[:batch])
-                    yield found  # without the lock: whoever has the batch takes their time
+                    yield found  # without the lock, as the caller may take long
                     left = left[batch:]
 
     def read(self, stream: int, start: int, stop: int) -> Rows:
         """Rows `start ... stop - 1` of a stream, [time], as they were appended.
 
-        A cut between sessions appears as the flag CUT on the row before it.
+        A cut between sessions shows as the flag CUT on the row before it.
         """
         for name, number in (("stream", stream), ("start", start), ("stop", stop)):
             if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
                 raise BadConfig(f"Lake.read: {name} must be a whole number, got {number!r}")
-        with self._using, self._whole():
-            batches = self._of(None, 1)
+        with self._using, self._checking_maps():
+            batches = self._batches_for(None, 1)
             index = self.reader.index
             if not 0 <= stream < index.streams or not 0 <= start <= stop:
                 raise BadConfig(
@@ -349,14 +349,14 @@ class Lake:
                 )
             held = self.streams[stream]
             inside = start == stop or held.first <= start < stop <= held.stop
-            # Before anything of that size is made.
+            # Check before allocating anything of that size.
             ids = np.arange(start, stop + 1) if inside else np.zeros(0, np.int64)
             piece, at = index.find(np.full(len(ids), stream), ids)
             if not inside or (at[:-1] < 0).any():
                 raise RowsGone(
                     f"Lake.read: rows {start} to {stop - 1} of stream {stream} are not all stored; "
                     f"it holds {held.first} to {held.stop - 1}: older ones were evicted, newer "
-                    "ones not committed when last refreshed"
+                    "ones not committed at the last refresh()"
                 )
             slots = np.where(at >= 0, index.slot[piece] + at, -1)
             records = self.reader.records(slots)
@@ -367,16 +367,16 @@ class Lake:
             return self.reader.columns.rows(records, raw)
 
     def starts(self, window: AnyWindow | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Every valid start: its stream int32[n] and row id int64[n], for `take`.
+        """Every valid start: streams int32[n] and row ids int64[n], to pass to `take`.
 
         `stream, row = lake.starts(Window(n_step=3)); lake.take(stream[:256], row[:256])`.
         """
-        with self._using, self._whole():
-            batches, index = self._of(window, 1), self.reader.index
+        with self._using, self._checking_maps():
+            batches, index = self._batches_for(window, 1), self.reader.index
             rows = np.concatenate([np.zeros(0, np.int64), *batches.valid_rows()])
             if not len(rows):
                 return rows.astype(np.int32), rows
-            piece, at = batches.piece_of(rows)
+            piece, at = batches.pieces_of(rows)
             return index.stream[piece].astype(np.int32), index.first[piece] + at
 
     @overload
@@ -390,13 +390,13 @@ class Lake:
     ) -> SequenceBatch: ...
 
     def take(self, stream: Any, row: Any, window: AnyWindow | None = None, out: Any = None) -> Any:
-        """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked.
+        """What starts at row ids row[batch] of stream[batch]; where nothing does, it is masked.
 
-        `out`: a batch to fill, as in `sample`. Of a window of one step its `obs` and `next_obs` may
-        be `frames[:, :-1]` and `frames[:, 1:]` of one array: each frame is then written once.
+        `out`: a batch to fill, as in `sample`. For a window with n_step=1, its `obs` and `next_obs`
+        may be `frames[:, :-1]` and `frames[:, 1:]` of one array: each frame is then written once.
         """
-        with self._using, self._whole():
-            batches = self._of(window, 1)
+        with self._using, self._checking_maps():
+            batches = self._batches_for(window, 1)
             stream = whole_numbers("Lake.take: streams", stream)
             row = whole_numbers("Lake.take: row ids", row)
             if stream.ndim != 1 or stream.shape != row.shape:
@@ -406,7 +406,7 @@ class Lake:
                 )
             piece, at = self.reader.index.find(stream, row)
             if not (self.reader.index.total and len(row)):
-                return batches.none(stream, row)
+                return batches.all_masked(stream, row)
             batch = batches.take(piece, np.maximum(at, 0), out)
             batch.draw.stream[:], batch.draw.row[:] = stream, row
             batch.mask[at < 0] = False
@@ -422,12 +422,12 @@ class Lake:
         threads: int = 1,
         packed: bool = False,
     ) -> Rows:
-        """Rows [n, length]: from id start[i] of stream[i] on, for all i at once.
+        """Rows [n, length]: row ids start[i] ... start[i] + length - 1 of stream[i], for all i.
 
-        Row anchor[i] (default: start[i]) must be stored; rows before and after it that are not
-        are blank (zeros, or what is next to it in a field's bounds), with the flags CONTEXT and
-        CUT. `packed`: binary observations as bytes, for
-        `pond.packed`. This is what fills Ponds; several threads may call it at once.
+        Row anchor[i] (default: start[i]) must be stored. Other rows that are not stored come back
+        blank (zeros, or the nearest value within the field's bounds), with the flags CONTEXT and
+        CUT. `packed`: binary observations as bytes, for `pond.packed`. `Fill` reads with it;
+        several threads may call it at once.
         """
         moving = False
         try:
@@ -435,7 +435,7 @@ class Lake:
                 self._wait(lambda: not self._refreshing)
                 gather, found = self._find(stream, start, length, anchor, out, threads, packed)
                 self._moving += 1
-                moving = True  # without a call between: refresh() waits until it is counted back
+                moving = True  # no call in between: refresh() waits until the count is back at 0
             return gather.move(found)
         finally:
             if moving:
@@ -454,7 +454,7 @@ class Lake:
         threads: int,
         packed: bool,
     ) -> tuple[Gather, LocatedRows]:
-        """The first half of gather(): everything but the observations."""
+        """The first half of gather(): check the arguments, locate the rows."""
         stream = whole_numbers("Lake.gather: streams", stream)
         start = whole_numbers("Lake.gather: starts", start)
         anchor = start if anchor is None else whole_numbers("Lake.gather: anchors", anchor)
@@ -467,8 +467,8 @@ class Lake:
             )
         if (self.reader.index.find(stream, anchor)[1] < 0).any():
             raise RowsGone(
-                "Lake.gather: a row that was asked for is not stored; it was evicted, or not "
-                "committed when last refreshed"
+                "Lake.gather: a requested row is not stored; it was evicted, or not committed at "
+                "the last refresh()"
             )
         if (threads, packed) not in self._gathers:
             self._gathers[threads, packed] = Gather(self.reader, threads, packed)
@@ -476,11 +476,11 @@ class Lake:
         return gather, gather.find(stream, start, length, anchor, out)
 
     def before_fork(self) -> None:
-        """Wait for calls of other threads to end: in the child they never would."""
+        """Wait for calls in other threads to end: those threads do not exist in the child."""
         self._still = self._using.acquire(timeout=_STILL)
 
     def after_fork(self, child: bool) -> None:
-        """In the child, no thread but this one uses the Lake."""
+        """Release the lock; in the child, replace it and drop what the parent's threads own."""
         still, self._still = self._still, False
         if not child:
             if still:
@@ -489,23 +489,23 @@ class Lake:
         self._using = threading.RLock()
         self._changed = threading.Condition(self._using)
         self._moving = self._refreshing = 0
-        self._gathers = {}  # their threads are the parent's
+        self._gathers = {}  # their threads exist in the parent only
         if not still:
-            self._reader, self._batches = None, {}  # a call was changing them; map again
+            self._reader, self._batches = None, {}  # a call may have been changing them: map again
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (str(self.path), self.mode, self.info.fingerprint, self._files)
+        return _reopen, (str(self.path), self.mode, self.info.fingerprint, self._files)
 
     @contextmanager
-    def _whole(self) -> Generator[None]:
-        """What is read within was there, or LakeDamaged."""
+    def _checking_maps(self) -> Generator[None]:
+        """Raise LakeDamaged at the end of the block if the disk failed to deliver mapped bytes."""
         try:
             yield
         finally:
             self.reader.check_maps()
 
-    def _of(self, window: AnyWindow | None, threads: int) -> Batches:
-        window = window_asked("Lake", window)
+    def _batches_for(self, window: AnyWindow | None, threads: int) -> Batches:
+        window = checked_window("Lake", window)
         _at_least("sample, iterate: threads", threads, 1)
         key = (window, threads)
         if key not in self._batches:
@@ -513,8 +513,8 @@ class Lake:
         return self._batches[key]
 
 
-def _again(path: str, mode: str, fingerprint: str, files: Files) -> Lake:
-    """The Lake that a copy of one, or another process, was given."""
+def _reopen(path: str, mode: str, fingerprint: str, files: Files) -> Lake:
+    """Unpickle a Lake: open it again, and check that it has the same spec."""
     lake = Lake(path, mode, files)
     check_same(lake.path, lake.info, fingerprint)
     return lake
@@ -530,7 +530,7 @@ def _other_spec(lake: Lake, spec: Spec) -> str:
     for path in sorted(set(ours) | set(theirs)):
         held, given = _described(ours.get(path)), _described(theirs.get(path))
         if held != given:
-            # The bounds too, where the rest is the same.
+            # Show bounds only where the rest is equal.
             same = held[0] == given[0]
             held, given = (" ".join(said if same else said[:1]) for said in (held, given))
             return (
@@ -544,7 +544,7 @@ def _other_spec(lake: Lake, spec: Spec) -> str:
 
 
 def _described(field: Field | None) -> tuple[str, str]:
-    """What a field holds, and between which bounds."""
+    """A field's dtype and shape, and its bounds, in words."""
     if field is None:
         return "nothing", ""
     plain = field.to_json()

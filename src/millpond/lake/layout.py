@@ -1,14 +1,14 @@
-"""Where the rows of a segment lie. Which of three layouts it has, its description says.
+"""The three layouts of rows within a segment; its description says which one it has.
 
 `shares`: every stream has an equal share of the slots; row t of stream s has slot
-`s * length + t`. For streams that advance evenly, which fill their shares at the same time: such a
-segment is sealed where it lies.
+`s * length + t`. For streams that advance evenly and so fill their shares at the same time; such a
+segment is sealed in place.
 
-`log`: rows lie in the order in which they were written, block by block and in a block stream by
-stream; the journal says whose they are. An open segment for streams that advance unevenly: it is
-full when all its slots are, whoever has them.
+`log`: rows are stored in the order they were written, block by block, and stream by stream within
+a block; the journal says which stream each belongs to. For open segments whose streams advance
+unevenly: it is full when all its slots are used.
 
-`packed`: what a log becomes when it is sealed: stream by stream, without room between.
+`packed`: a sealed log: stream by stream, without gaps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rows = Callable[[str, int, int], np.ndarray]  # (column, start slot, stop slot) 
 
 
 class Pieces(NamedTuple):
-    """Stretches of a segment: row `time` of a stream and the next `rows - 1` lie side by side."""
+    """Contiguous stretches of a segment: row `time` of a stream and the `rows - 1` after it."""
 
     stream: np.ndarray
     time: np.ndarray
@@ -33,32 +33,32 @@ class Pieces(NamedTuple):
 
 
 def length_of(layout: str, slots: int, streams: int) -> int:
-    """The most rows that one stream can have in a segment."""
+    """The most rows one stream can have in a segment."""
     return slots // streams if layout == SHARES else slots
 
 
 def fits(layout: str, length: int, count: np.ndarray) -> bool:
-    """Whether a segment can have these rows per stream."""
+    """Whether a segment has room for count[stream] rows."""
     return bool((count.max() if layout == SHARES else count.sum()) <= length)
 
 
 def layout_after(count: np.ndarray) -> str:
-    """The layout for the segment that follows one with these rows per stream.
+    """The layout of the segment after one with count[stream] rows.
 
-    Shares that are not filled are room that is lost, so an eighth of it may be; a log costs a
-    copy when it is sealed.
+    Shares waste the room that slow streams leave unused, a log costs a copy when it is sealed:
+    shares as long as they waste at most an eighth.
     """
     even = 8 * int(count.sum()) >= 7 * int(count.max()) * len(count)
     return SHARES if even else LOG
 
 
-def counted(numbers: np.ndarray) -> np.ndarray:
-    """0 ... n - 1 for every n of numbers, one after the other."""
+def aranges(numbers: np.ndarray) -> np.ndarray:
+    """arange(n) for every n in `numbers`, concatenated."""
     return np.arange(int(numbers.sum())) - np.repeat(np.cumsum(numbers) - numbers, numbers)
 
 
-def owners(begin: np.ndarray, ends: Iterable[np.ndarray]) -> np.ndarray:
-    """int32[rows]: whose the rows of a log are, slot by slot, by the ends of its blocks."""
+def slot_owners(begin: np.ndarray, ends: Iterable[np.ndarray]) -> np.ndarray:
+    """int32[rows]: the stream of each slot of a log, from the ends of its blocks."""
     parts = [np.zeros(0, np.int32)]
     for end in ends:
         which = np.flatnonzero(end - begin)
@@ -68,34 +68,34 @@ def owners(begin: np.ndarray, ends: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def slots_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | None) -> np.ndarray:
-    """int64[rows]: the slot of every row, stream by stream. `owner` is that of a log's slots."""
+    """int64[rows]: the slot of every row, stream by stream; `owner`: whose slots a log's are."""
     if layout == LOG:
         owner = np.zeros(0, np.int32) if owner is None else owner
         order = np.argsort(owner, kind="stable")
-        # Of a stream that has more rows than are counted, the oldest are.
-        return order[counted(np.bincount(owner, minlength=len(count))) < count[owner[order]]]
+        # If the log has more rows of a stream than `count`, take the oldest.
+        return order[aranges(np.bincount(owner, minlength=len(count))) < count[owner[order]]]
     if layout == PACKED:
         return np.arange(int(count.sum()))
-    return np.repeat(np.arange(len(count)) * length, count) + counted(count)
+    return np.repeat(np.arange(len(count)) * length, count) + aranges(count)
 
 
 def pieces_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | None) -> Pieces:
-    """All rows of a segment in as few stretches as they lie in, by stream and time."""
+    """All rows of a segment as the fewest contiguous stretches, by stream and time."""
     which = np.flatnonzero(count)
     rows = count[which]
     if layout != LOG:
         slot = which * length if layout == SHARES else np.cumsum(rows) - rows
         return Pieces(which, np.zeros_like(which), slot, rows)
     slot = slots_of(layout, length, count, owner)
-    stream, time = np.repeat(which, rows), counted(rows)
+    stream, time = np.repeat(which, rows), aranges(rows)
     apart = (stream[1:] != stream[:-1]) | (slot[1:] != slot[:-1] + 1)
     first = np.append(0, np.flatnonzero(apart) + 1)[: len(slot)]
     return Pieces(stream[first], time[first], slot[first], np.diff(np.append(first, len(slot))))
 
 
-def picked(rows: Rows, slots: np.ndarray) -> Rows:
-    """Rows by their number in `slots` instead of by slot."""
-    edges = np.flatnonzero(np.diff(slots, prepend=-2) != 1)  # where neighbours are none
+def select_rows(rows: Rows, slots: np.ndarray) -> Rows:
+    """A `Rows` function over the rows at `slots`, indexed by position in `slots`."""
+    edges = np.flatnonzero(np.diff(slots, prepend=-2) != 1)  # where a contiguous stretch begins
 
     def pick(name: str, start: int, stop: int) -> np.ndarray:
         low, high = np.searchsorted(edges, [start, stop])

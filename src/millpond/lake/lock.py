@@ -1,4 +1,4 @@
-"""`Lock`: a file that one process at a time has, until it lets go or ends, however it ends."""
+"""`Lock`: a lock file held by one process at a time, until it releases the lock or ends."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import time
 from pathlib import Path
 
 from ..errors import LakeFailed, LakeLocked
-from .files import said_plainly
-from .forks import gate, watch
+from .files import translated_errors
+from .forks import fork_gate, pause_at_fork
 
-_LOOK = 0.005  # seconds between two tries
+_LOOK = 0.005  # seconds between two attempts
 
 
 class Lock:
-    """An exclusive lock; forked children do not have it, and collecting it lets go of it."""
+    """An exclusive lock, not inherited by forked children, released when it is collected."""
 
     def __init__(self, fd: int, path: Path) -> None:
         self._fd, self._path = fd, path
-        watch(self)
+        pause_at_fork(self)
 
     @property
     def held(self) -> bool:
-        """Whether this process has it."""
+        """Whether this process holds it."""
         return self._fd >= 0
 
-    def check_here(self) -> None:
-        """Raise LakeFailed unless the lock's path still leads to the file that is locked."""
+    def check_path(self) -> None:
+        """Raise LakeFailed if the lock's path no longer leads to the locked file."""
         try:
             same = os.path.samestat(os.stat(self._path), os.fstat(self._fd))
         except FileNotFoundError:
@@ -35,8 +35,8 @@ class Lock:
         if not same:
             raise LakeFailed(
                 f"{self._path.parent}: the folder was moved, deleted or replaced since this writer "
-                "was opened; nothing is written to what is there now. Open the Lake again where "
-                "it is"
+                "was opened; nothing is written to the new one. Open the Lake again where it is "
+                "now"
             )
 
     def release(self) -> None:
@@ -48,7 +48,7 @@ class Lock:
         pass
 
     def after_fork(self, child: bool) -> None:
-        if child:  # or the lock would live as long as the child, and name a process that is dead
+        if child:  # else the child would keep the lock, in the name of its parent
             self.release()
 
     def __enter__(self) -> Lock:
@@ -62,14 +62,14 @@ class Lock:
 
 
 def take_lock(path: Path, what: str, patience: float = 0.0) -> Lock:
-    """The lock of a file, or LakeLocked if another has it for longer than `patience` seconds."""
+    """Lock a file; LakeLocked if another process holds it for longer than `patience` seconds."""
     end = time.monotonic() + patience
     while True:
-        with said_plainly("locking", path), gate:
+        with translated_errors("locking", path), fork_gate:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Always as long, so that whoever reads it meanwhile reads a whole number.
+                # Of constant length, so that a concurrent reader always sees a whole number.
                 os.pwrite(fd, f"{os.getpid():<19}\n".encode(), 0)
                 return Lock(fd, path)
             except BlockingIOError:
@@ -84,18 +84,18 @@ def take_lock(path: Path, what: str, patience: float = 0.0) -> Lock:
 
 
 def _where(holder: str, patience: float) -> str:
-    """Who has a lock, as far as its file says, and what to do."""
+    """Where a lock is held, as far as its file says, and what to do about it."""
     waited = f" (for more than {patience:g} s)" if patience else ""
     if holder == str(os.getpid()):
         return (
-            f"in process {holder}, this very one{waited}; close() the writer that was opened here "
-            "before, or use another group"
+            f"in process {holder}, this very one{waited}; close() the writer opened here before, "
+            "or use another group"
         )
     if not holder.isdigit():
         return f"in another process{waited}; use another group, or end that process"
     if not os.path.exists(f"/proc/{holder}"):
         return (
-            f"in a process that was started by process {holder}, which is gone, or on another "
+            f"in a process started by process {holder}, which has ended, or on another "
             f"machine{waited}; end that process, or use another group"
         )
     return (

@@ -1,4 +1,4 @@
-"""The two small files that say what a Lake is: `lake.json`, and `group.json` per writer group."""
+"""A Lake's manifests: `lake.json`, and a `group.json` for every writer group."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .journal import digest
 FORMAT, VERSION = "millpond-lake", 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SEGMENT = re.compile(r"\d{16}\.(open|journal|seg)")
-_MAX = 1 << 24  # bytes of a manifest that is worth parsing
+_MAX = 1 << 24  # bytes; a larger file is not a manifest
 _SEGMENT_BYTES = 256 << 20
-# What parsing and checking of values that make no sense raises.
-NONSENSE = (
+# What parsing and checking nonsensical values may raise.
+PARSE_ERRORS = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -37,14 +37,14 @@ _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a Lake may hold: that many rows, or that many bytes on disk; the other is None."""
+    """How much a Lake may hold, in rows or in bytes on disk; the other is None."""
 
     rows: int | None
     size: int | None
 
     @staticmethod
     def parse(capacity: Any) -> Capacity:
-        """From a number of rows, or a text such as "40GB"."""
+        """From a number of rows, or a string such as "40GB"."""
         if isinstance(capacity, str):
             match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?B)\s*", capacity)
             try:
@@ -62,11 +62,11 @@ class Capacity:
 
 @dataclass(frozen=True)
 class LakeInfo:
-    """What every row of a Lake holds, how much it may hold, and how its segments are cut."""
+    """The contents of `lake.json`: spec, capacity, groups and segment size."""
 
     spec: Spec
     capacity: Capacity
-    groups: int  # writer groups among which the capacity is divided
+    groups: int  # writer groups that share the capacity
     slots: int  # rows per segment
 
     @property
@@ -76,7 +76,7 @@ class LakeInfo:
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """One writer group: its streams are numbers `base ... base + streams - 1` of the Lake."""
+    """One writer group, with streams `base ... base + streams - 1` of the Lake."""
 
     name: str
     index: int
@@ -85,7 +85,7 @@ class GroupInfo:
 
 
 def rows_per_segment(columns: Columns, capacity: Capacity, groups: int) -> int:
-    """Rows per segment: a power of two, so that about 16 or more fit and none is over 256 MiB."""
+    """Rows per segment: a power of two, for 16 or more segments per group of at most 256 MiB."""
     rows = capacity.rows or (capacity.size or 0) // columns.row_bytes
     slots = PAGE
     while slots * 2 * groups * 16 <= rows and slots * 2 * columns.row_bytes <= _SEGMENT_BYTES:
@@ -94,7 +94,7 @@ def rows_per_segment(columns: Columns, capacity: Capacity, groups: int) -> int:
 
 
 def check_lake(info: LakeInfo, columns: Columns) -> None:
-    """Raise BadConfig for a Lake that could not work."""
+    """Raise BadConfig if a Lake with these settings could not work."""
     if not isinstance(info.groups, int) or info.groups < 1:
         raise BadConfig(f"Lake: groups must be a whole number >= 1, got {info.groups!r}")
     slots = info.slots
@@ -120,7 +120,7 @@ def check_lake(info: LakeInfo, columns: Columns) -> None:
 
 
 def write_json(files: Files, path: Path, plain: dict[str, Any]) -> None:
-    """Write a manifest so that it is there whole or not at all, even after a power loss."""
+    """Write a manifest atomically, even in the face of a power loss."""
     text = json.dumps(plain, indent=1, sort_keys=True)
     whole = json.dumps({"sum": f"{digest(text.encode()):016x}", "manifest": plain}, indent=1)
     temporary = path.with_name(path.name + ".tmp")
@@ -137,14 +137,14 @@ def write_json(files: Files, path: Path, plain: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A manifest, if it is whole; LakeRefused otherwise."""
+    """Read a manifest; LakeRefused if it is missing or damaged."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise LakeRefused(f"{path}: {os.strerror(error.errno or 0)}; is this a Lake?") from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_size > _MAX:
-            raise LakeRefused(f"{path}: no manifest has this size or kind; is this a Lake?")
+            raise LakeRefused(f"{path}: not a regular file, or too large; is this a Lake?")
         text = os.read(fd, _MAX)
     finally:
         os.close(fd)
@@ -154,7 +154,7 @@ def read_json(path: Path) -> dict[str, Any]:
         found = digest(json.dumps(plain, indent=1, sort_keys=True).encode())
         if not isinstance(plain, dict) or whole["sum"] != f"{found:016x}":
             raise ValueError("its checksum does not match")
-    except NONSENSE as error:
+    except PARSE_ERRORS as error:
         raise LakeRefused(
             f"{path}: the manifest is damaged ({error}); restore this file from a copy of the Lake"
         ) from None
@@ -177,18 +177,18 @@ def save_lake(files: Files, folder: Path, info: LakeInfo) -> None:
     )
 
 
-def no_lake(folder: Path) -> str:
-    """What to say of a folder that is not a Lake, such as a run's, which has its Lakes within."""
+def not_a_lake(folder: Path) -> str:
+    """The message for a folder that is not a Lake; names a Lake inside it, as in a run's folder."""
     inner = sorted(path.parent for at in ("*", "lake/*") for path in folder.glob(f"{at}/lake.json"))
     remedy = f"did you mean {inner[0]}?" if inner else "give the folder that Lake.create made"
     return f"{folder}: not a Lake (no lake.json); {remedy}"
 
 
 def load_lake(folder: Path) -> LakeInfo:
-    """What `folder` holds, or LakeRefused if it is not a Lake of this version."""
+    """Read `lake.json`; LakeRefused if `folder` is not a Lake of this version."""
     path = folder / "lake.json"
     if not path.exists():
-        raise LakeRefused(no_lake(folder))
+        raise LakeRefused(not_a_lake(folder))
     plain = read_json(path)
     if plain.get("format") != FORMAT:
         raise LakeRefused(f"{path}: format {plain.get('format')!r}, expected {FORMAT!r}")
@@ -206,13 +206,13 @@ def load_lake(folder: Path) -> LakeInfo:
         check_lake(info, Columns(info.spec))
         if info.fingerprint != plain["fingerprint"]:
             raise ValueError("spec and fingerprint disagree")
-    except NONSENSE as error:
+    except PARSE_ERRORS as error:
         raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
     return info
 
 
 def check_same(folder: Path, info: LakeInfo, fingerprint: str) -> None:
-    """Raise LakeRefused if a folder no longer holds the Lake that was there with this spec."""
+    """Raise LakeRefused if the Lake in this folder no longer has the expected spec."""
     if info.fingerprint != fingerprint:
         raise LakeRefused(
             f"{folder}: this Lake has spec {info.fingerprint}, the one that was sent or copied had "
@@ -221,7 +221,7 @@ def check_same(folder: Path, info: LakeInfo, fingerprint: str) -> None:
 
 
 def check_group_name(name: Any) -> None:
-    """Group names become folder names: letters, digits and . _ - only."""
+    """Raise BadConfig unless `name` can name a group, and so a folder."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadConfig(
             f"Lake: a group's name has 1 to 64 letters, digits, '_', '-' or '.', and begins with "
@@ -238,15 +238,15 @@ def save_group(files: Files, folder: Path, info: GroupInfo) -> None:
 
 
 def group_folders(folder: Path) -> list[Path]:
-    """Folders of a Lake's groups by name; a folder without group.json is none yet."""
+    """The folders of a Lake's groups, sorted by name; those without group.json are skipped."""
     above = folder / "groups"
     if above.is_symlink() or not above.is_dir():
-        raise LakeRefused(f"{above}: no folder; restore it from a copy of the Lake")
+        raise LakeRefused(f"{above}: not a folder; restore it from a copy of the Lake")
     found: list[Path] = []
     for entry in sorted(os.scandir(above), key=lambda entry: entry.name):
         if entry.is_symlink():
             raise LakeRefused(
-                f"{entry.path}: a link, which is never followed; move the folder here"
+                f"{entry.path}: a link, and links are never followed; move the folder here"
             )
         named = _NAME.fullmatch(entry.name) and entry.is_dir()
         if named and (Path(entry.path) / "group.json").exists():
@@ -255,7 +255,7 @@ def group_folders(folder: Path) -> list[Path]:
 
 
 def folders_without_manifest(folder: Path) -> list[Path]:
-    """Folders that hold segments and no group.json, which was written before the first of them."""
+    """Folders with segments but without group.json, which is always written first."""
     found: list[Path] = []
     for entry in sorted(os.scandir(folder / "groups"), key=lambda entry: entry.name):
         if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
@@ -267,7 +267,7 @@ def folders_without_manifest(folder: Path) -> list[Path]:
 
 
 def load_group(folder: Path) -> GroupInfo:
-    """What a group's folder says it is."""
+    """Read the `group.json` of a group's folder; LakeRefused if it is missing or damaged."""
     path = folder / "group.json"
     plain = read_json(path)
     try:
@@ -277,12 +277,12 @@ def load_group(folder: Path) -> GroupInfo:
         ):
             raise ValueError("its name or numbers")
         return GroupInfo(folder.name, *values)
-    except NONSENSE as error:
+    except PARSE_ERRORS as error:
         raise LakeRefused(f"{path}: a field is missing or wrong: {error}") from None
 
 
 def load_groups(folder: Path, info: LakeInfo) -> list[GroupInfo]:
-    """Every group of a Lake in the order of creation."""
+    """Every group of a Lake, in order of creation."""
     before: list[Path] = []
     while True:
         there = group_folders(folder)
@@ -291,7 +291,7 @@ def load_groups(folder: Path, info: LakeInfo) -> list[GroupInfo]:
         except LakeRefused:
             if there == before:
                 raise
-            before = there  # groups that are made while folders are listed may be seen in part
+            before = there  # groups created while listing may be seen only in part: list again
 
 
 def _in_order(folder: Path, info: LakeInfo, folders: list[Path]) -> list[GroupInfo]:

@@ -1,7 +1,7 @@
-"""`MappedColumn`: one column of every segment side by side in one range of addresses.
+"""`MappedColumn`: one column of all segments, mapped next to each other into one address range.
 
-Each segment's file is mapped onto its own seat. So a whole Lake reads like one array in memory: a
-single `np.take` gathers rows from any number of segments.
+The range is divided into seats of equal size, one per segment. So a whole Lake reads like one array
+in memory: a single `np.take` gathers rows from any number of segments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .sigbus import forget, guard
 
 _READ, _WRITE, _NONE = 1, 2, 0
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 1, 2, 0x10, 0x20, 0x4000
-_GAP = 2  # pages; asking for one between is cheaper than asking twice
+_GAP = 2  # pages; reading a page in between is cheaper than a second call
 _FAILED = ctypes.c_void_p(-1).value
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
@@ -32,10 +32,10 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class MappedColumn:
-    """`seats` places of `stride` bytes each (whole pages): empty, a mapped file, or memory.
+    """`seats` seats of `stride` bytes (whole pages), each empty, a mapped file, or plain memory.
 
-    `flat` is all of it as uint8[seats * stride].
-    Touching an empty seat is a crash, so every index must come from a segment that is seated.
+    `flat` is all of it as uint8[seats * stride]. Reading from an empty seat crashes the process, so
+    every index must come from a segment that has a seat.
     """
 
     def __init__(self, seats: int, stride: int) -> None:
@@ -43,24 +43,24 @@ class MappedColumn:
         size = seats * stride
         flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE
         self._base = _map(None, size, _NONE, flags, -1, 0)
-        self.broken: set[int] = set()  # seats of which the disk did not give a byte; zeros now
+        self.broken: set[int] = set()  # seats that the disk failed to read; now zeros
         guard(self._base, size, stride, functools.partial(_blank, self._base, stride), self.broken)
         weakref.finalize(self, _unmap, self._base, size)
         self.flat = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self._base))
         self.flat.setflags(write=False)
 
     def seat(self, seat: int, fd: int, offset: int, size: int) -> None:
-        """Map `size` bytes of a file at a whole page `offset` onto a seat, read-only.
+        """Map `size` bytes of a file, at a page-aligned `offset`, onto a seat, read-only.
 
-        All of the seat is mapped, so that it is one map: what is left over would be another.
+        The whole seat is mapped, even beyond `size`: the rest would otherwise be a second map.
         """
         where = self._base + seat * self.stride
         _map(where, self.stride, _READ, _SHARED | _FIXED, fd, offset)
-        # A fault would otherwise read 128 KiB around it, for rows drawn anywhere.
+        # Without it, every fault would read 128 KiB around a single randomly drawn row.
         _libc.madvise(where, size, mmap.MADV_RANDOM)
 
-    def hold(self, seat: int, fd: int, offset: int, spans: list[tuple[int, int]]) -> None:
-        """Read bytes start ... stop - 1 of the file behind `offset` into a seat, for all spans."""
+    def read_in(self, seat: int, fd: int, offset: int, spans: list[tuple[int, int]]) -> None:
+        """Read the spans, bytes start ... stop - 1 after `offset` in the file, into a seat."""
         where = self._base + seat * self.stride
         flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
         _map(where, self.stride, _READ | _WRITE, flags, -1, 0)
@@ -69,7 +69,7 @@ class MappedColumn:
                 part = (ctypes.c_uint8 * (stop - start)).from_address(where + start)
                 done = os.preadv(fd, [part], offset + start)
                 if not done:
-                    break  # the file is shorter: zeros, which have another checksum
+                    break  # the file is too short: zeros remain, and fail the checksum
                 start += done
 
     def clear(self, seat: int) -> None:
@@ -80,22 +80,22 @@ class MappedColumn:
         self.broken.discard(seat)
 
     def __reduce__(self) -> Any:
-        # By value it would be terabytes of addresses, most of which are a crash to touch.
+        # A copy would read terabytes of addresses, most of which crash the process.
         raise BadConfig(
             "Lake: mapped segments cannot be copied or pickled; copy or send the Lake itself, "
-            "which is opened again"
+            "which is then opened again"
         )
 
     def bytes(self, seat: int, start: int, stop: int) -> np.ndarray:
-        """uint8[stop - start] of one seat, as a view."""
+        """Bytes start ... stop - 1 of a seat, as a view."""
         return self.flat[seat * self.stride + start : seat * self.stride + stop]
 
-    def want_all(self, seat: int, size: int) -> None:
+    def prefetch_all(self, seat: int, size: int) -> None:
         """Start reading the first `size` bytes of a seat from disk."""
         _libc.madvise(self._base + seat * self.stride, size, mmap.MADV_WILLNEED)
 
-    def want(self, pages: np.ndarray) -> None:
-        """Start reading the (sorted) pages from disk, all at once, without waiting for any."""
+    def prefetch(self, pages: np.ndarray) -> None:
+        """Start reading the (sorted) pages from disk, without waiting for them."""
         ends = np.flatnonzero(np.diff(pages) > _GAP)
         first = pages[np.append(0, ends + 1)] if len(ends) else pages[:1]
         last = pages[np.append(ends, len(pages) - 1)]
@@ -107,7 +107,7 @@ class MappedColumn:
 
 
 def _blank(base: int, stride: int, seat: int) -> None:
-    """Zeros in place of a seat; a Python function of a column itself would keep it alive."""
+    """Replace a seat by zeros. Not a method, which would keep the column alive."""
     flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED
     _map(base + seat * stride, stride, _READ, flags, -1, 0)
 

@@ -1,8 +1,8 @@
-"""`Maps`: how many parts of files a reader may map; segments beyond that are read into memory.
+"""`MapBudget`: how many memory maps a reader may use; segments beyond that are read into memory.
 
-Linux lets a process have `vm.max_map_count` maps, and everything in it needs some. A segment takes
-one per column and index, so a Lake of many short segments would need more than there are. Memory
-that lies side by side is one map, however many segments it holds.
+Linux limits a process to `vm.max_map_count` maps. A segment takes one per column and index, so a
+Lake with many short segments could exceed that. Adjacent plain memory counts as one map, however
+many segments it holds.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ..errors import LakeFailed
 _USUAL = 65530  # what Linux allows unless it is set otherwise
 
 
-class Maps:
-    """What one reader has mapped, and what it holds in memory, of what it may."""
+class MapBudget:
+    """Counts the maps and the memory that one reader uses."""
 
     def __init__(self) -> None:
-        # Half of what is free now: others in this process, such as a second reader, need some too.
+        # Half of what is free: other code in this process, such as a second reader, needs some.
         self.most = max(0, (_limit() - _used()) // 2)
         self.used = self.held = 0  # maps; bytes
 
     def take(self, number: int, always: bool) -> bool:
-        """Whether that many more files' parts may be mapped; they count if so."""
+        """Reserve `number` maps; False if the budget is used up, unless `always`."""
         fits = always or self.used + number <= self.most
         self.used += number * fits
         return fits
@@ -32,7 +32,7 @@ class Maps:
         self.used -= number
 
     def hold(self, folder: Path, size: int) -> None:
-        """Count bytes that are read into memory; LakeFailed if they would take most of it."""
+        """Reserve `size` bytes of memory; LakeFailed if they are over half of what is free."""
         room = _memory()
         if size > room // 2:
             raise LakeFailed(
@@ -62,7 +62,7 @@ def _used() -> int:
 
 
 def _memory() -> int:
-    """Bytes available without swapping; plenty if unknown."""
+    """Bytes available without swapping; a huge number if unknown."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

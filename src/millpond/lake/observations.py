@@ -1,7 +1,7 @@
 """Observations of a batch, gathered from raw columns or decoded from compressed ones.
 
-Nearly every window is *quiet*: all its rows are there, none is padding, and its sum has all its
-steps. Quiet windows are moved as whole stretches; the few others row by row.
+Nearly every window is *regular*: all its rows exist, none is padding, and its return sums n_step
+rewards. Regular windows are read as whole stretches, the few irregular ones row by row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..sequence import AnyWindow
 from ..window import Judgement
 from .reader import Reader
 
-_TOGETHER = 128  # windows decoded at a time: more leave the cache, fewer have a call's price
+_TOGETHER = 128  # windows decoded at a time: more overflow the cache, fewer cost more calls
 _RAW_TOGETHER = 8  # windows gathered at a time
 
 
@@ -31,37 +31,39 @@ class Observations:
         self._memory: dict[int, np.ndarray] = {}
 
     def fill(self, slots: np.ndarray, verdict: Judgement, path: str, batch: Batch) -> None:
-        """From slots[reach, n] of every window's rows; masked starts get zeros."""
+        """Fill one field from slots[reach, n] of every window's rows; invalid starts get zeros."""
         outs = leaf(batch.obs, path), leaf(batch.next_obs, path)
         window = self.window
-        quiet = verdict.valid & (verdict.depth == window.before) & (verdict.steps == window.n_step)
+        regular = (
+            verdict.valid & (verdict.depth == window.before) & (verdict.steps == window.n_step)
+        )
         codecs, codec = self.reader.codec_of.get(path), None
         if codecs is not None:
             codec = codecs[slots >> self.reader.shift]
-            quiet &= (codec == codec[window.before]).all(axis=0)
+            regular &= (codec == codec[window.before]).all(axis=0)
             codec = codec[window.before]
-        loud = np.flatnonzero(~quiet)
+        irregular = np.flatnonzero(~regular)
         kinds, counts = np.unique(
-            np.full(len(quiet), -1) if codec is None else codec, return_counts=True
+            np.full(len(regular), -1) if codec is None else codec, return_counts=True
         )
-        # The most frequent kind first: where it is nearly all, it is taken for all windows.
+        # The most frequent kind first: if nearly all windows have it, all are read as if they did.
         for number in kinds[np.argsort(-counts)].tolist():
-            mine = quiet if codec is None else quiet & (codec == number)
+            mine = regular if codec is None else regular & (codec == number)
             some = np.flatnonzero(mine)
             if not len(some):
                 continue
             if len(some) * 4 >= slots.shape[1] * 3:
-                # The others' places are filled by any window that is at hand, to be overwritten
-                # below. So everything lands in place, without a copy in between.
-                self._fill_quiet(
+                # The others read some window of this kind, and are overwritten below. So everything
+                # is written in place, without an intermediate copy.
+                self._fill_regular(
                     path, np.where(mine, slots, slots[:, some[:1]]), None, number, outs
                 )
             else:
-                self._fill_quiet(path, slots[:, some], some, number, outs)
-        if len(loud):
-            self._fill_loud(path, slots[:, loud], verdict, loud, outs)
+                self._fill_regular(path, slots[:, some], some, number, outs)
+        if len(irregular):
+            self._fill_irregular(path, slots[:, irregular], verdict, irregular, outs)
 
-    def _fill_quiet(
+    def _fill_regular(
         self,
         path: str,
         slots: np.ndarray,
@@ -69,18 +71,18 @@ class Observations:
         number: int,
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """Windows of one codec (-1: raw) into their places (None: all), a few at a time."""
+        """Fill regular windows of one codec (-1: raw) into places `which` (None: all)."""
         field, n = self.reader.columns.obs[path], slots.shape[1]
-        frames = joined(*outs) if which is None and not field.binary else None
+        frames = shared_frames(*outs) if which is None and not field.binary else None
         if frames is not None:
-            self._fill_joined(path, slots, number, frames)
+            self._fill_shared(path, slots, number, frames)
             return
         if which is None and not field.binary:
             parts = outs
         else:
             parts = self._scratch(path, n, 0), self._scratch(path, n, 1)
         obs, following = (part.reshape(n, -1).view(np.uint8) for part in parts)
-        # For all windows at once: the disk is asked for everything before any of it is waited for.
+        # For all windows at once, so that all disk reads start before the first is waited for.
         self._ready(path, slots[self.rows].ravel(), number)
         if number < 0:
             self._take(path, slots, obs, following)
@@ -100,8 +102,8 @@ class Observations:
                 values = part.view(field.dtype.newbyteorder("<")).reshape(shape)
             out[slice(None) if which is None else which] = values
 
-    def _fill_joined(self, path: str, slots: np.ndarray, number: int, frames: np.ndarray) -> None:
-        """All windows of one codec into frames[n, stack + 1], of which both stacks are views."""
+    def _fill_shared(self, path: str, slots: np.ndarray, number: int, frames: np.ndarray) -> None:
+        """Fill windows of one codec into frames[n, stack + 1], of which both stacks are views."""
         n, width = slots.shape[1], self.widths[path]
         self._ready(path, slots[self.rows].ravel(), number)
         into = frames.reshape(n, -1).view(np.uint8)
@@ -115,9 +117,10 @@ class Observations:
                 self.reader.decode(path, where, number, self.threads, part)
 
     def _take(self, path: str, slots: np.ndarray, obs: np.ndarray, following: np.ndarray) -> None:
-        """Stacks of raw windows, uint8[n, stack * width] each, a few while they are in the cache.
+        """Fill both stacks of raw windows, uint8[n, stack * width], a few windows at a time.
 
-        A row that both stacks hold is taken twice: that is one copy of it each, and no third.
+        Frames in both stacks are taken twice while they are in the cache, which is cheaper than
+        copying them from one stack to the other.
         """
         stack, ahead, rows = self.window.stack, self.window.n_step, self._rows_of(path)
         here = slots[:stack].T.reshape(-1)
@@ -131,7 +134,7 @@ class Observations:
     def _windows(
         self, path: str, slots: np.ndarray, number: int, obs: np.ndarray, following: np.ndarray
     ) -> None:
-        """Stacks of some compressed windows; a row that both hold is decoded once and copied."""
+        """Fill both stacks of compressed windows; frames in both are decoded once and copied."""
         stack, ahead, n = self.window.stack, self.window.n_step, slots.shape[1]
         width = self.widths[path]
         here = slots[:stack].T.reshape(-1)
@@ -145,25 +148,25 @@ class Observations:
         following[:, shared * width :] = rest.reshape(n, -1)
 
     def _scratch(self, path: str, rows: int, number: int) -> np.ndarray:
-        """uint8[rows, width or stack * width] to work in, the same memory every time."""
+        """A reused buffer uint8[rows, width] (number 2) or uint8[rows, stack * width]."""
         each = self.widths[path] * (1 if number == 2 else self.window.stack)
         size = rows * each
         if len(self._memory.get(number, ())) < size:
             self._memory[number] = np.empty(size, np.uint8)
         return self._memory[number][:size].reshape(rows, each)
 
-    def _fill_loud(
+    def _fill_irregular(
         self,
         path: str,
         slots: np.ndarray,
         verdict: Judgement,
-        loud: np.ndarray,
+        irregular: np.ndarray,
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """Windows with padding, a shorter sum, or rows in differently stored segments."""
+        """Fill windows with padding, a shorter return, or rows in segments of different codecs."""
         window, here = self.window, self.window.before
-        depth, steps = verdict.depth[loud], verdict.steps[loud]
-        valid = verdict.valid[loud]
+        depth, steps = verdict.depth[irregular], verdict.steps[irregular]
+        valid = verdict.valid[irregular]
         places: list[np.ndarray] = []  # slots [loud, stack] of both stacks, -1 for zeros
         for ahead in (np.zeros_like(steps), steps):
             back, padded = window.lookback(depth + ahead, np)
@@ -179,15 +182,15 @@ class Observations:
             self.reader.columns.put_obs(path, self.fetch(path, needed), found)
             filled[stored] = found[inverse]
         for out, values in zip(outs, filled, strict=True):
-            out[loud] = values
+            out[irregular] = values
 
     def spread(self, path: str, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots[...], any of them repeated, into out[..., *shape]; zeros where it is -1.
+        """Read rows at slots[...], which may repeat, into out[..., *shape]; zeros for slot -1.
 
-        A row is read and decoded once, however often it is asked for.
+        Every row is read and decoded once, however often it occurs.
         """
         field, flat = self.reader.columns.obs[path], slots.reshape(-1)
-        # In a stretch of rows without gaps no row comes twice, and everything lands in place.
+        # Ascending slots do not repeat, so the rows can be read straight into `out`.
         plain = bool((np.diff(slots, axis=-1) > 0).all()) and bool((flat >= 0).all())
         if plain and slots.ndim == 2 and not field.binary and out.flags.c_contiguous:
             into = out.reshape(len(flat), -1).view(np.uint8)
@@ -203,7 +206,7 @@ class Observations:
         out[...] = found.take(which, axis=0).reshape(out.shape)
 
     def fetch(self, path: str, slots: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Stored bytes uint8[n, width] of rows at any slots."""
+        """The stored bytes uint8[n, width] of the rows at these slots."""
         out = np.empty((len(slots), self.widths[path]), np.uint8) if out is None else out
         codecs = self.reader.codec_of.get(path)
         numbers = codecs[slots >> self.reader.shift] if codecs is not None else None
@@ -230,18 +233,18 @@ class Observations:
         return self.reader.pages[path].column.flat.reshape(-1, self.widths[path])
 
     def _ready(self, path: str, slots: np.ndarray, number: int) -> None:
-        """See that rows of one codec (-1: raw) are there and are what was written."""
-        if not self.reader.must_look(path, slots):
+        """Make sure that rows of one codec (-1: raw) are loaded and pass their checksums."""
+        if not self.reader.needs_check(path, slots):
             return
         if number < 0:
             width = self.widths[path]
-            self.reader.ready(path, slots * width, (slots + 1) * width)
+            self.reader.ensure_checked(path, slots * width, (slots + 1) * width)
         else:
-            self.reader.ready(path, *self.reader.frames(path, slots))
+            self.reader.ensure_checked(path, *self.reader.frames(path, slots))
 
 
-def joined(obs: np.ndarray, next_obs: np.ndarray) -> np.ndarray | None:
-    """frames[n, stack + 1, ...], if these stacks [n, stack, ...] are all but its last and first."""
+def shared_frames(obs: np.ndarray, next_obs: np.ndarray) -> np.ndarray | None:
+    """frames[n, stack + 1, ...] if obs is its [:, :-1] and next_obs its [:, 1:], else None."""
     n, stack = obs.shape[:2]
     frame = obs.strides[1]
     if (

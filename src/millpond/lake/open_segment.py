@@ -1,4 +1,4 @@
-"""`OpenSegment`: the segment a writer appends to, raw rows and a journal that commits them."""
+"""`OpenSegment`: the segment a writer appends to: raw rows, and a journal that commits them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import xxhash
 
 from ..errors import LakeFailed
 from .columns import Columns
-from .files import Files, as_bytes, said_plainly
+from .files import Files, as_bytes, translated_errors
 from .journal import Block, pack, unpack
-from .layout import LOG, SHARES, counted, owners
+from .layout import LOG, SHARES, aranges, slot_owners
 from .mark import Mark, mark_of, read_mark, this_boot, write_mark
 from .seal import extents, mapped_rows
 from .segment import PAGE, Meta, path_of, write_meta
 
 
 class OpenSegment:
-    """Rows are written to their final place at once and count when the journal says so.
+    """Rows are written straight to their final place, and count once the journal commits them.
 
-    Writing rows again at the same place is harmless until then, so any step may be repeated.
+    Until then they may be overwritten, so any failed step can be repeated.
     """
 
     def __init__(self, files: Files, folder: Path, columns: Columns, meta: Meta) -> None:
@@ -33,15 +33,15 @@ class OpenSegment:
         self.path = path_of(folder, meta.number, ".open")
         self.journal_path = path_of(folder, meta.number, ".journal")
         self.count = meta.count.copy()  # committed rows per stream
-        self.pending: list[tuple[np.ndarray, int]] = []  # written, not committed: ends, checksum
+        self.pending: list[tuple[np.ndarray, int]] = []  # uncommitted blocks: ends, checksum
         slots = meta.columns[columns.all[0].name].data.size // columns.all[0].width
         self._owner = np.empty(slots if meta.layout == LOG else 0, np.int32)  # of written rows
-        self.sent = False  # to the sealer, which owns it from then on
+        self.sent = False  # handed to the sealer, which owns it from then on
         self._records = self._journal_size = 0
         self._mark = Mark(0, 0, this_boot())
         self._fd = self._journal = -1
-        self._closing = threading.Lock()  # the sealer closes what the writer may be syncing
-        self.dirty = self.doubtful = False  # the latter: a sync failed, rows may not be on disk
+        self._closing = threading.Lock()  # the sealer may close files that the writer is syncing
+        self.dirty = self.sync_failed = False  # after a failed sync, rows may not be on disk
 
     @property
     def written(self) -> np.ndarray:
@@ -50,30 +50,30 @@ class OpenSegment:
 
     @property
     def full(self) -> bool:
-        """Whether the committed rows leave some stream without room."""
+        """Whether the committed rows leave no room for some stream."""
         used = self.count.max() if self.meta.layout == SHARES else self.count.sum()
         return int(used) == self.meta.length
 
     def room(self, which: slice, written: np.ndarray) -> int:
-        """Rows that fit behind `written` for each of some streams."""
+        """How many more rows fit for each of the streams `which`, after `written` rows."""
         if self.meta.layout == SHARES:
             return self.meta.length - int(written[which].max())
         return (self.meta.length - int(written.sum())) // (which.stop - which.start)
 
     def committed(self) -> Meta:
-        """The description with what is committed."""
+        """The description, including the committed rows."""
         owner = self._owner[: self.count.sum()] if self.meta.layout == LOG else None
         return replace(self.meta, count=self.count, owner=owner)
 
     def create(self) -> None:
-        """Make the file. What a failed attempt left behind is removed first."""
+        """Create the file, after removing what a failed attempt left behind."""
         there = read_mark(self.path) if self.path.exists() else None
         if there is not None and there.committed:
             raise LakeFailed(
-                f"{self.path}: committed rows exist already, so no segment is made in their "
-                "place; open the writer again: it continues after them"
+                f"{self.path}: there are committed rows here already, so no segment is created "
+                "in their place; open the writer again: it continues after them"
             )
-        with said_plainly("creating a segment", self.path):
+        with translated_errors("creating a segment", self.path):
             for path in (self.journal_path, self.path):
                 if path.exists():
                     self.files.unlink(path)
@@ -85,22 +85,22 @@ class OpenSegment:
         self.dirty = True
 
     def create_journal(self) -> None:
-        """From now on rows can be committed."""
-        with said_plainly("creating a segment", self.journal_path):
+        """Create the journal: from then on, rows can be committed."""
+        with translated_errors("creating a segment", self.journal_path):
             self._journal = self.files.create(self.journal_path)
         self.dirty = True
 
     def resume(self, blocks: list[Block]) -> None:
-        """Continue after the verified blocks; whatever the journal holds after them is cut off."""
+        """Continue after the verified blocks, truncating the journal after them."""
         self._records = len(blocks)
         self._journal_size = blocks[-1].bytes_to_here if blocks else 0
         self.count = blocks[-1].end.copy() if blocks else self.count
         if self.meta.layout == LOG:
-            mine = owners(self.meta.count, [block.end for block in blocks])
+            mine = slot_owners(self.meta.count, [block.end for block in blocks])
             self._owner[: len(mine)] = mine
         self.dirty = True
         try:
-            with said_plainly("opening a segment", self.path):
+            with translated_errors("opening a segment", self.path):
                 self._fd = self.files.open(self.path)
                 self._journal = self.files.open(self.journal_path)
                 old = mark_of(self._fd)
@@ -108,16 +108,16 @@ class OpenSegment:
                 self._set_mark(Mark(self._journal_size, synced, this_boot()))
                 if os.fstat(self._journal).st_size > self._journal_size:
                     self.files.truncate(self._journal, self._journal_size)
-                self._write_again()
+                self._rewrite()
         except BaseException:
             self.close()
             raise
 
-    def _write_again(self) -> None:
-        """Write what was found once more, byte for byte.
+    def _rewrite(self) -> None:
+        """Write the existing rows and journal again, byte for byte.
 
-        If a sync of it failed in another life, the kernel takes its pages for clean though they
-        never reached the disk; a further sync would do nothing and call that success.
+        If a previous writer's sync failed, the kernel regards their pages as clean though they
+        never reached the disk; another sync would do nothing and report success.
         """
         meta = self.committed()
         rows = mapped_rows(self.path, meta, self.columns)
@@ -136,15 +136,15 @@ class OpenSegment:
         number: np.ndarray,
         base: int = 0,
     ) -> tuple[np.ndarray, int]:
-        """Write rows[stream - base, :number[stream], width] behind `begin`; return ends and sum.
+        """Write rows[stream - base, :number[stream], width] after `begin`; return ends, checksum.
 
-        `begin` and `number` are of all streams of the group, `rows` of those that have any.
+        `begin` and `number` are for all streams of the group, `rows` for those that have new ones.
         """
         sums = xxhash.xxh3_64()
         steps = rows[self.columns.all[0].name].shape[1]
         which = np.flatnonzero(number)
         some, place = number[which], (which - base) * steps
-        order: np.ndarray | None = None  # of rows that do not lie side by side in memory
+        order: np.ndarray | None = None  # for rows that are not contiguous in memory
         if self.meta.layout == SHARES:
             runs = _runs(place, some, which * self.meta.length + begin[which])
         else:
@@ -153,8 +153,8 @@ class OpenSegment:
             runs = [(int(place[0]), total, used)] if total else []
             if len(which) > 1:
                 runs = [(0, total, used)]
-                order = np.repeat(place, some) + counted(some)
-        with said_plainly("appending rows", self.path):
+                order = np.repeat(place, some) + aranges(some)
+        with translated_errors("appending rows", self.path):
             for column in self.columns.all:
                 start, width = self.meta.columns[column.name].data.offset, column.width
                 data = rows[column.name]
@@ -167,7 +167,7 @@ class OpenSegment:
         return begin + number, sums.intdigest()
 
     def commit(self) -> None:
-        """Make everything written count, whatever happens to this process afterwards."""
+        """Commit everything written; it then survives the end of this process."""
         if not self.pending:
             return
         records = b"".join(
@@ -181,16 +181,16 @@ class OpenSegment:
             )
             for i, (end, rows_sum) in enumerate(self.pending)
         )
-        with said_plainly("committing rows", self.journal_path):
+        with translated_errors("committing rows", self.journal_path):
             self.files.pwrite(self._journal, memoryview(records), self._journal_size)
         size, number, end = len(records), len(self.pending), self.pending[-1][0]
-        # Without a call between, so that no signal handler sees one without the other.
+        # No call in between, so that no signal handler sees one change without the others.
         self.dirty = True
         self._journal_size += size
         self._records += number
         self.count = end
         self.pending = []
-        with said_plainly("committing rows", self.path):
+        with translated_errors("committing rows", self.path):
             self._set_mark(self._mark._replace(committed=self._journal_size))
 
     def _set_mark(self, mark: Mark) -> None:
@@ -198,47 +198,47 @@ class OpenSegment:
         self._mark = mark
 
     def mark_synced(self) -> None:
-        """Note that all that is committed is synced, the folder's names too."""
+        """Record that everything committed is synced, including the folder's entries."""
         with self._closing:
             if self._fd >= 0 and self._mark.synced != self._journal_size:
-                with said_plainly("committing rows", self.path):
+                with translated_errors("committing rows", self.path):
                     self._set_mark(self._mark._replace(synced=self._journal_size))
 
     def sync(self) -> None:
-        """Make everything committed survive a power loss; once sealed it does already."""
+        """Make everything committed survive a power loss; once sealed, it already does."""
         with self._closing:
             if self.dirty and self._fd >= 0:
-                with said_plainly("syncing a segment", self.path, again=False):
+                with translated_errors("syncing a segment", self.path, again=False):
                     self._sync(self._fd)
                     if self._journal >= 0:
                         self.files.sync(self._journal)
                 self.dirty = False
 
     def sync_rows(self, fd: int) -> None:
-        """The sealer's sync of the same rows. After the writer's has failed, success would mean
-        nothing: the kernel takes pages it never wrote for clean."""
+        """Sync for the sealer. Refused after a failed sync: the kernel then regards pages it never
+        wrote as clean, so a success would mean nothing."""
         with self._closing:
-            self.check_whole()
+            self.check_no_failed_sync()
             self._sync(fd)
 
-    def check_whole(self) -> None:
-        if self.doubtful:
+    def check_no_failed_sync(self) -> None:
+        if self.sync_failed:
             raise LakeFailed(
-                f"{self.path}: not sealed, as syncing it has failed before; open the writer again, "
-                "which writes its rows again"
+                f"{self.path}: not sealed, because syncing it failed before; open the writer "
+                "again, which writes its rows again"
             )
 
     def _sync(self, fd: int) -> None:
         try:
             self.files.sync(fd)
         except BaseException:
-            self.doubtful = True
+            self.sync_failed = True
             raise
 
     def close(self) -> None:
         with (
             self._closing,
-            said_plainly("closing a segment", self.path),
+            translated_errors("closing a segment", self.path),
             ExitStack() as both,
         ):
             for fd in (self._fd, self._journal):
@@ -247,19 +247,19 @@ class OpenSegment:
             self._fd = self._journal = -1
 
     def remove(self) -> None:
-        """Delete the files, the rows first: a journal alone is nothing."""
+        """Delete the files, the rows first: a journal without rows is ignored."""
         self.close()
-        with said_plainly("removing a segment", self.path):
+        with translated_errors("removing a segment", self.path):
             for path in (self.path, self.journal_path):
                 if path.exists():
                     self.files.unlink(path)
 
 
 def _runs(place: np.ndarray, some: np.ndarray, slot: np.ndarray) -> list[tuple[int, int, int]]:
-    """some[i] rows from place[i] in memory to slot[i], in as few stretches as they lie in.
+    """Merge copies of some[i] rows from place[i] in memory to slot[i] into the fewest stretches.
 
-    Each is its first row in memory, its rows, and its first slot. Streams that fill their part of
-    a segment lie side by side in both: all of them are then one write instead of hundreds.
+    Returns (first row in memory, rows, first slot) of each. Streams that fill their share of a
+    segment are adjacent in both, so one write replaces hundreds.
     """
     apart = (place[1:] != place[:-1] + some[:-1]) | (slot[1:] != slot[:-1] + some[:-1])
     first = np.append(0, np.flatnonzero(apart) + 1) if len(some) else place
@@ -268,7 +268,7 @@ def _runs(place: np.ndarray, some: np.ndarray, slot: np.ndarray) -> list[tuple[i
 
 
 def seed_of(meta: Meta) -> int:
-    """Ties journal records to their Lake and group, so that no other's are taken for them."""
+    """A checksum seed that ties journal records to their Lake and group."""
     return int(meta.fingerprint, 16) ^ meta.group
 
 
@@ -280,10 +280,10 @@ def verified(
     sequence: int = 0,
     begin: np.ndarray | None = None,
 ) -> list[Block]:
-    """The journal's committed records whose rows have the checksum they say: a prefix of them.
+    """The committed records of the journal, up to the first whose rows fail their checksum.
 
-    data[column] is uint8[slots, width]. A part of a journal begins with record `sequence`, behind
-    rows `begin` of every stream.
+    data[column] is uint8[slots, width]. `journal` may be the part from record `sequence` on, after
+    the first `begin` rows of every stream.
     """
     blocks = unpack(journal, meta.number, meta.streams, seed_of(meta), sequence=sequence)
     begin = np.zeros(meta.streams, np.int64) if begin is None else begin

@@ -1,4 +1,4 @@
-"""Checksums of a sealed segment: one per page of every region, and all of them in one table."""
+"""The checksums of a sealed segment: one per page of every region, all in one table."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from .journal import digest
 def digests(parts: Iterable[Any]) -> np.ndarray:
     """uint64[n]: the `digest` of each of `parts`, such as the rows of a uint8[n, PAGE] array.
 
-    Thousands at a time: as bytes, joined, they cost half of what as many Python numbers cost.
+    Made for thousands: joining them as bytes takes half the time of converting Python numbers.
     """
     each = xxhash.xxh3_64_digest
     return np.frombuffer(b"".join([each(part) for part in parts]), ">u8").astype(np.uint64)
 
 
 class PageSums:
-    """Checksums of a region's pages, from its bytes in rising order. Gaps are zeros.
+    """Computes the checksums of a region's pages from its bytes, added in order; gaps are zeros.
 
-    A page without any byte added has the sum 0 and is never read. `size` is the region's, or None
-    for one that ends with the last byte added.
+    A page without added bytes has the sum 0 and is never read. `size` is the region's size; None:
+    the region ends with the last byte added.
     """
 
     def __init__(self, size: int | None) -> None:
         self._size = size
         self._sums: dict[int, int] = {}
-        self._page, self._part = -1, b""  # a page that may still grow
+        self._page, self._part = -1, b""  # the last page, which may still grow
 
     def add(self, offset: int, data: np.ndarray) -> None:
-        """Bytes at `offset` of the region, behind everything added before."""
+        """Add bytes at `offset` in the region, which must be after everything added before."""
         page, inside = divmod(offset, PAGE)
         if page != self._page:
             self._finish_page()
@@ -58,7 +58,7 @@ class PageSums:
         self._page, self._part = -1, b""
 
     def finish(self) -> np.ndarray:
-        """uint64[pages]."""
+        """The checksums uint64[pages]."""
         self._finish_page()
         last = 1 + max(self._sums, default=-1)
         table = np.zeros(last if self._size is None else -(-self._size // PAGE), np.uint64)
@@ -67,18 +67,18 @@ class PageSums:
 
 
 class Tables:
-    """The checksums of all regions one after the other."""
+    """Concatenates the checksums of all regions."""
 
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []
         self._size = 0
 
     def add(self, sums: np.ndarray) -> int:
-        """Take a region's; return where they begin, in bytes."""
+        """Add a region's checksums; return the byte where they begin."""
         at, self._size = self._size, self._size + 8 * len(sums)
         self._parts.append(sums)
         return at
 
     def whole(self) -> np.ndarray:
-        """uint64[...] of all."""
+        """All checksums, uint64[...]."""
         return np.concatenate(self._parts).astype("<u8")

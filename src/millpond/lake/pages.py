@@ -1,7 +1,7 @@
-"""`Pages`: one column's pages, asked for from disk together and compared with their checksums once.
+"""`Pages`: a column's pages, prefetched from disk together and checked against checksums once.
 
-A cold batch needs thousands of pages from dozens of segments. So pages are looked after as one
-array over all seats: a Python object per segment would cost more than the checksums.
+A cold batch needs thousands of pages from dozens of segments. So all seats share one array of
+states: a Python object per segment would cost more than the checksums.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from .mapped_column import MappedColumn
 from .page_sums import digests
 from .segment import Region
 
-# Pages read where one is needed of compressed frames. A disk gives eight at a random place nearly
-# as fast as one, and they hold what dozens of other windows need: about what a raw window takes.
+# Pages prefetched together for compressed frames. A disk reads eight in a row nearly as fast as
+# one, and they contain the frames of dozens of other windows; a raw window takes about as many.
 _BLOCK = 8
 
 
 class Pages:
-    """Which pages of a column were checked, and against what; `tables` holds all checksums."""
+    """Which pages of a column have been checked; `tables` holds the checksums of all segments."""
 
     def __init__(self, column: MappedColumn, tables: MappedColumn) -> None:
         self.column = column
         self.per_seat = column.stride // PAGE
-        self.good = np.zeros(column.seats * self.per_seat, bool)  # touched as it is used
-        self.whole = np.zeros(column.seats, bool)  # seats of which every page with rows is good
+        self.good = np.zeros(column.seats * self.per_seat, bool)  # memory is only used as touched
+        self.whole = np.zeros(column.seats, bool)  # seats whose pages with rows are all good
         self._bytes = as_bytes(column.flat)
         self._tables = tables.flat.view("<u8")
-        self._sums = np.zeros(column.seats, np.int64)  # where in the tables a seat's begin
-        self._offset = np.zeros(column.seats, np.int64)  # where in its file a seat's region begins
-        self._size = np.zeros(column.seats, np.int64)  # and its bytes
-        self._left = np.full(column.seats, -1)  # pages of a seat to be checked; -1: not counted
+        self._sums = np.zeros(column.seats, np.int64)  # where a seat's checksums begin in `tables`
+        self._offset = np.zeros(column.seats, np.int64)  # where a seat's region begins in its file
+        self._size = np.zeros(column.seats, np.int64)  # bytes of that region
+        self._left = np.full(column.seats, -1)  # unchecked pages of a seat; -1: not counted yet
         self._packed = np.zeros(column.seats, bool)
         self._table_stride = tables.stride // 8
 
@@ -43,9 +43,9 @@ class Pages:
         packed: bool = False,
         spans: list[tuple[int, int]] | None = None,
     ) -> None:
-        """Map a region of a file onto a seat, or read `spans` of it; nothing of it is checked."""
+        """Map a region of a file onto a seat, or read `spans` of it; all pages are unchecked."""
         if spans is not None:
-            self.column.hold(seat, fd, region.offset, spans)
+            self.column.read_in(seat, fd, region.offset, spans)
         elif region.size:
             self.column.seat(seat, fd, region.offset, region.size)
         self._sums[seat] = seat * self._table_stride + region.sums // 8
@@ -54,32 +54,32 @@ class Pages:
         self.good[seat * self.per_seat : (seat + 1) * self.per_seat] = False
         self.whole[seat], self._left[seat] = False, -1
 
-    def accept(self, seat: int) -> None:
-        """All of a seat was checked in another way."""
+    def mark_checked(self, seat: int) -> None:
+        """Mark a whole seat as checked, because it was verified in another way."""
         self.good[seat * self.per_seat : (seat + 1) * self.per_seat] = True
         self.whole[seat] = True
 
-    def new(self, seat: int) -> np.ndarray:
-        """The pages of a seat that hold rows and were not checked yet, as numbers of the column."""
+    def unchecked(self, seat: int) -> np.ndarray:
+        """The pages of a seat that hold rows and are unchecked, numbered across the column."""
         number = -(-int(self._size[seat]) // PAGE)
         begin, sums = seat * self.per_seat, int(self._sums[seat])
         held = self._tables[sums : sums + number] != 0
         return begin + np.flatnonzero(held & ~self.good[begin : begin + number])
 
-    def ask(self, pages: np.ndarray) -> None:
-        """Start reading the (sorted) pages from disk; of compressed ones, their neighbours too."""
+    def prefetch(self, pages: np.ndarray) -> None:
+        """Start reading the (sorted) pages from disk; for compressed data, their neighbours too."""
         packed = self._packed[pages // self.per_seat]
         if packed.any():
             blocks = np.unique(pages[packed] // _BLOCK)
             more = (blocks[:, None] * _BLOCK + np.arange(_BLOCK)).reshape(-1)
             pages = more if packed.all() else np.union1d(pages[~packed], more)
-        self.column.want(pages)
+        self.column.prefetch(pages)
 
     def check(self, pages: np.ndarray) -> int:
-        """Compare pages (each once) with their checksums; the first that differs, or -1."""
+        """Check distinct pages against their checksums; return the first that differs, or -1."""
         seats = pages // self.per_seat
         for seat in np.unique(seats[self._left[seats] < 0]).tolist():
-            self._left[seat] = len(self.new(seat))
+            self._left[seat] = len(self.unchecked(seat))
         begin = pages * PAGE
         end = np.minimum(begin + PAGE, seats * self.column.stride + self._size[seats])
         data = self._bytes
@@ -94,11 +94,11 @@ class Pages:
         return -1
 
     def region(self, seat: int) -> tuple[int, int]:
-        """The bytes of a seat's file where it begins and ends."""
+        """Where a seat's region begins and ends in its file, in bytes."""
         return int(self._offset[seat]), int(self._offset[seat] + self._size[seat])
 
     def place(self, page: int) -> tuple[int, int, int]:
-        """The seat of a page, and the bytes of that seat's file where it begins and ends."""
+        """The seat of a page, and where the page begins and ends in its file, in bytes."""
         seat, inside = divmod(page, self.per_seat)
         offset, size = int(self._offset[seat]), int(self._size[seat])
         return seat, offset + inside * PAGE, offset + min((inside + 1) * PAGE, size)

@@ -1,4 +1,4 @@
-"""`PendingRows`: rows that a writer has taken and not written yet, as shares lie on disk."""
+"""`PendingRows`: rows that a writer has accepted but not written yet, ordered stream by stream."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from .columns import Columns
 from .layout import length_of
 
-_BYTES = 32 << 20  # of rows gathered in memory before they are written
+_BYTES = 32 << 20  # of rows collected in memory before they are written
 
 
 class PendingRows:
-    """Memory for rows of every stream; `count` of them wait there."""
+    """A buffer with room for rows of every stream, `count[stream]` of which are waiting."""
 
     def __init__(self, columns: Columns, streams: int, slots: int) -> None:
         self.streams, self.slots = streams, slots
@@ -27,11 +27,11 @@ class PendingRows:
         self._views: dict[int, dict[str, np.ndarray]] = {}
 
     def steps(self, layout: str) -> int:
-        """Rows per stream that may wait for a segment of a layout."""
+        """How many rows per stream may wait for a segment of this layout."""
         return min(self.most, length_of(layout, self.slots, self.streams))
 
     def rows(self, layout: str) -> dict[str, np.ndarray]:
-        """uint8[stream, step, width] per column. As long as rows wait, the layout is the same."""
+        """uint8[stream, step, width] per column; the layout must not change while rows wait."""
         steps = self.steps(layout)
         if steps not in self._views:
             self._views[steps] = {
@@ -43,7 +43,7 @@ class PendingRows:
         return self._views[steps]
 
     def put(self, rows: Mapping[str, np.ndarray], which: slice, number: int, layout: str) -> None:
-        """Take rows[column][stream, time, width] of some streams, for which there is room."""
+        """Add rows[column][stream, time, width] of the streams `which`; they must fit."""
         views, at = self.rows(layout), int(self.count[which.start])
         if (self.count[which] == at).all():
             for name, block in rows.items():

@@ -1,13 +1,12 @@
-"""Repairing a Lake: of every stream of a damaged segment, the longest verified prefix is kept.
+"""Repairs a Lake: keeps the longest verified prefix of every stream of a damaged segment.
 
-What is kept is sealed again under the same number; the damaged file is moved aside and never
-deleted. Rows in later segments stay: their ids leave a gap, which nothing crosses. Whatever stops
-this, running it again ends in the same state; on a Lake without damage it changes nothing.
+What is kept is sealed again under the same number; the damaged file is moved aside, never deleted.
+Rows in later segments stay, after a gap in the ids that no window crosses. An interrupted repair
+can be run again, with the same result; on a Lake without damage it changes nothing.
 """
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,19 +16,19 @@ import numpy as np
 from ..errors import LakeRefused
 from .codec import Codecs
 from .columns import Columns
-from .damage import Chain, Examined
+from .damage import Continuity, Examined
 from .dictionaries import Dictionaries
 from .examine import examine
-from .files import Files, said_plainly
+from .files import Files, opened, translated_errors
 from .layout import PACKED, Rows
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo, load_groups, load_lake
 from .mark import Mark, this_boot, write_mark
-from .recovery import numbers, set_aside
-from .seal import in_order, mapped_rows, seal
+from .recovery import segment_files, set_aside_files
+from .seal import as_packed, mapped_rows, seal
 from .sealed_file import SealedFile
 from .segment import OPEN, SEALED, Meta, open_meta, path_of
-from .verify import Progress, walk
+from .verify import Progress, examine_segments
 
 REWRITTEN, ASIDE, SHORTENED = "rewritten", "set aside", "journal shortened"
 RAW, CLOSED = "rewritten from its raw twin", "sealed, as rows before it are gone"
@@ -38,7 +37,7 @@ NOTED = "kept, noted that rows before it are gone"
 
 @dataclass(frozen=True)
 class Mended:
-    """What becomes of one segment: damaged, or sealed because of a damaged one before it.
+    """What happens to one segment, either damaged or affected by damage before it.
 
     Arrays are int64[streams of its group].
     `for one in repair_lake(path).segments: print(one.path, one.lost.sum())`.
@@ -47,17 +46,17 @@ class Mended:
     path: Path
     group: GroupInfo
     number: int
-    action: str  # one of the words above
-    aside: Path | None  # where the damaged file goes
-    first: np.ndarray  # row ids
+    action: str  # one of the constants above
+    aside: Path | None  # where the damaged file is moved
+    first: np.ndarray  # id of the first row
     kept: np.ndarray  # rows
-    lost: np.ndarray
-    known: bool  # False: not even how many rows were lost is known
+    lost: np.ndarray  # rows
+    known: bool  # False: the number of lost rows is unknown
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What repair did, or with `dry_run` would do.
+    """What repair did, or would do with `dry_run`.
 
     `repair_lake(path, dry_run=True).damaged`.
     """
@@ -68,12 +67,12 @@ class Repaired:
 
     @property
     def damaged(self) -> tuple[Mended, ...]:
-        """The segments that were damaged, not those that are only sealed because of them."""
+        """The damaged segments, without those that are only affected by damage before them."""
         return tuple(one for one in self.segments if one.action not in (CLOSED, NOTED))
 
     @property
     def kept(self) -> int:
-        """Rows kept of the damaged segments."""
+        """Rows kept from the damaged segments."""
         return sum(int(one.kept.sum()) for one in self.damaged)
 
     @property
@@ -89,9 +88,9 @@ def repair_lake(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Repaired:
-    """Keep every row that can be verified; LakeLocked if any group is being written.
+    """Keep every row that can be verified; LakeLocked while any group has a writer.
 
-    `repair_lake("runs/lake", dry_run=True)` says what would happen and changes nothing.
+    `repair_lake("runs/lake", dry_run=True)` returns what would happen and changes nothing.
     """
     folder, files = Path(path), files or Files()
     info = load_lake(folder)
@@ -102,15 +101,15 @@ def repair_lake(
                 path = folder / "groups" / group.name / "lock"
                 locks.enter_context(take_lock(path, f"writer group '{group.name}'"))
         mended: list[Mended] = []
-        found = list(walk(folder, info, groups, progress, threads))
+        found = list(examine_segments(folder, info, groups, progress, threads))
         for group in groups:
             mine = [one for one in found if one.group.index == group.index]
-            mender = _Mender(files, folder / "groups" / group.name, info, group, mine)
+            mender = _GroupRepair(files, folder / "groups" / group.name, info, group, mine)
             mended += mender.run(dry_run, threads)
     return Repaired(folder, dry_run, tuple(mended))
 
 
-class _Mender:
+class _GroupRepair:
     """Repairs one group, the oldest segment first."""
 
     def __init__(
@@ -119,8 +118,8 @@ class _Mender:
         self.files, self.folder, self.info, self.group = files, folder, info, group
         self.columns, self.found = Columns(info.spec), found
         self.raw = {one.number: one.meta for one in found if one.kind == OPEN and one.meta}
-        self.shelf = Dictionaries(folder.parent.parent, info, [group])
-        # A new segment uses the dictionaries of the whole ones, as its writer would.
+        self.dictionaries = Dictionaries(folder.parent.parent, info, [group])
+        # Rewritten segments reuse the dictionaries of intact ones, as their writer would.
         self.known: dict[str, Codecs] = {}
         for one in found:
             for name, codec in one.codecs.items():
@@ -138,7 +137,7 @@ class _Mender:
         self._finish_moving()
         if ids is not None:
             self._remember(ids)
-        # Whole ones first: rows after a gap are safe from recovery only in a sealed segment.
+        # Undamaged ones first: after a gap, recovery keeps rows of sealed segments only.
         for one in sorted(self.found, key=lambda one: bool(one.damages)):
             plan = plans.get(one.number)
             if plan is None:
@@ -152,12 +151,12 @@ class _Mender:
                     self._move_aside(path_of(self.folder, one.number, suffix))
             else:
                 self._seal(one, plan, threads)
-            with said_plainly("syncing the folder", self.folder):
+            with translated_errors("syncing the folder", self.folder):
                 self.files.sync_folder(self.folder)
         return [plans[number] for number in sorted(plans)]
 
     def _plan(self, one: Examined) -> Mended:
-        """What becomes of a damaged segment, looked at alone."""
+        """What to do with a damaged segment, considered by itself."""
         kept, action, aside = one.keep, REWRITTEN, free_name(one.path)
         meta, twin = one.meta, self._raw_twin(one)
         if twin is not None and twin.meta is not None and twin.keep.sum() >= kept.sum():
@@ -173,19 +172,21 @@ class _Mender:
         return Mended(one.path, self.group, one.number, action, aside, first, kept, lost, known)
 
     def _raw_twin(self, one: Examined) -> Examined | None:
-        """The raw segment next to a sealed one, if its writer died before it was removed."""
+        """The raw copy next to a sealed segment, left if the writer died before removing it."""
         paths = [path_of(self.folder, one.number, suffix) for suffix in (".open", ".journal")]
         if one.kind != SEALED or not all(path.exists() for path in paths):
             return None
-        chain = Chain(self.group.streams)
-        twin = examine(self.folder, self.group, one.number, OPEN, self.info, chain, self.shelf)
+        continuity = Continuity(self.group.streams)
+        twin = examine(
+            self.folder, self.group, one.number, OPEN, self.info, continuity, self.dictionaries
+        )
         return None if twin.damages else twin
 
     def _close_open_ones(self, plans: dict[int, Mended], ids_were_lost: bool) -> list[int]:
-        """Plan to seal every open segment that a writer must not continue with; those after gaps.
+        """Plan to seal open segments that a writer must not continue; return those after gaps.
 
-        That is one after a gap (recovery takes it for rows that a power loss left over), one
-        that lost rows and is not the newest, and any where newer ids were given already.
+        These are: one after a gap (recovery would take it for the remains of a power loss), one
+        that lost rows and is not the newest, and any if newer ids have been assigned already.
         """
         if not plans and all(one.gap is None for one in self.found):
             return []
@@ -219,11 +220,11 @@ class _Mender:
         return behind
 
     def _note_gaps(self, behind: list[int]) -> None:
-        """Say that rows before these segments are known to be gone; done before all else."""
+        """Record that rows before these segments are known to be lost; the first step."""
         for number in behind:
             path = path_of(self.folder, number, ".gap")
             if not path.exists():
-                with said_plainly("noting a gap", path):
+                with translated_errors("noting a gap", path):
                     self.files.close(self.files.create(path))
                     self.files.sync_folder(self.folder)
 
@@ -232,24 +233,21 @@ class _Mender:
         return one.meta.first
 
     def _seal(self, one: Examined, plan: Mended, threads: int) -> None:
-        """Seal the kept rows under the same number; until the rename everything stays."""
+        """Seal the kept rows under the same number; nothing changes until the final rename."""
         raw = path_of(self.folder, one.number, ".open")
         if plan.aside is not None and not plan.aside.exists():
-            with said_plainly("setting a damaged segment aside", one.path):
+            with translated_errors("setting a damaged segment aside", one.path):
                 self.files.link(one.path, plan.aside)
                 self.files.sync_folder(self.folder)
         if one.kind == SEALED and plan.action == REWRITTEN:
             assert one.meta is not None
-            fd = os.open(one.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+            with opened(one.path) as fd:
                 source = SealedFile(fd, one.path, one.meta, self.columns)
                 source.codecs = one.codecs
                 meta, rows = replace(one.meta, count=plan.kept), source.rows
                 if meta.layout == PACKED:
-                    meta, rows = in_order(one.meta, rows, plan.kept)
+                    meta, rows = as_packed(one.meta, rows, plan.kept)
                 self._write(meta, rows, threads)
-            finally:
-                os.close(fd)
         else:
             meta = self.raw[one.number]
             rows = mapped_rows(raw, meta, self.columns)
@@ -259,16 +257,16 @@ class _Mender:
             self._move_aside(journal)
         for path in (raw, journal):
             if path.exists():
-                with said_plainly("removing a raw segment", path):
+                with translated_errors("removing a raw segment", path):
                     self.files.unlink(path)
 
     def _write(self, meta: Meta, rows: Rows, threads: int) -> None:
         seal(self.files, self.folder, self.columns, meta, rows, self.known, threads)
 
     def _shorten(self, one: Examined) -> None:
-        """Cut an open segment's journal after the last record that holds, as recovery does."""
+        """Truncate an open segment's journal after the last verified record, as recovery does."""
         end, path = one.blocks[-1].bytes_to_here, one.path.with_suffix(".journal")
-        with said_plainly("shortening a journal", path), ExitStack() as last:
+        with translated_errors("shortening a journal", path), ExitStack() as last:
             rows, journal = self.files.open(one.path), self.files.open(path)
             last.callback(self.files.close, rows)
             last.callback(self.files.close, journal)
@@ -280,24 +278,24 @@ class _Mender:
     def _move_aside(self, path: Path) -> None:
         if path.exists():
             aside = free_name(path)
-            with said_plainly("moving a damaged file aside", path):
-                if aside.exists():  # a stopped repair gave it this second name already
+            with translated_errors("moving a damaged file aside", path):
+                if aside.exists():  # an interrupted repair has already linked it there
                     self.files.unlink(path)
                 else:
                     self.files.rename(path, aside)
 
     def _finish_moving(self) -> None:
-        """A repair that was stopped may have moved an open segment aside, but not its journal."""
-        aside = set_aside(self.folder)
-        for number, kinds in numbers(self.folder).items():
+        """Move journals aside whose segments an interrupted repair has already moved aside."""
+        aside = set_aside_files(self.folder)
+        for number, kinds in segment_files(self.folder).items():
             if kinds == {"journal"} and number in aside:
                 self._move_aside(path_of(self.folder, number, ".journal"))
 
     def _lost_ids(self, plans: dict[int, Mended]) -> np.ndarray | None:
-        """Where ids end, if what remains would not say it: they are never given twice."""
-        used = np.zeros(self.group.streams, np.int64)  # after all ids that ever were rows' here
-        left = used.copy()  # the same, by what remains
-        unknown = 0  # unreadable segments since the last that said where ids begin
+        """The next ids, if the remaining rows do not show them; ids are never reused."""
+        used = np.zeros(self.group.streams, np.int64)  # after all ids that were ever assigned
+        left = used.copy()  # after all ids of the rows that remain
+        unknown = 0  # unreadable segments since the last readable one
         for one in self.found:
             plan = plans.get(one.number)
             if plan is not None and plan.action == RAW:
@@ -312,19 +310,19 @@ class _Mender:
             unknown = 0
             if plan is None or plan.action != ASIDE:
                 left = np.maximum(left, one.meta.first + kept)
-        used = used + unknown * self.info.slots  # perhaps all rows were those of one stream
+        used = used + unknown * self.info.slots  # all their rows may be of one stream
         return None if (left >= used).all() else used
 
     def _given(self, one: Examined) -> np.ndarray:
-        """Rows per stream to which a segment gave ids, as far as it can be known: else at most."""
+        """How many ids of each stream a segment assigned; the maximum if that is unknown."""
         assert one.meta is not None
         known = one.kind == SEALED or all(damage.rows is not None for damage in one.damages)
         return one.count if known else np.full(self.group.streams, one.meta.length)
 
     def _remember(self, ids: np.ndarray) -> None:
-        """An empty segment with the next number says where ids end; written before all else."""
-        taken = [n for n, kinds in numbers(self.folder).items() if kinds != {"tmp"}]
-        number = 1 + max([*taken, *set_aside(self.folder)])
+        """Write an empty segment, with the next number, that records the next ids."""
+        taken = [n for n, kinds in segment_files(self.folder).items() if kinds != {"tmp"}]
+        number = 1 + max([*taken, *set_aside_files(self.folder)])
         fingerprint, index, slots = self.info.fingerprint, self.group.index, self.info.slots
         self._note_gaps([number])
         meta = open_meta(self.columns, fingerprint, index, number, slots, ids)
@@ -336,11 +334,11 @@ def _no_rows(name: str, start: int, stop: int) -> np.ndarray:
 
 
 def free_name(path: Path) -> Path:
-    """Where a damaged file goes: NUMBER.damaged, or one more if another has that name already."""
+    """Where to move a damaged file: NUMBER.damaged, with a counter if that name is taken."""
     suffix = ".damaged.journal" if path.suffix == ".journal" else ".damaged"
     name = path.with_suffix(suffix)
     for turn in range(1, 10_000):
         if not name.exists() or name.samefile(path):
             return name
         name = path.with_suffix(f"{suffix}.{turn}")
-    raise LakeRefused(f"{path}: thousands of damaged copies of it are here; remove some")
+    raise LakeRefused(f"{path}: there are thousands of damaged copies of it; remove some")

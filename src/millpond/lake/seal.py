@@ -1,9 +1,8 @@
-"""Sealing: an open segment becomes an immutable one, compressed and with a checksum per page."""
+"""Sealing: makes an open segment immutable, compressed and with a checksum per page."""
 
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,14 @@ import numpy as np
 from ..errors import LakeFailed
 from .codec import Codec, Codecs
 from .columns import Columns, LakeColumn
-from .files import PAGE, Files, as_bytes, said_plainly
+from .files import PAGE, Files, as_bytes, opened, translated_errors
 from .journal import digest
-from .layout import LOG, PACKED, SHARES, Rows, counted, picked
+from .layout import LOG, PACKED, SHARES, Rows, aranges, select_rows
 from .page_sums import PageSums, Tables, digests
 from .segment import SEALED, Meta, Region, Stored, path_of, write_meta
 
 _CHUNK = 4 << 20  # bytes read, compressed and written at a time
-_CACHED = 1 << 20  # bytes decoded at a time, to be compared while they are in the cache
+_CACHED = 1 << 20  # bytes decoded at a time, so that they are compared while in the cache
 
 
 def seal(
@@ -33,15 +32,15 @@ def seal(
     threads: int,
     in_place: Callable[[int], None] | None = None,
 ) -> Meta:
-    """Make `NUMBER.seg` of the rows `meta.count` says; it is durable when this returns.
+    """Write the rows of `meta.count` as `NUMBER.seg`, durably; return its description.
 
-    `known` holds the codecs of each wide column so far, and gets the one that is chosen here.
-    With `in_place`, which syncs a file, an open segment in which nothing compresses is not copied:
-    it gets its checksums and description after its rows, and its new name. A log is always copied:
-    its rows are put in the order of their streams.
+    `known` holds the codecs of each wide column so far, and is extended by new ones. With
+    `in_place`, a function that syncs a file, an open segment that does not compress is not copied:
+    checksums and description are appended, and the file renamed. A log is always copied, because
+    its rows are reordered stream by stream.
     """
     if meta.layout == LOG:
-        meta, rows = in_order(meta, rows, meta.count)
+        meta, rows = as_packed(meta, rows, meta.count)
         in_place = None
     codecs = {
         column.name: _codec_for(column, meta, rows, known) for column in columns.all if column.wide
@@ -49,16 +48,16 @@ def seal(
     stays = in_place is not None and not any(codecs.values())
     target = path_of(folder, meta.number, ".seg")
     source = path_of(folder, meta.number, ".open" if stays else ".tmp")
-    with said_plainly("sealing a segment", target):
+    with translated_errors("sealing a segment", target):
         if not stays and source.exists():
             files.unlink(source)
         fd = files.open(source) if stays else files.create(source)
         try:
             if stays:
-                sealed = _sum_up(files, fd, columns, meta, rows)
+                sealed = _seal_in_place(files, fd, columns, meta, rows)
             else:
                 sealed = _write(files, fd, columns, meta, rows, codecs, threads)
-            with said_plainly("syncing a segment", target, again=False):
+            with translated_errors("syncing a segment", target, again=False):
                 if stays and in_place is not None:
                     in_place(fd)
                 else:
@@ -66,21 +65,21 @@ def seal(
         finally:
             files.close(fd)
         files.rename(source, target)
-        with said_plainly("syncing the folder", folder, again=False):
+        with translated_errors("syncing the folder", folder, again=False):
             files.sync_folder(folder)
     return sealed
 
 
-def in_order(meta: Meta, rows: Rows, keep: np.ndarray) -> tuple[Meta, Rows]:
-    """The first keep[stream] rows of a log, or of a packed segment, as a packed one."""
+def as_packed(meta: Meta, rows: Rows, keep: np.ndarray) -> tuple[Meta, Rows]:
+    """A log or packed segment, cut to the first keep[stream] rows, as layout `packed`."""
     stream = np.repeat(np.arange(meta.streams), meta.count)
-    time = counted(meta.count)
+    time = aranges(meta.count)
     chosen = meta.slots()[time < keep[stream]]
-    return replace(meta, layout=PACKED, count=keep, owner=None), picked(rows, chosen)
+    return replace(meta, layout=PACKED, count=keep, owner=None), select_rows(rows, chosen)
 
 
-def _sum_up(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> Meta:
-    """Leave the rows where they are; write their checksums and the description behind them."""
+def _seal_in_place(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> Meta:
+    """Leave the rows where they are; write their checksums and the description after them."""
     tables, stored = Tables(), dict[str, Stored]()
     slots = meta.columns[columns.all[0].name].data.size // columns.all[0].width
     end = PAGE
@@ -89,7 +88,7 @@ def _sum_up(files: Files, fd: int, columns: Columns, meta: Meta, rows: Rows) -> 
         touched = np.zeros(region.pages, bool)
         for start, stop in extents(meta, column.width):
             touched[start * column.width // PAGE : -(-stop * column.width // PAGE)] = True
-        # Beside the rows a page may hold what was never committed: it is summed up as it is.
+        # A page may also hold bytes that were never committed; the checksum covers them as well.
         data = rows(column.name, 0, slots).reshape(-1, PAGE)
         pages = np.zeros(region.pages, np.uint64)
         pages[touched] = digests(data[page] for page in np.flatnonzero(touched).tolist())
@@ -107,7 +106,7 @@ def _write(
     codecs: Mapping[str, Codec | None],
     threads: int,
 ) -> Meta:
-    """Write every column again, compressed or raw, then checksums and description."""
+    """Write every column to the new file, compressed or raw, then checksums and description."""
     at = PAGE
     tables, stored = Tables(), dict[str, Stored]()
     slots = meta.columns[columns.all[0].name].data.size // columns.all[0].width
@@ -144,7 +143,7 @@ def _describe(
 
 
 def extents(meta: Meta, width: int) -> Iterator[tuple[int, int]]:
-    """Slots that hold rows, in stretches of at most a chunk; neighbours are one stretch."""
+    """Yield the slots that hold rows as stretches, merging neighbours, of at most one chunk."""
     most = max(1, _CHUNK // width)
     start = stop = 0
     if meta.layout != SHARES:
@@ -167,7 +166,7 @@ def _split(start: int, stop: int, most: int) -> Iterator[tuple[int, int]]:
 def _copy(
     files: Files, fd: int, column: LakeColumn, meta: Meta, rows: Rows, region: Region
 ) -> np.ndarray:
-    """Write a raw region; return the checksums of its pages, 0 for pages that hold no row."""
+    """Copy a raw column; return the checksums of its pages, 0 for pages without rows."""
     files.truncate(fd, region.offset + region.size)
     pages = PageSums(region.size)
     for start, stop in extents(meta, column.width):
@@ -180,13 +179,13 @@ def _copy(
 def _codec_for(
     column: LakeColumn, meta: Meta, rows: Rows, known: dict[str, Codecs]
 ) -> Codec | None:
-    """The codec for a wide column of this segment; None: it does not compress."""
+    """The codec for a wide column of this segment; None to leave it raw."""
     total = int(meta.count.sum())
     if not total:
         return None
 
     def sample(number: int) -> np.ndarray:
-        """Rows here and there, from all streams and times."""
+        """About `number` rows, evenly spaced over all streams and times."""
         slots = meta.slots()[np.linspace(0, total - 1, min(number, total)).astype(np.int64)]
         return np.concatenate([rows(column.name, slot, slot + 1) for slot in slots.tolist()])
 
@@ -204,7 +203,7 @@ def _compress(
     slots: int,
     threads: int,
 ) -> tuple[Stored, tuple[np.ndarray, np.ndarray]]:
-    """Write index, frames and dictionary; return where they lie and the sums of data and index."""
+    """Write index, frames and dictionary; return their regions, and data and index checksums."""
     index = Region(at, 8 * (slots + 1))
     begin = _next_page(index.offset + index.size)
     lengths = np.zeros(slots, np.int64)
@@ -213,7 +212,7 @@ def _compress(
     for start, stop in extents(meta, column.width):
         frames = np.ascontiguousarray(rows(column.name, start, stop))
         blob, some = codec.compress(frames, threads)
-        _read_back(codec, blob, some, frames, threads)
+        _check_decodes(codec, blob, some, frames, threads)
         files.pwrite(fd, memoryview(blob), begin + size)
         pages.add(size, np.frombuffer(blob, np.uint8))
         lengths[start:stop] = some
@@ -231,10 +230,10 @@ def _compress(
     return stored, (pages.finish(), index_pages.finish())
 
 
-def _read_back(
+def _check_decodes(
     codec: Codec, blob: bytes, lengths: np.ndarray, frames: np.ndarray, threads: int
 ) -> None:
-    """The raw rows are about to be deleted: see that the compressed ones give them back."""
+    """Raise LakeFailed unless frames decode to their rows: the raw rows are about to be deleted."""
     number, width = frames.shape
     together = min(number, max(1, _CACHED // width) * threads)
     ends = np.cumsum(lengths)
@@ -246,7 +245,7 @@ def _read_back(
         codec.decode(packed, (ends - lengths)[some], ends[some], threads, out)
         if not np.array_equal(out, frames[some]):
             raise LakeFailed(
-                "Lake: a compressed frame did not decode to what it was made of; the raw rows "
+                "Lake: a compressed frame did not decode to the row it was made from; the raw rows "
                 "are kept. Test this machine's memory"
             )
 
@@ -256,12 +255,9 @@ def _next_page(offset: int) -> int:
 
 
 def mapped_rows(path: Path, meta: Meta, columns: Columns) -> Rows:
-    """Rows of an open segment's file, by column and slots."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    """A `Rows` function over an open segment's file, which is mapped into memory."""
+    with opened(path) as fd:
         file = np.frombuffer(mmap.mmap(fd, 0, prot=mmap.PROT_READ), np.uint8)
-    finally:
-        os.close(fd)
     parts = {
         column.name: file[meta.columns[column.name].data.offset :][
             : meta.columns[column.name].data.size

@@ -1,6 +1,6 @@
-"""`SealedFile`: a sealed segment read with plain reads, so that a failing disk is not a crash.
+"""`SealedFile`: a sealed segment read without memory maps, so that a failing disk cannot crash it.
 
-Verifying and repairing read through it; sampling reads through maps (`Reader`).
+Verify and repair read through it; sampling reads through memory maps (`Reader`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _CHUNK = 8 << 20  # bytes read at a time
 _FRAMES = 4096  # frames read at a time
 _DECODED = 256  # frames decoded at a time by each thread
 
-Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # bytes, and where each frame starts and stops
+Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # bytes, and where each frame starts and ends
 
 
 class SealedFile:
-    """One file; the caller owns `fd`. `codecs` decode the compressed columns that can be."""
+    """One sealed file; the caller owns `fd`. `codecs` are those of columns that can be decoded."""
 
     def __init__(self, fd: int, path: Path, meta: Meta, columns: Columns) -> None:
         self.fd, self.path, self.meta = fd, path, meta
@@ -34,7 +34,7 @@ class SealedFile:
         self._offsets: dict[str, np.ndarray] = {}
 
     def read(self, offset: int, size: int) -> np.ndarray:
-        """uint8[size] of the file; what cannot be read comes back as zeros, page by page."""
+        """uint8[size] of the file; unreadable pages come back as zeros."""
         found = np.zeros(size, np.uint8)
         at = 0
         while at < size:
@@ -55,12 +55,12 @@ class SealedFile:
             return bytes(size)
 
     def sums(self) -> np.ndarray | None:
-        """The checksums of every page of every region; None if their own does not hold."""
+        """The table of all page checksums; None if it fails its own checksum."""
         table = self.read(self.meta.sums.offset, self.meta.sums.size)
         return table.view("<u8") if digest(table) == self.meta.sums_sum else None
 
     def dictionary(self, stored: Stored) -> bytes | None:
-        """A compressed column's dictionary (empty: it has none); None if it is damaged."""
+        """A compressed column's dictionary, empty if it has none; None if it is damaged."""
         region = stored.dictionary
         found = self.read(region.offset, region.size).tobytes() if region is not None else b""
         return found if digest(found) == stored.dictionary_sum else None
@@ -72,7 +72,7 @@ class SealedFile:
         wanted: np.ndarray,
         take: Callable[[int, np.ndarray], None] | None = None,
     ) -> np.ndarray:
-        """bool[pages]: the wanted ones whose checksum differs. `take` gets all bytes read."""
+        """bool[pages]: wanted pages that fail their checksum; all data read is passed to `take`."""
         bad = np.zeros(region.pages, bool)
         mine = sums[region.sums // 8 : region.sums // 8 + region.pages].tolist()
         for first, last in runs(wanted):
@@ -88,20 +88,20 @@ class SealedFile:
         return bad
 
     def offsets(self, name: str) -> np.ndarray:
-        """int64[slots + 1]: where the frames of a compressed column begin, the last where it ends.
+        """int64[slots + 1]: where the frames of a compressed column begin, and where the last ends.
 
-        Not checked here: a damaged table holds anything.
+        Not checked here: a damaged table may hold anything.
         """
         if name not in self._offsets:
             region = self.meta.columns[name].offsets
             assert region is not None
             table = self.read(region.offset, region.size).view("<u8")
-            # Whatever is out of range stays out of range as a signed number.
+            # Clipped, so that what is out of range stays so as a signed number.
             self._offsets[name] = np.minimum(table, np.uint64(2**62)).astype(np.int64)
         return self._offsets[name]
 
     def frames(self, name: str, slots: np.ndarray) -> Iterator[tuple[slice, Frames]]:
-        """Compressed frames at rising slots whose offsets are good, some at a time."""
+        """Yield compressed frames at ascending slots, whose offsets must be valid, in parts."""
         table, data = self.offsets(name), self.meta.columns[name].data
         for at in range(0, len(slots), _FRAMES):
             some = slots[at : at + _FRAMES]
@@ -111,7 +111,7 @@ class SealedFile:
             yield slice(at, at + len(some)), (blob, start - base, stop - base)
 
     def rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        """uint8[stop - start, width] of a column at slots that are good: what sealing asks for."""
+        """A `Rows` function, for sealing: undamaged rows start ... stop - 1 of a column."""
         stored, width = self.meta.columns[name], self.widths[name]
         if stored.codec == "raw":
             size = (stop - start) * width
@@ -123,7 +123,7 @@ class SealedFile:
 
 
 def undecodable(codec: Codec, frames: Frames, threads: int) -> np.ndarray:
-    """bool[n]: the frames that do not decode to a row's size."""
+    """bool[n]: which frames do not decode to the size of a row."""
     blob, start, stop = frames
     bad = np.zeros(len(start), bool)
     room = np.empty((_DECODED * threads, codec.width), np.uint8)
@@ -148,6 +148,6 @@ def _decodes(
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:
-    """Stretches of true entries: (first, one past the last)."""
+    """Runs of true entries, as (first, last + 1)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]

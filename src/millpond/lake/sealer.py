@@ -1,4 +1,4 @@
-"""`Sealer`: seals full segments while the writer works, and drops the oldest when over quota."""
+"""`Sealer`: seals full segments in the background, and drops the oldest when over quota."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from queue import Empty, SimpleQueue
 from ..errors import LakeFailed, LakeFull
 from .codec import Codecs
 from .columns import Columns
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .open_segment import OpenSegment
 from .seal import mapped_rows, seal
 from .segment import path_of
 
-_WAITING = 2  # full segments that may wait; the writer then waits too
+_WAITING = 2  # full segments that may wait; with more, the writer waits too
 _PATIENCE = 600.0  # seconds after which waiting is an error
 
 
 class Sealer:
-    """One thread that owns every full segment of a group. Its errors are raised in the writer."""
+    """A thread that owns every full segment of a group. Its errors are raised in the writer."""
 
     def __init__(
         self,
@@ -40,26 +40,26 @@ class Sealer:
         self.quota_rows, self.quota_bytes = quota
         self.sealed = sealed  # number → rows, bytes on disk
         self.known, self.threads = known, threads
-        self.still_here: Callable[[], None] = lambda: None  # raises if the folder was replaced
+        self.check_folder: Callable[[], None] = lambda: None  # raises if the folder was replaced
         self._queue: deque[OpenSegment] = deque()
         self._error: BaseException | None = None
         self._stop = False
-        # Queues, not a condition: an exception from a signal handler may leave a condition locked.
-        self._work: SimpleQueue[None] = SimpleQueue()  # a token: look whether there is work
+        # Queues, not conditions: an exception from a signal handler may leave a condition locked.
+        self._work: SimpleQueue[None] = SimpleQueue()  # a token: there may be work
         self._news: SimpleQueue[None] = SimpleQueue()  # a token: a segment was sealed, or failed
         self._running = _thread.allocate_lock()  # held by the thread while it runs
         self._ident = 0
 
     def submit(self, segment: OpenSegment) -> None:
-        """Seal a full, committed segment soon; waits while too many wait already."""
+        """Queue a full, committed segment to be sealed; blocks while too many are waiting."""
         self._wait(lambda: len(self._queue) < _WAITING)
-        # Without a call between, so that no signal handler sees one without the other.
+        # No call in between, so that no signal handler sees one change without the other.
         self._queue += (segment,)
         segment.sent = True
         self._wake()
 
     def check(self) -> None:
-        """Raise what went wrong in the thread; after LakeFull, sealing is tried again."""
+        """Raise the thread's error, if there is one; after LakeFull, sealing is tried again."""
         error = self._error
         if isinstance(error, LakeFull):
             self._error = None
@@ -68,11 +68,11 @@ class Sealer:
             raise error
 
     def finish(self) -> None:
-        """Return when nothing is left to seal; raise what went wrong."""
+        """Return when nothing is left to seal; raise the thread's error, if there is one."""
         self._wait(lambda: not self._queue)
 
     def stop(self) -> None:
-        """End the thread; what is not sealed stays open, committed and readable."""
+        """End the thread; segments that are not sealed stay open, committed and readable."""
         self._stop = True
         self._work.put(None)
         if self._ident != _thread.get_ident() and self._running.acquire(timeout=_PATIENCE):
@@ -94,21 +94,21 @@ class Sealer:
                 self._news.get(timeout=max(0.0, end - time.monotonic()))
             except Empty:
                 raise LakeFailed(
-                    f"{self.folder}: sealing has not advanced for {_PATIENCE:.0f} s; "
-                    "look at the disk"
+                    f"{self.folder}: sealing has made no progress for {_PATIENCE:.0f} s; "
+                    "check the disk"
                 ) from None
         self.check()
 
     def _wake(self) -> None:
-        """Doing it again is harmless, as after an interruption here."""
+        """Start the thread if it does not run, and wake it; harmless to repeat if interrupted."""
         if not self._running.locked():
-            # Not threading.Thread: its start() waits for a condition.
+            # Not threading.Thread, whose start() waits for a condition.
             _thread.start_new_thread(self._run, ())
         self._work.put(None)
 
     def _run(self) -> None:
         if not self._running.acquire(blocking=False):
-            return  # another was started a moment before
+            return  # another thread was started just before
         self._ident = _thread.get_ident()
         with ExitStack() as end:
             end.callback(self._running.release)
@@ -123,9 +123,9 @@ class Sealer:
                     self._news.put(None)
 
     def seal_one(self, segment: OpenSegment) -> None:
-        """Seal one segment, delete its raw files, evict what is over quota."""
-        segment.check_whole()
-        self.still_here()
+        """Evict what is over quota, seal one segment and delete its raw files."""
+        segment.check_no_failed_sync()
+        self.check_folder()
         self.evict(segment, len(self._queue) + 1)
         meta = segment.committed()
         rows = mapped_rows(segment.path, meta, self.columns)
@@ -143,12 +143,12 @@ class Sealer:
         segment.remove()
 
     def evict(self, segment: OpenSegment, unsealed: int) -> None:
-        """Drop the oldest sealed segments until what is there and what is coming fits the quota.
+        """Drop the oldest sealed segments until the rest, and `unsealed` more, fit the quota.
 
-        `segment` follows them. Names are synced one by one: after a power loss, no segment is
-        back without those that came after it.
+        `segment` is the next to be sealed. The folder is synced before each removal: after a power
+        loss, no dropped segment reappears without those that came after it.
         """
-        rows_each = int(segment.count.sum())  # the next ones are taken to be as full as this one
+        rows_each = int(segment.count.sum())  # assume the others are as full as this one
         raw = rows_each * self.columns.row_bytes
         while self.sealed:
             rows = sum(n for n, _ in self.sealed.values()) + unsealed * rows_each
@@ -159,8 +159,8 @@ class Sealer:
             oldest = min(self.sealed)
             path = path_of(self.folder, oldest, ".seg")
             if len(self.sealed) == 1:
-                segment.sync()  # somebody must know which ids were given
-            with said_plainly("dropping the oldest segment", path):
+                segment.sync()  # the last record of which ids were assigned must survive
+            with translated_errors("dropping the oldest segment", path):
                 self.files.sync_folder(self.folder)
                 self.files.unlink(path)
             del self.sealed[oldest]

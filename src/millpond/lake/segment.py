@@ -1,8 +1,8 @@
-"""A segment file: a header that points at a JSON description, and regions of whole pages.
+"""A segment file: a header that points to a JSON description, and page-aligned regions.
 
-`NUMBER.open` holds raw rows and is still written to; `NUMBER.seg` is sealed and never changes.
-Which slot a row has is the matter of its layout. Everything is little-endian; every offset,
-length, id and checksum has 64 bits. See docs/lake-format.md.
+`NUMBER.open` holds raw rows and is still being written; `NUMBER.seg` is sealed and immutable. The
+layout decides which slot a row has. Everything is little-endian; every offset, length, id and
+checksum has 64 bits. See docs/lake-format.md.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .columns import Columns
 from .files import PAGE, Files
 from .journal import digest
 from .layout import LOG, PACKED, SHARES, Pieces, fits, length_of, pieces_of, slots_of
-from .manifest import NONSENSE, GroupInfo, LakeInfo
+from .manifest import PARSE_ERRORS, GroupInfo, LakeInfo
 
 MAGIC = b"MILLPOND"
-# Shares are all that version 1 knows, so segments that have them are still written as such.
+# Version 1 knows layout `shares` only; segments with that layout are still written as version 1.
 VERSIONS = {1: {SHARES}, 2: {LOG, PACKED}}
 _HEAD = struct.Struct("<8sQQQQ")  # magic, version, then where the JSON lies: offset, length, sum
 _SUM = struct.Struct("<Q")
@@ -36,7 +36,7 @@ _KINDS = {".open": OPEN, ".seg": SEALED}
 
 
 class Region(NamedTuple):
-    """A stretch of a file, at a whole page; `sums` is where the checksums of its pages begin."""
+    """A page-aligned part of a file; `sums`: where its pages' checksums begin in their table."""
 
     offset: int
     size: int
@@ -44,12 +44,12 @@ class Region(NamedTuple):
 
     @property
     def pages(self) -> int:
-        """Pages it takes, the last perhaps in part."""
+        """Number of pages, counting a partial last one."""
         return -(-self.size // PAGE)
 
 
 class Stored(NamedTuple):
-    """How one column lies in a segment: raw, or zstd frames with an index and a dictionary."""
+    """How a column is stored in a segment: raw, or zstd frames with an index and a dictionary."""
 
     codec: str  # raw or zstd
     data: Region
@@ -60,7 +60,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Meta:
-    """What a segment holds: rows `first[s] ... first[s] + count[s] - 1` of each stream s."""
+    """The description of a segment with rows `first[s] ... first[s] + count[s] - 1` of stream s."""
 
     kind: str
     fingerprint: str
@@ -70,14 +70,14 @@ class Meta:
     layout: str  # see layout.py
     length: int  # the most rows that a stream can have here
     first: np.ndarray  # int64[streams]
-    count: np.ndarray  # int64[streams]; of an open segment, what its journal says
+    count: np.ndarray  # int64[streams]; for an open segment, from its journal
     columns: Mapping[str, Stored]
-    sums: Region  # of a sealed segment: the checksums of all its regions' pages
-    sums_sum: int
-    owner: np.ndarray | None = None  # int32[rows] of a log: whose each slot is, as its journal says
+    sums: Region  # of a sealed segment: the table of all page checksums
+    sums_sum: int  # the checksum of that table
+    owner: np.ndarray | None = None  # int32[rows]: the stream of each slot of a log
 
     def can_have(self, count: np.ndarray) -> bool:
-        """Whether there is room for these rows per stream."""
+        """Whether there is room for count[stream] rows."""
         return fits(self.layout, self.length, count)
 
     def slots(self) -> np.ndarray:
@@ -85,11 +85,11 @@ class Meta:
         return slots_of(self.layout, self.length, self.count, self.owner)
 
     def pieces(self) -> Pieces:
-        """All rows, in stretches that lie side by side."""
+        """All rows as contiguous stretches."""
         return pieces_of(self.layout, self.length, self.count, self.owner)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, as written to the file."""
+        """The JSON values written to the file."""
 
         def region(part: Region | None) -> list[int] | None:
             return None if part is None else list(part)
@@ -120,7 +120,7 @@ class Meta:
 
 
 def path_of(folder: Path, number: int, suffix: str) -> Path:
-    """Where segment `number` of a group lies: `.open`, `.journal`, `.seg` or `.tmp`."""
+    """A file of segment `number` of a group: `.open`, `.journal`, `.seg` or `.tmp`."""
     return folder / f"{number:016d}{suffix}"
 
 
@@ -149,10 +149,10 @@ def open_meta(
 
 
 def write_meta(files: Files, fd: int, meta: Meta, offset: int) -> int:
-    """Write the JSON at `offset` and the header that points at it; return where they end.
+    """Write the JSON at `offset` and the header that points to it; return where they end.
 
-    An open segment begins with its header, a sealed one ends with it: so rows that need not be
-    compressed are sealed where they lie, and no byte is ever written over.
+    An open segment begins with its header, a sealed one ends with it: so uncompressed rows can be
+    sealed in place, without overwriting anything.
     """
     text = json.dumps(meta.to_json(), separators=(",", ":")).encode()
     version = next(n for n, layouts in VERSIONS.items() if meta.layout in layouts)
@@ -167,7 +167,7 @@ def write_meta(files: Files, fd: int, meta: Meta, offset: int) -> int:
 
 
 def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: GroupInfo) -> Meta:
-    """The description of a segment file, checked against its place in the Lake, or LakeDamaged."""
+    """Read the description of a segment file and check it against its place in the Lake."""
     size, whole = os.fstat(fd).st_size, _HEAD.size + _SUM.size
     place = 0 if _KINDS[path.suffix] == OPEN else max(0, size - whole)
     head = os.pread(fd, whole, place)
@@ -200,7 +200,7 @@ def read_meta(fd: int, path: Path, columns: Columns, info: LakeInfo, group: Grou
         _check_place(meta, int(path.stem), _KINDS[path.suffix], group)
     except LakeRefused:
         raise
-    except NONSENSE as error:
+    except PARSE_ERRORS as error:
         raise damaged(path, offset, offset + length, f"the description is wrong: {error}") from None
     return meta
 
@@ -220,10 +220,10 @@ def _check_place(meta: Meta, number: int, kind: str, group: GroupInfo) -> None:
 
 
 def damaged(path: Path, start: int, stop: int, why: str) -> LakeDamaged:
-    """The error for bytes that are not what was written."""
+    """The LakeDamaged error for bytes start ... stop - 1 of a file."""
     error = LakeDamaged(
         f"{path}: bytes {start}-{stop - 1} are damaged: {why}; "
-        "run `millpond lake repair` to keep every row that can be proven"
+        "run `millpond lake repair` to keep every row that can be verified"
     )
     error.start, error.stop, error.why = start, stop, why
     return error
@@ -231,7 +231,7 @@ def damaged(path: Path, start: int, stop: int, why: str) -> LakeDamaged:
 
 def _parse(plain: Any) -> Meta:
     def region(part: Any) -> Region:
-        offset, size, sums = (_whole(n) for n in part)
+        offset, size, sums = (_uint64(n) for n in part)
         return Region(offset, size, sums)
 
     def maybe(part: Any) -> Region | None:
@@ -243,28 +243,28 @@ def _parse(plain: Any) -> Meta:
             region(stored["data"]),
             maybe(stored["offsets"]),
             maybe(stored["dictionary"]),
-            _whole(stored["dictionary_sum"]),
+            _uint64(stored["dictionary_sum"]),
         )
         for name, stored in plain["columns"].items()
     }
     return Meta(
         kind=plain["kind"],
         fingerprint=str(plain["fingerprint"]),
-        group=_whole(plain["group"]),
-        number=_whole(plain["number"]),
-        streams=_whole(plain["streams"]),
+        group=_uint64(plain["group"]),
+        number=_uint64(plain["number"]),
+        streams=_uint64(plain["streams"]),
         layout=str(plain.get("layout", SHARES)),
-        length=_whole(plain["length"]),
-        first=np.array([_whole(n) for n in plain["first"]], np.int64),
-        count=np.array([_whole(n) for n in plain["count"]], np.int64),
+        length=_uint64(plain["length"]),
+        first=np.array([_uint64(n) for n in plain["first"]], np.int64),
+        count=np.array([_uint64(n) for n in plain["count"]], np.int64),
         columns=columns,
         sums=region(plain["sums"]),
-        sums_sum=_whole(plain["sums_sum"]),
+        sums_sum=_uint64(plain["sums_sum"]),
     )
 
 
 def _check(meta: Meta, columns: Columns, slots: int, size: int) -> None:
-    """Raise ValueError unless every region lies in the file and has the size it must have."""
+    """Raise ValueError unless the values make sense and every region fits into the file."""
 
     def need(true: bool, what: str) -> None:
         if not true:
@@ -279,7 +279,7 @@ def _check(meta: Meta, columns: Columns, slots: int, size: int) -> None:
     need(len(meta.first) == len(meta.count) == meta.streams, "first or count")
     need(bool((meta.first >= 0).all() and (meta.first < _MAX_ID).all()), "ids")
     need(bool((meta.count >= 0).all() and (meta.count <= slots).all()), "number of rows")
-    # Of an open one the journal says it.
+    # The rows of an open segment are counted by its journal.
     need(meta.can_have(meta.count) if meta.kind == SEALED else not meta.count.any(), "rows")
     need(set(meta.columns) == {column.name for column in columns.all}, "columns")
     sealed = meta.kind == SEALED
@@ -311,7 +311,7 @@ def _check(meta: Meta, columns: Columns, slots: int, size: int) -> None:
                 inside(stored.dictionary, f"{column.name}'s dictionary", False)
 
 
-def _whole(value: Any) -> int:
+def _uint64(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**64:
         raise ValueError(f"{value!r} is not a 64-bit number")
     return value

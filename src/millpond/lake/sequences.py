@@ -1,4 +1,4 @@
-"""Sequences from a Lake: the rows of judged starts become what `Sequence` says."""
+"""Sequences from a Lake: builds a `SequenceBatch` from judged starts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from .reader import Reader
 
 
 class Sequences:
-    """Fills batches of one kind of sequence."""
+    """Fills batches of one kind of `Sequence`."""
 
     def __init__(self, reader: Reader, sequence: Sequence, observations: Observations) -> None:
         self._reader, self._sequence, self._observations = reader, sequence, observations
 
     def assemble(self, found: Any, batch: SequenceBatch) -> None:
-        """Everything but batch.draw and weight; sequences that are not valid are masked zeros."""
+        """Fill the batch, except batch.draw and weight; invalid sequences are masked and zero."""
         sequence, columns, span = self._sequence, self._reader.columns, found.verdict
         here, offsets = sequence.before, sequence.offsets(span, np)
         one = np.arange(len(span.valid))[:, None]
-        flags = found.flags[here + offsets, one]
-        facts = sequence.facts(flags, span, np)
+        facts = sequence.facts(sequence.seen(span, np))
         valid = span.valid[:, None]
         for name in ("mask", "first", "terminated", "truncated", "discount"):
             getattr(batch, name)[...] = getattr(facts, name) * valid
@@ -38,6 +37,7 @@ class Sequences:
             else:
                 extra[...] = columns.small(records, f"extras/{name}")
         if sequence.stack > 1:
+            flags = found.flags[here + offsets, one]
             offsets, padded = sequence.lookback(flags, span, np)
             slots = found.slots[here + offsets, one[..., None]]
             slots[padded] = -1

@@ -1,4 +1,4 @@
-"""`Shuffle`: a random order of 0 ... n - 1 that needs no memory, however large n is."""
+"""`Shuffle`: a random permutation of 0 ... n - 1 in constant memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _ROUNDS = 6
 
 
 class Shuffle:
-    """A bijection of [0, n), another for every seed and turn: `Shuffle(10, seed=1)(np.arange(10))`.
+    """A permutation of [0, n), different for each seed and turn: `Shuffle(10, 1)(np.arange(10))`.
 
-    A Feistel network over the next power of four; what falls outside goes through again, which
-    ends because the network is a bijection too.
+    A Feistel network over the next power of four, applied again to results that are not below n;
+    that ends because the network is a permutation too.
     """
 
     def __init__(self, number: int, seed: int, turn: int = 0) -> None:
@@ -21,7 +21,7 @@ class Shuffle:
         self._keys = keys.integers(0, 2**63, _ROUNDS, np.uint64)
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """int64[...] of the numbers at these positions of the order."""
+        """The numbers int64[...] at these positions of the permutation."""
         found = self._network(np.asarray(positions, np.uint64))
         outside = found >= self.number
         while outside.any():

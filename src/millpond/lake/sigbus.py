@@ -1,9 +1,9 @@
-"""Mapped bytes that cannot be had: an error of the call that reads them, not a killed process.
+"""Turns failed reads of memory maps into errors, where they would kill the process.
 
-A file that was truncated under its reader, or a disk that does not give a page, makes the kernel
-send SIGBUS to any thread that touches it. The handler here puts zeros where a segment's column was
-mapped, notes it, and lets the reading continue; the call that read it then raises LakeDamaged. Any
-other SIGBUS is left to whatever handled it before.
+If a mapped file is truncated or the disk cannot read a page, the kernel sends SIGBUS to the thread
+that touches it. The handler here replaces the segment's seat by zeros, records that, and lets the
+read continue; the call that made it then raises LakeDamaged. Any other SIGBUS is passed on to the
+previous handler.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-_ADDRESS = 16  # where a siginfo_t holds it, on 64-bit Linux
-_SIGINFO = 4  # of the handler's flags: it wants a siginfo_t
+_ADDRESS = 16  # offset of the fault address in a siginfo_t, on 64-bit Linux
+_SIGINFO = 4  # SA_SIGINFO: the handler takes a siginfo_t
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 _libc.sigaction.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
@@ -32,11 +32,11 @@ class _Action(ctypes.Structure):
 class _Range(NamedTuple):
     size: int
     stride: int
-    blank: Callable[[int], None]  # puts zeros where the part of that number is
-    broken: set[int]  # numbers of parts that were blanked
+    blank: Callable[[int], None]  # replaces the part of this number by zeros
+    broken: set[int]  # the numbers of parts that were replaced
 
 
-happened: list[int] = []  # addresses; empty in a process in which all is well
+fault_addresses: list[int] = []  # of all faults handled; normally empty
 _ranges: dict[int, _Range] = {}
 _before = _Action()
 _installed: list[Any] = []  # the handler, which must live as long as the process
@@ -45,7 +45,7 @@ _installed: list[Any] = []  # the handler, which must live as long as the proces
 def guard(
     base: int, size: int, stride: int, blank: Callable[[int], None], broken: set[int]
 ) -> None:
-    """From now on `size` bytes at `base`, in parts of `stride`, do not kill their readers."""
+    """Handle faults in `size` bytes at `base`, which are divided into parts of `stride`."""
     _ranges[base] = _Range(size, stride, blank, broken)
     if not _installed:
         _installed.append(ctypes.CFUNCTYPE(None, *[ctypes.c_int] + [ctypes.c_void_p] * 2)(_on_bus))
@@ -54,12 +54,12 @@ def guard(
 
 
 def forget(base: int) -> None:
-    """These addresses are given back."""
+    """Stop handling faults in the range at `base`."""
     _ranges.pop(base, None)
 
 
 def _on_bus(number: int, info: int, context: int) -> None:
-    """Returning repeats the instruction that failed, so it must not fail in the same way again."""
+    """The handler. Returning repeats the failed instruction, so the fault must be fixed first."""
     try:
         address = ctypes.c_uint64.from_address(info + _ADDRESS).value
         for base, part in list(_ranges.items()):
@@ -67,8 +67,8 @@ def _on_bus(number: int, info: int, context: int) -> None:
                 which = (address - base) // part.stride
                 part.blank(which)
                 part.broken.add(which)
-                happened.append(address)
+                fault_addresses.append(address)
                 return
-    except BaseException:  # nothing may be raised through a signal handler of C
+    except BaseException:  # an exception must not propagate through a C signal handler
         pass
     _libc.sigaction(number, ctypes.byref(_before), None)

@@ -1,4 +1,4 @@
-"""Surveying a Lake: what its rows are and what they take, from one pass over the records."""
+"""Surveys a Lake: counts rows, episodes and bytes in one pass over the records."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from .columns import LOST
 from .examine import pages_of
 from .files import PAGE
 from .lake import Lake, Stats
-from .reader import Reader, Seated
-from .recovery import set_aside
+from .reader import MappedSegment, Reader
+from .recovery import set_aside_files
 from .segment import SEALED
 
-_SCAN = 1 << 20  # rows looked at together
+_SCAN = 1 << 20  # rows read at a time
 
 
 @dataclass(frozen=True)
 class ColumnSize:
-    """What one column takes: raw bytes of its rows, and bytes of its pages or frames on disk."""
+    """The size of one column: raw bytes of its rows, and bytes of its pages or frames on disk."""
 
     name: str
     stored: str  # raw, zstd, or both
     raw: int
     disk: int
-    index: int  # bytes that say where compressed frames lie
-    dictionaries: int  # different ones
-    dictionary: int  # bytes; every segment holds a copy of its own
+    index: int  # bytes of the offsets of compressed frames
+    dictionaries: int  # distinct ones
+    dictionary: int  # bytes; every segment holds its own copy
 
 
 @dataclass(frozen=True)
 class GroupSurvey:
-    """One writer group. Ids are of its streams' oldest and newest rows."""
+    """The contents of one writer group."""
 
     name: str
     streams: int
     rows: int
     sealed: int
     open: int
-    oldest: int  # the lowest id that is stored; -1: none
-    newest: int  # the highest
+    oldest: int  # the lowest row id that is stored; -1: none
+    newest: int  # the highest row id that is stored
     first_time: float  # when its oldest segment file was last written; seconds since 1970
     last_time: float
-    damaged_files: int  # moved aside by repair
-    damaged_bytes: int
+    damaged_files: int  # files moved aside by repair
+    damaged_bytes: int  # bytes of these
 
 
 @dataclass(frozen=True)
 class Range:
-    """Mean, least and most; zeros where there is nothing."""
+    """Mean, minimum and maximum; zeros if there are no values."""
 
     mean: float
     least: float
@@ -62,7 +62,7 @@ class Range:
 
 @dataclass(frozen=True)
 class EpisodeCounts:
-    """Episodes that ended; returns and lengths are those of whole ones, first to last step."""
+    """How many episodes ended; returns and lengths of those that are stored completely."""
 
     finished: int
     terminated: int
@@ -92,7 +92,7 @@ class Survey:
 
 
 def survey_lake(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Survey:
-    """Look at every record of a Lake; progress(rows done, rows in all).
+    """Read every record of a Lake and summarise it; calls progress(rows done, total rows).
 
     `survey_lake("runs/lake").steps`.
     """
@@ -123,18 +123,18 @@ def survey_lake(path: str | Path, progress: Callable[[int, int], None] | None = 
 
 
 class _EpisodeCounter:
-    """Counts steps and episodes over rows in order: stream by stream, the oldest row first."""
+    """Counts steps and episodes; rows are added stream by stream, the oldest first."""
 
     def __init__(self) -> None:
         self.steps = self.finished = self.terminated = self.truncated = 0
         self._returns: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
-        # The episode that the last row looked at belongs to.
+        # The episode of the last row so far.
         self._first, self._ended, self._return, self._length = False, False, 0.0, 0
-        self._cut = True  # nothing follows that row
+        self._cut = True  # whether the next row does not continue that one
 
     def add(self, reader: Reader, start: int, stop: int) -> None:
-        """Rows number start ... stop - 1 of the Lake's index."""
+        """Add rows start ... stop - 1 of the reader's index."""
         index = reader.index
         rows = np.arange(start, stop)
         piece = np.searchsorted(index.begin, rows, side="right") - 1
@@ -147,7 +147,7 @@ class _EpisodeCounter:
         self.terminated += int(((flags & TERMINATED) != 0).sum())
         self.truncated += int(((flags & TRUNCATED) != 0).sum())
 
-        # A stretch is rows that follow each other within one episode, as far as is known.
+        # A stretch: consecutive rows of one episode, as far as is known.
         begins = (flags & (FIRST | LOST)) != 0
         begins |= (at == 0) & ~index.has_previous[piece]
         begins[1:] |= (flags[:-1] & CUT) != 0
@@ -198,7 +198,7 @@ def _range(values: np.ndarray) -> Range:
 
 
 def _parts(reader: Reader) -> tuple[ColumnSize, ...]:
-    """Every column over all segments."""
+    """The size of every column over all segments."""
     parts: list[ColumnSize] = []
     for column in reader.columns.all:
         raw = disk = index = dictionary = 0
@@ -222,8 +222,8 @@ def _parts(reader: Reader) -> tuple[ColumnSize, ...]:
     return tuple(parts)
 
 
-def _pages_of(segment: Seated, width: int) -> int:
-    """Pages of a raw column that hold rows."""
+def _pages_of(segment: MappedSegment, width: int) -> int:
+    """How many pages of a raw column hold rows."""
     pieces = segment.meta.pieces()
     start = pieces.slot * width
     stop = start + pieces.rows * width
@@ -232,7 +232,7 @@ def _pages_of(segment: Seated, width: int) -> int:
 
 
 def _written(path: Path) -> list[float]:
-    """When a file was last written; nothing if it was sealed or dropped meanwhile."""
+    """When a file was last written; empty if it was sealed or dropped meanwhile."""
     try:
         return [os.stat(path).st_mtime]
     except FileNotFoundError:
@@ -245,7 +245,9 @@ def _groups(lake: Lake) -> tuple[GroupSurvey, ...]:
         seated = [s for s in lake.reader.seated.values() if s.group.index == group.index]
         streams = [s for s in lake.streams if s.group == group.name and s.stop > s.first]
         times = [time for s in seated for time in _written(s.path)]
-        aside = [p for ps in set_aside(lake.path / "groups" / group.name).values() for p in ps]
+        aside = [
+            p for ps in set_aside_files(lake.path / "groups" / group.name).values() for p in ps
+        ]
         sealed = sum(s.meta.kind == SEALED for s in seated)
         found.append(
             GroupSurvey(

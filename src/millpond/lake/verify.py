@@ -1,6 +1,6 @@
-"""Verifying a Lake: a walk over every byte that a committed row depends on. Changes nothing.
+"""Verifies a Lake: checks every byte that a committed row depends on, and changes nothing.
 
-Works on a Lake that is being written: it sees what was committed when it came to a segment.
+Works while the Lake is being written: of each segment, it sees what is committed at that time.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import LakeFailed, LakeRefused
-from .damage import Chain, Damage, Examined
+from .damage import Continuity, Damage, Examined
 from .dictionaries import Dictionaries
 from .examine import examine
-from .gaps import Gaps, say_gap
+from .gaps import Gaps, gap_damage
 from .manifest import (
     GroupInfo,
     LakeInfo,
@@ -26,16 +26,16 @@ from .manifest import (
     load_lake,
     read_json,
 )
-from .recovery import numbers
+from .recovery import segment_files
 from .segment import OPEN, SEALED, path_of
 
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+Progress = Callable[[int, int], None]  # (bytes done, total bytes)
 _TRIES = 20  # a file may be sealed or dropped between listing and opening it
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What a walk over a Lake found; `damages` is empty if every byte is what was written.
+    """The result of verifying a Lake; `damages` is empty if every byte is what was written.
 
     `verify_lake(path).clean`.
     """
@@ -46,9 +46,9 @@ class Verified:
     sealed: int  # segments
     open: int
     rows: int  # committed rows, as far as is known
-    damaged_rows: int  # of these
-    lost_rows: int  # rows that repair could not keep: also those behind a damaged one
-    unreadable: int  # segments of which not even the number of rows is known
+    damaged_rows: int  # how many of these are damaged
+    lost_rows: int  # rows that repair could not keep, including those after a damaged one
+    unreadable: int  # segments whose number of rows is unknown
     bytes_read: int
 
     @property
@@ -57,13 +57,15 @@ class Verified:
 
 
 def verify_lake(path: str | Path, progress: Progress | None = None, threads: int = 1) -> Verified:
-    """Check everything in a Lake's folder; LakeRefused if it is none.
+    """Check everything in a Lake's folder; LakeRefused if it is not a Lake.
 
-    `verify_lake("runs/lake").damages` names every damaged range of every file.
+    `verify_lake("runs/lake").damages` lists every damaged range of every file.
     """
     folder = Path(path)
     info, groups, damages = manifests(folder)
-    found = list(walk(folder, info, groups, progress, threads)) if info is not None else []
+    found = (
+        list(examine_segments(folder, info, groups, progress, threads)) if info is not None else []
+    )
     for one in found:
         damages += one.damages if one.gap is None else [one.gap, *one.damages]
     return Verified(
@@ -81,7 +83,7 @@ def verify_lake(path: str | Path, progress: Progress | None = None, threads: int
 
 
 def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Damage]]:
-    """What lake.json and every group.json say; those that are damaged are left out."""
+    """Read lake.json and every group.json; returns what is intact, and the damage of the others."""
     damages: list[Damage] = []
     groups: list[GroupInfo] = []
     path = folder / "lake.json"
@@ -90,7 +92,7 @@ def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Dama
             read_json(path)
     except LakeRefused as error:
         return None, [], [_of_manifest(path, error)]
-    info = load_lake(folder)  # whole: if it is refused, it is not a Lake of this version
+    info = load_lake(folder)  # intact; refused if it is not a Lake of this version
     for inner in group_folders(folder):
         try:
             groups.append(load_group(inner))
@@ -100,7 +102,7 @@ def manifests(folder: Path) -> tuple[LakeInfo | None, list[GroupInfo], list[Dama
         what = "the manifest of a group that holds segments is missing; restore it from a copy"
         damages.append(Damage(inner / "group.json", 0, 1, what, None))
     groups.sort(key=lambda group: group.index)
-    if not damages:  # those that are there must be all
+    if not damages:  # the intact groups must be complete
         try:
             load_groups(folder, info)
         except LakeRefused as error:
@@ -113,7 +115,7 @@ def _of_manifest(path: Path, error: LakeRefused) -> Damage:
     return Damage(path, 0, max(1, os.stat(path).st_size), what, None)
 
 
-def walk(
+def examine_segments(
     folder: Path,
     info: LakeInfo,
     groups: list[GroupInfo],
@@ -121,57 +123,59 @@ def walk(
     threads: int = 1,
 ) -> Iterator[Examined]:
     """Examine every segment, group by group, the oldest first."""
-    shelf = Dictionaries(folder, info, groups)
+    dictionaries = Dictionaries(folder, info, groups)
     here = [(group, folder / "groups" / group.name) for group in groups]
-    total = sum(sum(_size(inner, n) for n in numbers(inner)) for _, inner in here)
+    total = sum(sum(_size(inner, n) for n in segment_files(inner)) for _, inner in here)
     done = 0
     for group, inner in here:
-        chain, gaps = Chain(group.streams), Gaps(inner)
-        for number in numbers(inner):
-            before = copy.deepcopy(chain)
-            found = _look(inner, group, number, info, chain, shelf, threads)
+        continuity, gaps = Continuity(group.streams), Gaps(inner)
+        for number in segment_files(inner):
+            before = copy.deepcopy(continuity)
+            found = _examine_now(inner, group, number, info, continuity, dictionaries, threads)
             if found is not None and found.kind == OPEN and found.damages:
-                # Its writer may have recovered and gone on in between: only what stays counts.
-                chain = before
-                found = _look(inner, group, number, info, chain, shelf, threads)
+                # Its writer may just have recovered and continued: only lasting damage counts.
+                continuity = before
+                found = _examine_now(inner, group, number, info, continuity, dictionaries, threads)
             if found is None:
                 continue
             old = copy.copy(gaps)
             missing = gaps.find(found)
             if missing is not None and old.before is not None and old.before.kind == OPEN:
-                # More of it may have been committed since, and only then what is behind it.
-                fresh = Chain(group.streams)
-                again = _look(inner, group, old.before.number, info, fresh, shelf, threads)
+                # The segment before may have received commits since, before this one was written.
+                fresh = Continuity(group.streams)
+                again = _examine_now(
+                    inner, group, old.before.number, info, fresh, dictionaries, threads
+                )
                 if again is not None and again.meta is not None:
                     old.end = again.meta.first + again.count
                 gaps, missing = old, old.find(found)
             if missing is not None:
-                found.gap = say_gap(found, missing)
+                found.gap = gap_damage(found, missing)
             done += found.size
             if progress is not None:
                 progress(min(done, total), total)
             yield found
 
 
-def _look(
+def _examine_now(
     folder: Path,
     group: GroupInfo,
     number: int,
     info: LakeInfo,
-    chain: Chain,
-    shelf: Dictionaries,
+    continuity: Continuity,
+    dictionaries: Dictionaries,
     threads: int,
 ) -> Examined | None:
-    """One segment as readers would see it; None if there is none (any more)."""
+    """Examine a segment as a reader would see it now; None if it does not exist any more."""
     for _ in range(_TRIES):
-        kinds = numbers(folder).get(number, set())
+        kinds = segment_files(folder).get(number, set())
         if not {"seg", "open"} & kinds:
             return None
         kind = SEALED if "seg" in kinds else OPEN
         try:
-            return examine(folder, group, number, kind, info, chain, shelf, threads)
+            return examine(folder, group, number, kind, info, continuity, dictionaries, threads)
         except FileNotFoundError:
-            continue  # sealed or dropped in this very moment
+            continue  # just sealed or dropped
     raise LakeFailed(f"{folder}: files kept vanishing while they were read; try again")
 
 

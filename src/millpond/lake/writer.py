@@ -15,16 +15,16 @@ import numpy as np
 from ..errors import BadConfig, LakeFailed, LakeFull, MillpondError, SpecMismatch
 from ..intake import Intake, broken_episode, pack_values
 from ..rows import CUT, Rows, Tree, breaks
-from .closing import Piece, closed_pieces
 from .columns import LOST, Columns
 from .cuts import read_cuts, save_cuts
-from .files import Files, said_plainly
+from .files import Files, translated_errors
 from .layout import fits, layout_after, length_of
 from .lock import take_lock
 from .manifest import GroupInfo, LakeInfo
 from .open_segment import OpenSegment
 from .pending_rows import PendingRows
 from .recovery import Recovered, open_segment, recover
+from .same_step import ReadyRows, split_with_borders
 from .sealer import Sealer
 from .segment import open_meta
 
@@ -36,8 +36,8 @@ class Writer:
             writer.append(rows)           # [env] or [time, env]
             writer.commit()               # survives SIGKILL; sync=True survives power loss
 
-    Leaving the block without an error commits. After LakeFull nothing is lost: free space and
-    call again. After a failed sync no further write is trusted: open the writer again.
+    Leaving the block without an error commits. After LakeFull nothing is lost: free some space and
+    call again. After a failed sync, the writer refuses every call: open it again.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Writer:
     ) -> None:
         self._files, self._folder, self._info, self._group = files, folder, info, group
         self._columns = Columns(info.spec)
-        self._whole = Intake(info.spec), self._columns
+        self._unpacked = Intake(info.spec), self._columns
         self._packed = Intake(info.spec.packed), Columns(info.spec.packed)
         self._lock = take_lock(folder / "lock", f"writer group '{group.name}'")
         self._pid = os.getpid()
         self._failed: MillpondError | None = None
-        self._owed: tuple[Columns, list[Piece]] = (self._columns, [])
-        self._segments: list[OpenSegment] = []  # open ones, the newest last; older ones are full
+        self._unwritten: tuple[Columns, list[ReadyRows]] = (self._columns, [])
+        self._segments: list[OpenSegment] = []  # open ones; all but the last, newest one are full
         try:
             found = recover(files, folder, info, group)
         except BaseException:
@@ -67,7 +67,7 @@ class Writer:
         self._sealer = Sealer(
             files, folder, self._columns, (rows, size), found.sealed, found.known, threads
         )
-        self._sealer.still_here = self._lock.check_here
+        self._sealer.check_folder = self._lock.check_path
         try:
             self._begin(found, continues)
         except BaseException:
@@ -81,11 +81,11 @@ class Writer:
             segment = open_segment(self._files, self._folder, self._columns, meta, blocks)
             self._segments.append(segment)
         self._names_synced = self._path_synced = False
-        self._layout = found.layout  # of the segment that is made next
+        self._layout = found.layout  # of the next segment to be created
         self._pending = PendingRows(self._columns, self.streams, self._info.slots)
         self._last = np.where(found.next_id > 0, found.last_flags, CUT).astype(np.uint8)
-        self._lost = found.next_id > 0  # the next row does not follow what is stored
-        self._saved: dict[str, int] | None = {}  # cuts as last written; None: that is damaged
+        self._lost = found.next_id > 0  # bool[streams]: a cut precedes the next row
+        self._saved: dict[str, int] | None = {}  # cuts as last saved; None: the file is damaged
         if continues:
             self._lost, known = read_cuts(self._folder, found.next_id)
             self._saved = {} if known else None
@@ -93,12 +93,12 @@ class Writer:
 
     @property
     def streams(self) -> int:
-        """Streams of this group."""
+        """Number of streams of this group."""
         return self._group.streams
 
     @property
     def next_row(self) -> np.ndarray:
-        """int64[streams]: the id that the next row of every stream will get."""
+        """int64[streams]: the id that the next row of each stream will get."""
         return self._end() + self._pending.count
 
     def append(
@@ -108,15 +108,16 @@ class Writer:
         packed: bool = False,
         final_obs: Tree | None = None,
     ) -> None:
-        """Take rows [env] or [time, env]; with `env`, one row [] or rows [time] of that stream.
+        """Append rows [env] or [time, env]; with `env`, one row [] or rows [time] of that stream.
 
-        All of them or, with an error, none. They are readable once committed. `packed`: binary
-        observations come as bytes, from `pond.packed`. `final_obs`, shaped as the observations, is
-        for envs that reset in the same step: the true final observations of the rows that ended.
+        On an error, none are appended. They become readable with the next commit. `packed`: binary
+        observations are given as bytes, from `pond.packed`. `final_obs`, shaped like the
+        observations, is for envs that reset in the same step: the true final observations of the
+        rows that ended an episode.
         """
         self._check()
-        self._settle()
-        intake, columns = self._packed if packed else self._whole
+        self._write_unwritten()
+        intake, columns = self._packed if packed else self._unpacked
         values, flags, which = self._arrange(intake, rows, env)
         intake.check_values(values)
         if not len(flags):
@@ -126,13 +127,13 @@ class Writer:
             return
         final, _, _ = self._arrange(intake, rows._replace(obs=final_obs), env)
         last = np.where(self._lost[which], np.uint8(CUT), self._last[which])
-        self._owed = (columns, closed_pieces(intake, values, final, which, last))
-        with suppress(LakeFull):  # they are taken: the next call writes them first, or raises
-            self._settle()
+        self._unwritten = (columns, split_with_borders(intake, values, final, which, last))
+        with suppress(LakeFull):  # rows are accepted: the next call writes them first, or raises
+            self._write_unwritten()
 
-    def _settle(self) -> None:
-        """Append what was taken and is not written yet."""
-        columns, pieces = self._owed
+    def _write_unwritten(self) -> None:
+        """Append rows with border rows that were accepted but not written yet."""
+        columns, pieces = self._unwritten
         while pieces:
             self._append(columns, *pieces[0])
             del pieces[0]
@@ -147,21 +148,21 @@ class Writer:
             flags[0] |= np.where(lost, np.uint8(LOST), np.uint8(0))
         encoded = columns.encode(values, flags)
         turned = {name: block.swapaxes(0, 1) for name, block in encoded.items()}
-        self._take(turned, which, len(flags))
+        self._stage(turned, which, len(flags))
         self._last[which] = last
         self._lost[which] = False
 
     def cut(self, env: int | None = None) -> None:
-        """Declare continuity lost after the newest row of a stream (default: of every stream)."""
+        """Mark the newest row of a stream (default: of all) as not continued by the next."""
         self._check()
-        self._settle()
+        self._write_unwritten()
         which = slice(None) if env is None else self._only("cut", env)
         self._lost[which] = self.next_row[which] > 0
 
     def commit(self, sync: bool = False) -> None:
-        """Make every appended row readable; it survives SIGKILL, with `sync` a power loss too."""
+        """Make every appended row readable and safe from SIGKILL; with `sync`, from power loss."""
         self._check()
-        self._settle()
+        self._write_unwritten()
         if self._pending.count.any():
             self._flush()
         for segment in self._segments:
@@ -172,7 +173,7 @@ class Writer:
         self._send_full()
 
     def _save_cuts(self) -> None:
-        """Note the cuts that no row says yet; a note that a row has said since does no harm."""
+        """Save the cuts that no row records yet; saving one that a row does is harmless."""
         if self._saved is not None and not self._lost.any():
             return
         end = self._end()
@@ -184,8 +185,8 @@ class Writer:
     def close(self, commit: bool = True) -> None:
         """Commit and sync, wait until full segments are sealed, release the group.
 
-        After LakeFull the writer stays open and keeps its rows: free space and close it again, or
-        give up what is not committed with `commit=False`.
+        After LakeFull the writer stays open and keeps its rows: free some space and close it again,
+        or discard uncommitted rows with `commit=False`.
         """
         if not self._lock.held:
             return
@@ -200,7 +201,7 @@ class Writer:
         self._release()
 
     def _release(self) -> None:
-        """Release everything, the lock last, whatever goes wrong."""
+        """Release everything, the lock last, even if something fails."""
         with ExitStack() as last:
             last.callback(self._lock.release)
             for segment in self._segments:
@@ -209,7 +210,7 @@ class Writer:
 
     def __reduce__(self) -> Any:
         raise BadConfig(
-            f"Writer: one process at a time writes to group '{self._group.name}', so a writer "
+            f"Writer: only one process at a time writes to group '{self._group.name}', so a writer "
             "cannot be copied or pickled; send the Lake, and open a writer of another group there"
         )
 
@@ -223,12 +224,11 @@ class Writer:
             self.close(commit=False)
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        # Not where the process ends: threads that would be waited for do not run any longer.
+        # Not at interpreter exit: the threads to wait for no longer run.
         if hasattr(self, "_sealer") and self._lock.held and not ending():
             self._release()
             warnings.warn(
-                f"{self._folder}: a writer was deleted without close(); what was not committed "
-                "is gone",
+                f"{self._folder}: a writer was deleted without close(); uncommitted rows are lost",
                 ResourceWarning,
                 stacklevel=2,
             )
@@ -239,12 +239,12 @@ class Writer:
         if os.getpid() != self._pid:
             raise LakeFailed(
                 f"{self._folder}: this writer belongs to process {self._pid}, and process "
-                f"{os.getpid()} inherited a copy of it, which must not write; make a group and a "
-                "writer per process, after it has started"
+                f"{os.getpid()} inherited a copy of it, which must not write; in each process, "
+                "open a writer of a group of its own after it has started"
             )
         if self._failed is not None:
             raise LakeFailed(
-                f"{self._folder}: this writer failed before and refuses everything since; "
+                f"{self._folder}: this writer failed before and now refuses every call; "
                 "close it and open the writer again: it recovers"
             ) from self._failed
         self._sealer.check()
@@ -252,7 +252,7 @@ class Writer:
     def _arrange(
         self, intake: Intake, rows: Rows, env: int | None
     ) -> tuple[dict[str, np.ndarray], np.ndarray, slice]:
-        """Values and flags with leading axes [time, stream], and which streams they are of."""
+        """Values and flags with leading axes [time, stream], and the slice of their streams."""
         shape = np.shape(getattr(rows, "reward", 0))
         if env is None:
             which = slice(0, self.streams)
@@ -276,7 +276,7 @@ class Writer:
         return values, pack_values(values), which
 
     def _only(self, doing: str, env: Any) -> slice:
-        """One stream of the group."""
+        """The slice of one stream, or SpecMismatch."""
         if not isinstance(env, (int, np.integer)) or not 0 <= env < self.streams:
             raise SpecMismatch(
                 f"{doing}: env must lie in [0, {self.streams - 1}], got {env}; "
@@ -285,7 +285,7 @@ class Writer:
         return slice(int(env), int(env) + 1)
 
     def _check_episodes(self, flags: np.ndarray, which: slice) -> np.ndarray:
-        """Raise BrokenEpisode for a row that cannot follow the one before; return the last."""
+        """Raise BrokenEpisode if a row cannot follow the one before; return the newest flags."""
         last = np.where(self._lost[which], np.uint8(CUT), self._last[which])
         before = np.concatenate([last[None], flags[:-1]])
         broken = breaks(before, flags)
@@ -295,8 +295,8 @@ class Writer:
             raise broken_episode(int(before[time, stream]), int(flags[time, stream]), where)
         return flags[-1]
 
-    def _take(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
-        """rows[column][stream, time, width] into memory, or straight to disk if they are many."""
+    def _stage(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
+        """Put rows[column][stream, time, width] into memory; straight to disk if they are many."""
         if not self._fits(which, number):
             self._flush()
             if not self._fits(which, number):
@@ -306,7 +306,7 @@ class Writer:
 
     @property
     def _layout_now(self) -> str:
-        """Of the segment that the next rows go to."""
+        """The layout of the segment that the next rows go to."""
         return self._segments[-1].meta.layout if self._segments else self._layout
 
     def _fits(self, which: slice, number: int) -> bool:
@@ -318,18 +318,18 @@ class Writer:
         return fits(layout, length, self._written() + after)
 
     def _written(self) -> np.ndarray:
-        """Rows per stream written to the newest segment."""
+        """int64[streams]: rows written to the newest segment."""
         return self._segments[-1].written if self._segments else np.zeros(self.streams, np.int64)
 
     def _end(self) -> np.ndarray:
-        """Ids after the last written row."""
+        """int64[streams]: the id after each stream's last written row."""
         if not self._segments:
             return self._next_id
         newest = self._segments[-1]
         return newest.meta.first + newest.written
 
     def _flush(self) -> None:
-        """Write the staged rows after the others; on an error they stay staged."""
+        """Write the staged rows to the newest segment; on an error they stay staged."""
         if not self._pending.count.any():
             return
         if not self._segments:
@@ -337,12 +337,12 @@ class Writer:
         segment = self._segments[-1]
         rows = self._pending.rows(segment.meta.layout)
         written = segment.write(rows, segment.written, self._pending.count)
-        # Without a call between: a signal handler's exception there would write the rows twice.
+        # No call in between: an exception from a signal handler would write the rows twice.
         segment.pending += (written,)
         self._pending.count[:] = 0
 
     def _write_through(self, rows: dict[str, np.ndarray], which: slice, number: int) -> None:
-        """Write rows that do not fit in memory or in the segment. All of them count, or none."""
+        """Write rows that fit neither in memory nor in the segment; on an error, none count."""
         segment = self._segments[-1] if self._segments else None
         written = self._written().copy()
         first = self._end() - written
@@ -371,19 +371,19 @@ class Writer:
                 written = written + count
                 done += some
         except BaseException:
-            for unused in fresh:  # no journal commits them; the next attempt replaces them
+            for unused in fresh:  # uncommitted; the next attempt replaces them
                 unused.close()
             if fresh:
                 self._number = fresh[0].meta.number
             raise
-        # Without a call between: a signal handler's exception there would keep a part of them.
+        # No call in between: an exception from a signal handler would keep some of the rows.
         if old is not None:
             old.pending += blocks
         self._segments += fresh
 
     def _new_segment(self, first: np.ndarray, layout: str) -> OpenSegment:
-        """The next open segment, whose rows begin at ids `first`."""
-        self._lock.check_here()
+        """Create the next open segment, whose rows begin at ids `first`."""
+        self._lock.check_path()
         meta = open_meta(
             self._columns,
             self._info.fingerprint,
@@ -396,8 +396,8 @@ class Writer:
         segment = OpenSegment(self._files, self._folder, self._columns, meta)
         try:
             segment.create()
-            with self._trusting():
-                segment.sync()  # so that whoever finds a journal finds a description too
+            with self._failing_for_good():
+                segment.sync()  # a segment with a journal must have a description
             segment.create_journal()
         except BaseException:
             segment.close()
@@ -407,23 +407,23 @@ class Writer:
         return segment
 
     def _sync(self) -> None:
-        self._lock.check_here()
+        self._lock.check_path()
         segments = [*self._sealer.waiting(), *self._segments]
-        with self._trusting():
+        with self._failing_for_good():
             for segment in segments:
                 segment.sync()
             if not self._names_synced:
-                with said_plainly("syncing the folder", self._folder, again=False):
+                with translated_errors("syncing the folder", self._folder, again=False):
                     self._files.sync_folder(self._folder)
                     for above in () if self._path_synced else [*self._folder.parents][:3]:
-                        self._files.sync_folder(above)  # its maker may have been killed before
+                        self._files.sync_folder(above)  # its creator may have been killed too early
                 self._names_synced = self._path_synced = True
         for segment in segments:
             segment.mark_synced()
 
     @contextmanager
-    def _trusting(self) -> Generator[None]:
-        """After an error within, this writer refuses everything."""
+    def _failing_for_good(self) -> Generator[None]:
+        """After an error in this block, the writer refuses every call."""
         try:
             yield
         except LakeFailed as error:
@@ -431,7 +431,7 @@ class Writer:
             raise
 
     def _send_full(self) -> None:
-        """Give segments that are full and committed to the sealer."""
+        """Hand segments that are full and committed to the sealer."""
         while len(self._segments) > 1 or (self._segments and self._segments[0].full):
             segment = self._segments[0]
             if segment.pending:
@@ -440,6 +440,6 @@ class Writer:
             if not segment.sent:
                 self._sealer.submit(segment)
             layout = layout_after(segment.count)
-            # Without a call between: rows that wait in memory wait as the next segment takes them.
+            # No call in between: staged rows are ordered for the layout of the next segment.
             self._layout = layout
             self._segments = self._segments[1:]

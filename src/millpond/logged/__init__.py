@@ -1,4 +1,4 @@
-"""Runs of a user's own loop: metrics, status and replay checks, as millpond's own runs have."""
+"""Log runs of a user's own training loop: metrics, status and replay checks."""
 
 from .folder import LoggedRun, find_logged
 from .logger import Logger, run

@@ -1,7 +1,7 @@
-"""`LoggedRun`: the folder of a run that a user's own loop logs; it reads like any other run's.
+"""`LoggedRun`: the folder of a run that is logged by a user's own loop.
 
-config.json      the name of env and agent, seed, steps and what the loop was configured with
-status.json, metrics.jsonl, speed.jsonl     as of millpond's own runs; curve.png at the end
+config.json                                 env, agent, seed, steps and the loop's own settings
+status.json, metrics.jsonl, speed.jsonl     as in millpond's own runs; curve.png at the end
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """`LoggedRun.open(Path("runs/mine")).status()`. `millpond.run` makes them."""
+    """`LoggedRun.open(Path("runs/mine")).status()`; `millpond.run` creates such folders."""
 
     path: Path
-    settings: dict[str, Any]  # env, agent, seed, steps, mode, and `config` as it was given
+    settings: dict[str, Any]  # env, agent, seed, steps, mode, and `config` as given
 
     @staticmethod
     def create(path: Path, settings: dict[str, Any]) -> LoggedRun:
-        """Describe a new run in a folder that was just made."""
+        """Write the config of a new run into an empty folder."""
         config = {LOGGED: VERSION, "settings": settings}
         write_whole(path / "config.json", json.dumps(config, indent=2).encode() + b"\n")
         return LoggedRun(path, settings)
 
     @staticmethod
     def open(path: Path) -> LoggedRun:
-        """The run in a folder; another folder or another version raises RunRefused."""
+        """Open the run in a folder; RunRefused if there is none or its version is unknown."""
         if not is_logged(path):
-            raise RunRefused(f"{path} was not logged by millpond.run; millpond runs lists all runs")
+            raise RunRefused(f"{path} was not logged by millpond.run; millpond runs lists the runs")
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
         if config[LOGGED] != VERSION:
             raise RunRefused(
@@ -61,7 +61,7 @@ class LoggedRun:
 
 
 def find_logged(root: Path) -> Iterator[LoggedRun]:
-    """Every logged run in a folder and in the folders inside it, by name.
+    """Every logged run below a folder, at any depth, sorted by path.
 
     `[run.path for run in find_logged(Path("runs"))]`.
     """

@@ -1,4 +1,4 @@
-"""`run`: log your own loop: runs, watch, report and doctor know it as any other run."""
+"""`run`: log your own training loop, so that runs, watch, report and doctor work with it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .plain import plain_config, plain_metrics, plain_number
 from .pond_look import look
 from .watched_pond import WatchedPond
 
-_SAY_S = 2.0  # how often the status is written, which waits for the disk
-_PACE_S = 1.0  # how often the speed is
-_ROWS = 1000  # stored or drawn, between two lines of evidence of a watched pond
+_SAY_S = 2.0  # seconds between two writes of the status, which waits for the disk
+_PACE_S = 1.0  # seconds between two writes of the speed
+_ROWS = 1000  # rows added or drawn between two reports on a watched pond
 
 
 def run(
@@ -41,15 +41,15 @@ def run(
     frames_per_step: int = 1,
     track: str = "",
 ) -> Logger:
-    """Log your own loop into runs/NAME, or NAME-2 and so on where that is taken.
+    """Log your own loop to runs/NAME, or to NAME-2 and so on if that exists.
 
         with millpond.run("my-dqn", env="CartPole-v1", seed=1, steps=50_000, config=args) as run:
             pond = run.watch(pond)
             run.log(step, loss=loss, episode_return=total)
 
-    `millpond runs`, `watch`, `report` and `doctor` treat it like any other run. An error inside the
-    block marks it as failed and is raised unchanged. `steps` is how long it will be, if that is
-    known; `track` sends the numbers to tensorboard, wandb or mlflow too.
+    `millpond runs`, `watch`, `report` and `doctor` treat it like any other run. An exception in the
+    block marks it as failed and is raised unchanged. `steps` is the planned number of env steps, if
+    known; `track` also sends the metrics to tensorboard, wandb or mlflow.
     """
     for what, number, least in (("steps", steps, 0), ("frames_per_step", frames_per_step, 1)):
         if not isinstance(number, (int, np.integer)) or number < least:
@@ -86,19 +86,19 @@ class Logger:
         self._speed = Metrics(logged.speed)
 
     def log(self, step: int, values: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
-        """Numbers after that many env steps: `run.log(step, loss=0.3, episode_return=21.0)`.
+        """Log metrics at an env step: `run.log(step, loss=0.3, episode_return=21.0)`.
 
-        A dict may come first, for names that Python does not allow: `run.log(step, {"td/q": q})`.
-        Steps may repeat but never go back.
+        A dict takes names that are not identifiers: `run.log(step, {"td/q": q})`. Steps may repeat
+        but not decrease.
         """
         with self._mutex:
             self._write("train", step, plain_metrics({**(values or {}), **metrics}))
             if any(pond.news >= _ROWS for pond in self._watched):
                 self._write_health()
-            self._tell_others()
+            self._write_progress()
 
     def evaluated(self, step: int, returns: Any) -> None:
-        """The returns of some greedy episodes after that many env steps: a point of the curve."""
+        """Log the returns of greedy episodes at an env step: a point of the learning curve."""
         found = plain_number("returns", returns)
         several = found if isinstance(found, list) else [found]
         if not several or not all(isinstance(value, (int, float)) for value in several):
@@ -114,26 +114,26 @@ class Logger:
             self._write("eval", step, {**line, "episodes": len(episodes), "unfinished": 0})
 
     def watch(self, pond: HostPond) -> WatchedPond:
-        """The same pond, seen by the doctor: use what this returns in place of `pond`."""
+        """Let the doctor check a pond; use the returned WatchedPond in place of `pond`."""
         self._check()
         if isinstance(pond, Pond):
             raise BadConfig(
-                "watch: a Pond is written and drawn from inside jit, where nothing can be seen; "
-                "call run.look(pond, state) now and then instead"
+                "watch: a Pond is used inside jit, where it cannot be watched; call "
+                "run.look(pond, state) now and then instead"
             )
         if not isinstance(pond, HostPond):
             raise BadConfig(
-                f"watch: a HostPond is watched, got {type(pond).__name__}; omit the call: "
-                "everything else is logged without it"
+                f"watch: expected a HostPond, got {type(pond).__name__}; omit the call, everything "
+                "else is logged without it"
             )
         watched = WatchedPond(pond)
         self._watched.append(watched)
         return watched
 
     def look(self, pond: Pond, state: PondState) -> None:
-        """Check what a device's Pond holds now: borders, faults, and returns drawn from it.
+        """Check what a Pond holds now: borders, faults, and sampled returns.
 
-        It copies the ring to the host, so now and then is enough.
+        It copies the ring to the host, so call it only now and then.
         """
         with self._mutex:
             self._check()
@@ -141,7 +141,7 @@ class Logger:
             self._metrics.write("health", *self._place(), {"learners": [found]})
 
     def close(self) -> None:
-        """The run has ended well. Leaving the `with` block does this."""
+        """Mark the run as finished. Leaving the `with` block does this."""
         self.__exit__(None, None, None)
 
     def __enter__(self) -> Logger:
@@ -154,10 +154,10 @@ class Logger:
         trace: TracebackType | None,
     ) -> None:
         if os.getpid() != self._pid or self._lock is None:
-            return  # a child that was forked in the block leaves it too
+            return  # closed already, or a forked child leaves the block
         ended = _how_it_ended(kind, error, trace)
         with self._mutex, contextlib.ExitStack() as last:
-            if error is not None:  # which must not be hidden by one of ours
+            if error is not None:  # an error of ours must not hide the user's
                 last.enter_context(contextlib.suppress(Exception))
             last.callback(self._end, *ended)
             last.callback(self._speed.close)
@@ -172,11 +172,11 @@ class Logger:
     def _check(self) -> None:
         if os.getpid() != self._pid:
             raise RunRefused(
-                f"{self.path} is logged by process {self._pid}, and process {os.getpid()} is a "
-                "copy of it; log there, or give every process its own run"
+                f"{self.path} is logged by process {self._pid}, but this is its child "
+                f"{os.getpid()}; log in the parent, or start a run of its own in every process"
             )
         if self._lock is None:
-            raise RunRefused(f"{self.path} has ended; millpond.run begins another run")
+            raise RunRefused(f"{self.path} is closed; start another run with millpond.run")
 
     def _place(self) -> tuple[int, int]:
         return self._step, self._step * self._frames
@@ -185,8 +185,8 @@ class Logger:
         self._check()
         if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < self._step:
             raise BadConfig(
-                f"log: steps count up from {self._step:,}, got {step!r}; give the env steps that "
-                "were taken so far"
+                f"log: step must be a whole number of at least {self._step:,}, got {step!r}; give "
+                "the number of env steps so far"
             )
         self._step = int(step)
         self._metrics.write(kind, *self._place(), values)
@@ -195,7 +195,7 @@ class Logger:
         evidence = [pond.report() for pond in self._watched]
         self._metrics.write("health", *self._place(), {"learners": evidence})
 
-    def _tell_others(self) -> None:
+    def _write_progress(self) -> None:
         now = time.monotonic()
         if now - self._paced >= _PACE_S:
             self._pace()
@@ -213,7 +213,7 @@ class Logger:
         self._paced, self._paced_step = now, self._step
 
     def _draw_curve(self) -> None:
-        """The greedy returns by env steps, or those of training if there are no others."""
+        """Draw the greedy returns, or the returns while training if there are none."""
         for kind, what in (("eval", "greedy return"), ("train", "return while training")):
             lines = read_metrics(self.logged.metrics, kind)
             points = [(one["steps"], one["return"]) for one in lines if _is_point(one)]
@@ -223,7 +223,7 @@ class Logger:
                 target = self.path / "curve.png"
                 try:
                     save_curve(target, steps, returns, title, "env steps", "return")
-                except NotInstalled:  # the core draws no pictures; nothing else is missing
+                except NotInstalled:  # without the extra `view` there is no picture
                     return
                 except OSError as error:
                     raise RunFailed(
@@ -247,7 +247,7 @@ def _is_point(line: Mapping[str, Any]) -> bool:
 def _how_it_ended(
     kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> tuple[str, str, str]:
-    """State, reason, and the traceback of what was raised."""
+    """The state, reason and traceback to record."""
     if kind is None or (isinstance(error, SystemExit) and not error.code):
         return "finished", "", ""
     if issubclass(kind, KeyboardInterrupt):
@@ -257,15 +257,15 @@ def _how_it_ended(
 
 
 def _new_folder(root: Path, name: str) -> Path:
-    """A folder that no one else has; two that begin at once get one each."""
+    """Create a new folder; runs that start at the same time get different ones."""
     parts = Path(name).parts if isinstance(name, str) else ()
     if not parts or Path(name).is_absolute() or ".." in parts:
         raise BadConfig(
-            f"run: expected a name such as 'my-dqn', got {name!r}; root= chooses another folder"
+            f"run: expected a name such as 'my-dqn', got {name!r}; choose the folder with root="
         )
     inside = [root.joinpath(*parts[:depth]) for depth in range(len(parts))]
     if taken := next((folder for folder in inside if (folder / "config.json").exists()), None):
-        raise RunRefused(f"{taken} is a run, and it cannot hold runs; choose another name or root=")
+        raise RunRefused(f"{taken} is a run and cannot contain runs; choose another name or root=")
     number = 1
     while True:
         path = root / (name if number == 1 else f"{name}-{number}")
@@ -275,8 +275,7 @@ def _new_folder(root: Path, name: str) -> Path:
             number += 1
         except OSError as error:
             raise RunFailed(
-                f"could not make {path}: {error.strerror}; choose a folder that can be written "
-                "with root="
+                f"could not create {path}: {error.strerror}; choose a writable folder with root="
             ) from error
         else:
             return path

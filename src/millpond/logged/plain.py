@@ -1,4 +1,4 @@
-"""What a user's loop gives, as plain values: numbers of any library, settings of any kind."""
+"""Convert a user's metrics and settings to plain values."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy as np
 
 from ..errors import BadConfig
 
-# What others call the return of an episode; our files have one name for it.
+# Other names for an episode's return, which is `return` in our files.
 _RETURNS = ("episode_return", "episodic_return")
 _OURS = ("kind", "steps", "frames")
-_MOST = 1000  # numbers of one metric: more belong into a file of their own
+_MOST = 1000  # most numbers in one metric
 
 
 def plain_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics by name, as numbers and lists of numbers; BadConfig names one that is neither."""
+    """Metrics as numbers and lists of numbers; BadConfig for anything else."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         if not isinstance(name, str) or not name or name in _OURS:
             raise BadConfig(
-                f"log: a metric cannot be called {name!r}: names are text, not empty, and none of "
-                "those that every line has; rename it"
+                f"log: a metric cannot be named {name!r}; use non-empty text other than "
+                f"{', '.join(_OURS)}"
             )
         ours = "return" if name in _RETURNS else name
         if ours in found:
@@ -35,10 +35,10 @@ def plain_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_number(name: str, value: Any) -> Any:
-    """A number, or a list of them, from whatever library; an array of one number is that number."""
+    """A number or list of numbers from any library's value; an array of size 1 is a number."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if hasattr(value, "detach"):  # a tensor of torch may lie on a GPU and know of gradients
+    if hasattr(value, "detach"):  # a PyTorch tensor, perhaps on a GPU and with gradients
         value = value.detach().cpu()
     try:
         array = np.asarray(value)
@@ -50,21 +50,21 @@ def plain_number(name: str, value: Any) -> Any:
         raise _no_number(name, value)
     if array.size > _MOST:
         raise BadConfig(
-            f"log: '{name}' has {array.size:,} numbers, at most {_MOST:,} are logged; give their "
-            "mean, or some quantiles"
+            f"log: '{name}' has {array.size:,} numbers, more than {_MOST:,}; log their mean or "
+            "some quantiles"
         )
     return array.item() if array.size == 1 else array.tolist()
 
 
 def _no_number(name: str, value: Any) -> BadConfig:
     return BadConfig(
-        f"log: '{name}' must be a number or some numbers, got {type(value).__name__}; text belongs "
-        "in config="
+        f"log: '{name}' must be a number or a list of numbers, got {type(value).__name__}; text "
+        "belongs in config="
     )
 
 
 def plain_config(config: Any) -> dict[str, Any]:
-    """Settings of a loop, from a dict, a dataclass or argparse's namespace, as JSON has them."""
+    """Settings from a dict, a dataclass or an argparse namespace, as JSON values."""
     if config is None:
         return {}
     if isinstance(config, argparse.Namespace):
@@ -80,7 +80,7 @@ def plain_config(config: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it; what it has no word for, in words."""
+    """A value as JSON; anything that JSON cannot express becomes text."""
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,6 @@
-"""`PondAudit`: sees what a loop adds to a pond and draws from it, and keeps the evidence.
+"""`PondAudit`: records what a loop adds to a pond and draws from it, as evidence for the doctor.
 
-What it finds is judged by the doctor; here it is only counted, apart from the code it watches.
+It only counts; the doctor judges. It is independent of the code that it watches.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..rows import BORDER, ENDED, Rows, pack_flags
 from ..samplers import Prioritized
 from ..window import Window
 
-_CHECKED = 16  # returns recomputed per report
-_LOOKED = 256  # samples of a batch that are kept for that
+_CHECKED = 16  # most returns recomputed per report
+_LOOKED = 256  # most samples of a batch that are kept for that
 _COUNTED = ("rows", "ended", "overwritten", "overwritten_unsampled", "sampled", "rewards_nonzero")
 
 
 class _Drawn(NamedTuple):
-    """Of the newest batch what its returns are checked by."""
+    """The parts of the newest batch that its returns are checked with."""
 
     stream: np.ndarray
     row: np.ndarray
@@ -31,22 +31,22 @@ class _Drawn(NamedTuple):
 
 
 class PondAudit:
-    """`took(rows, ...)` after every add, `drew(batch)` after every draw, then `report()`."""
+    """Call `took(rows, ...)` after every add, `drew(batch)` after every draw, then `report()`."""
 
     def __init__(self, pond: HostPond[Any]) -> None:
         self.pond, self.length, self.streams = pond, pond.length, pond.streams
         self.whole = pond.layout.whole
         window: Any = pond.window
         self._steps = window.n_step if isinstance(window, Window) else 1
-        # What was added, as it came: independent of the pond. Rows from before are not known.
+        # Our own copy of what is added from now on, independent of the pond.
         shape = (self.streams, self.length)
         self._reward = np.zeros(shape, np.float32)
         self._byte = np.zeros(shape, np.uint8)
         self._drawn = np.zeros(shape, bool)
         self.added = pond.added
-        self.known = self.added.copy()  # the first row of every stream that is remembered
+        self.known = self.added.copy()  # the first row of every stream that we have seen
         self._last: _Drawn | None = None
-        self.unseen = 0  # rows that reached the pond and were not seen here
+        self.unseen = 0  # rows that were added to the pond without our notice
         self.news = 0
         self._clear()
 
@@ -56,7 +56,7 @@ class PondAudit:
         self.news = 0
 
     def took(self, rows: Rows, env: int | None, mask: Any, closes: bool) -> None:
-        """Rows that the pond has just taken; `closes`: border rows were made where they ended."""
+        """Record rows that were just added; `closes`: the pond made border rows at their ends."""
         reward = np.asarray(rows.reward, np.float32)
         lead = reward.shape
         flags, terminated, truncated = map(
@@ -84,7 +84,7 @@ class PondAudit:
                     self._put(streams[ended], none, np.full(len(none), BORDER, np.uint8))
 
     def _put(self, streams: np.ndarray, reward: np.ndarray, byte: np.ndarray) -> None:
-        """The next row of each of these streams."""
+        """Record the next row of each of these streams."""
         at = streams, self.added[streams] % self.length
         full = self.added[streams] - self.known[streams] >= self.length
         real = full & ((self._byte[at] & BORDER) == 0)
@@ -101,7 +101,7 @@ class PondAudit:
         self.news += len(streams)
 
     def drew(self, batch: Any) -> None:
-        """A batch that the loop is about to learn from."""
+        """Record a batch that the loop is about to learn from."""
         mask = np.asarray(batch.mask)
         stream, ids = places_of(self.pond.window, batch.draw.stream, batch.draw.row, mask)
         known = mask & (ids >= self.known[stream]) & (ids < self.added[stream])
@@ -113,13 +113,13 @@ class PondAudit:
             self._target_top, float(np.abs(np.where(mask, batch.reward, 0)).max(initial=0))
         )
         drawn = stream, ids, batch.reward, batch.discount, mask
-        # Its arrays are used again by a loop that passes `out`. A few hundred are enough.
+        # Copied, because a loop that passes `out` reuses the arrays.
         self._last = _Drawn(*(np.array(values[:_LOOKED]) for values in drawn))
 
     def report(self) -> dict[str, Any]:
         """The evidence since the last report, as plain values."""
         there = self.pond.added
-        if (there != self.added).any():  # added past us, or the pond was restored
+        if (there != self.added).any():  # rows were added elsewhere, or the pond was restored
             self.unseen += int(np.abs(there - self.added).sum())
             self.added, self.known, self._last = there, there.copy(), None
         checked, wrong = self._check_returns()
@@ -159,7 +159,7 @@ class PondAudit:
 
 
 def reward_bound(window: Any) -> dict[str, float]:
-    """What a sampled reward may be at most, as a multiple of the largest row's, and its clip."""
+    """The largest possible sampled reward, as a multiple of the largest row's, and the clip."""
     steps = window.n_step if isinstance(window, Window) else 1
     clip = float(window.reward_clip or 0.0)
     return {"reward_times": float(sum(window.gamma**k for k in range(steps))), "reward_clip": clip}

@@ -1,4 +1,4 @@
-"""`look`: what a device's Pond holds at one moment, as evidence for the doctor."""
+"""`look`: check the contents of a Pond on the device, as evidence for the doctor."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..samplers import Prioritized
 from ..window import Window
 from .pond_audit import reward_bound
 
-_DRAWN = 64  # transitions or sequences that are drawn and checked
+_DRAWN = 64  # samples that are drawn and checked
 
 
 def look(pond: Pond[Any], state: PondState) -> dict[str, Any]:
-    """The evidence as plain values: nothing of `state` changes."""
+    """The evidence as plain values; `state` is not changed."""
     arrays = pond.export(state)
     window: Any = pond.window
     layout: Any = pond.layout.name
@@ -63,7 +63,7 @@ def look(pond: Pond[Any], state: PondState) -> dict[str, Any]:
 def _check_returns(
     pond: Pond[Any], state: PondState, host: HostPond[Any], reward: np.ndarray, byte: np.ndarray
 ) -> tuple[int, int]:
-    """What the device makes of some starts, against the rows as they are stored."""
+    """Compare the device's returns for some starts with those of the stored rows."""
     window: Any = pond.window
     steps = window.n_step if isinstance(window, Window) else 1
     if pond.layout.whole and steps > 1:

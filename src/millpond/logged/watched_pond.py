@@ -1,4 +1,4 @@
-"""`WatchedPond`: a HostPond whose rows and draws are seen, for the doctor."""
+"""`WatchedPond`: a HostPond whose rows and draws are recorded for the doctor."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .pond_audit import PondAudit
 
 
 class WatchedPond:
-    """Use it as the `HostPond` that it is: `pond = run.watch(pond)`.
+    """Use it like the `HostPond` that it wraps: `pond = run.watch(pond)`.
 
-    Rows that go into the pond itself, past this, are not seen; from then on the audit remembers
-    only what comes later.
+    Rows that are added to the wrapped pond directly are not recorded, and the audit then forgets
+    everything before them.
     """
 
     def __init__(self, pond: HostPond[Any]) -> None:
@@ -36,17 +36,17 @@ class WatchedPond:
         mask: np.ndarray | None = None,
         final_obs: Tree | None = None,
     ) -> None:
-        """As `HostPond.add`."""
+        """See `HostPond.add`."""
         with self._mutex:
             self.pond.add(rows, next_obs, env, mask, final_obs)
             self._audit.took(rows, env, mask, final_obs is not None)
 
     def cut(self, envs: int | np.ndarray | None = None) -> None:
-        """As `HostPond.cut`."""
+        """See `HostPond.cut`."""
         self.pond.cut(envs)
 
     def sample(self, batch_size: int, out: Any = None) -> Any:
-        """As `HostPond.sample`."""
+        """See `HostPond.sample`."""
         with self._mutex:
             batch = self.pond.sample(batch_size, out)
             self._audit.drew(batch)
@@ -58,12 +58,12 @@ class WatchedPond:
             return self._audit.report()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "pond":  # a copy that is not built yet
+        if name == "pond":  # while a copy is being made
             raise AttributeError(name)
         return getattr(self.pond, name)
 
     def __reduce__(self) -> Any:
-        """A copy, or one that goes to another process, is a plain pond: no one logs it there."""
+        """Copies, also in other processes, are plain ponds, since nothing logs them there."""
         return _plain, (self.pond,)
 
 

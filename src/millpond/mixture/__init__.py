@@ -1,4 +1,4 @@
-"""The mixture: agents that learn apart, a Lake of what they did, a BigAgent that unites them."""
+"""The mixture: agents that learn separately, and a BigAgent that learns from all their rows."""
 
 from .phases import mix
 from .presets import SEED_003, mix_for, mix_from, tiny_mix, with_frames

@@ -1,4 +1,4 @@
-"""`MixActing`: policies that look, act and step their envs: one turn of all of them, pure."""
+"""`MixActing`: the acting side of a mixture's policies, as pure functions."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from ..window import Stacker
 
 
 class ActingState(NamedTuple):
-    """What policies know between two turns, and where their epsilon restarted."""
+    """What is carried from turn to turn: envs, histories, counts, and when epsilon restarted."""
 
-    envs: EnvState | None  # None: on the host
+    envs: EnvState | None  # None: they are on the host
     history: Past
     tally: EpisodeStats
     turn: Array  # uint32: turns since the run began
-    origin: Array  # uint32[policies]: own steps at the latest restart
-    restarts: Array  # int32
+    origin: Array  # uint32[policies]: own steps at epsilon's latest restart
+    restarts: Array  # int32: restarts so far
 
 
 class MixActing:
-    """`state, rows = acting.turn(params, state, fate, now)`: rows [policies, envs].
+    """`state, rows = acting.turn(params, state, fate, now)`; rows are [policies, envs].
 
-    Epsilon follows `schedule` over `horizon` own steps from each restart on; policy p is agent
-    (first + p) % siblings of it. `salt` keeps the random numbers of such groups of a run apart.
+    Epsilon follows `schedule` over `horizon` own steps from each restart on, in which policy p is
+    agent (first + p) % siblings. `salt` separates the random numbers of a run's MixActings.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class MixActing:
 
     @functools.cached_property
     def stage(self) -> Stage:
-        """The envs, where they run in JAX."""
+        """The envs, if they run in JAX."""
         return Stage(self.settings.world, self.player)
 
     def init(self) -> ActingState:
-        """All envs at the first row of an episode."""
+        """The initial state: all envs at the first row of an episode."""
         policies = self.population.policies
         in_jax = isinstance(self.settings.world, Env)
         envs = self.stage.envs.reset(self.key(Role.RESET, 0)) if in_jax else None
@@ -73,27 +73,27 @@ class MixActing:
         return jax.tree.map(jnp.asarray, state)
 
     def key(self, role: Role, turn: Array) -> jax.Array:
-        """This group's key of a role at a turn."""
+        """The random key for a role at a turn."""
         return jax.random.fold_in(key_of(self.settings.seed, role, turn), self.salt)
 
     def now(self, state: ActingState) -> dict[str, Array]:
-        """The agents' schedules [policies] by their own steps; epsilon since its latest restart."""
+        """The schedules' values [policies] at each policy's own steps."""
         now = self.settings.now(state.tally.steps, xp=jnp)
         return now | {"epsilon": self.epsilon(state)}
 
     def epsilon(self, state: ActingState) -> Array:
-        """float32[policies]"""
+        """The current epsilon, float32[policies]."""
         agents = (self.first + np.arange(self.population.policies)) % self.siblings
         return self.schedule.at(
             state.tally.steps, self.horizon, agents, state.origin, state.restarts, jnp
         )
 
     def restart(self, state: ActingState) -> ActingState:
-        """Epsilon restarts, at the level of this restart."""
+        """Restart epsilon, at the schedule's next restart level."""
         return state._replace(origin=state.tally.steps, restarts=state.restarts + 1)
 
     def fates(self, state: ActingState, turns: int) -> Fate:
-        """What that many turns leave to chance."""
+        """The random numbers of the next turns."""
         return self.stage.fate(
             state.turn,
             turns,
@@ -104,13 +104,13 @@ class MixActing:
     def turn(
         self, params: Any, state: ActingState, fate: Fate, now: Now
     ) -> tuple[ActingState, Rows]:
-        """One turn. Whoever has all the turns' rows counts them."""
+        """Act and step once. Does not count the rows; see `engine.episode_stats.count`."""
         assert state.envs is not None
         envs, move, rows = self.stage.turn(params, state.envs, state.history, fate, now)
         return state._replace(envs=envs, history=move.history, turn=state.turn + 1), rows
 
     def rollout(self, params: Any, state: ActingState, turns: int) -> tuple[ActingState, Rollout]:
-        """That many turns under one epsilon; the rollout is [time, policies, envs]."""
+        """Play `turns` turns with constant epsilon; the rollout is [time, policies, envs]."""
         assert state.envs is not None
         fates, now = self.fates(state, turns), self.now(state)
         envs, history, rollout = self.stage.rollout(params, state.envs, state.history, fates, now)

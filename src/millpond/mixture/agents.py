@@ -1,4 +1,4 @@
-"""`Agents`: agents that learn each for itself and add what they do to their own Ponds."""
+"""`Agents`: agents that learn independently and add their rows to their own Ponds."""
 
 from __future__ import annotations
 
@@ -15,69 +15,69 @@ from ..rows import Array, Rows
 from .acting import ActingState, MixActing
 from .settings import MixSettings
 
-ALONE = 2  # and on: salts of policies that play alone; 0 and 1 are all agents' and the BigAgent's
+SOLO_SALT = 2  # policy p alone has salt 2 + p; all agents together have 0, the BigAgent 1
 
 
 class AgentsState(NamedTuple):
-    """The agents between two updates: arrays only."""
+    """The state of the agents between two updates; holds only arrays."""
 
     acting: ActingState
     agent: AgentState  # [policies]
-    ponds: Any  # PondState [policies]; None where rows go elsewhere
+    ponds: Any  # PondState [policies]; None with transfer live
 
 
 class Agents:
-    """One jitted program for the agents of all members.
+    """The agents of all members as one jitted program.
 
-    `state, sums, rows = agents.update(state, sums)` is the pure step: a rollout, then learning from
-    it; never from a Pond. `agents.round(state, updates)` takes many and drains what they did.
-    `only` names one policy of the mixture, for a program that plays it alone.
+    `state, sums, rows = agents.update(state, sums)` is one pure update: collect a rollout and learn
+    from it. `agents.round(state, updates)` makes many and adds the rows to the Ponds, from which
+    the agents never learn. With `only` the program runs that one policy of the mixture.
     """
 
     def __init__(self, settings: MixSettings, only: int | None = None) -> None:
         self.settings, self.policies = settings, settings.policies if only is None else 1
         playing = dataclasses.replace(settings.playing, members=self.policies)
         horizon = settings.updates * settings.rows_per_update
-        first, salt = (0, 0) if only is None else (only, ALONE + only)
+        first, salt = (0, 0) if only is None else (only, SOLO_SALT + only)
         siblings = settings.agents
         self.acting = MixActing(playing, settings.epsilon, horizon, siblings, salt, first)
         self.agent = self.acting.agent
         self.pond = Pond(self.acting.spec, settings.pond, settings.envs, playing.window)
         self._round = jax.jit(self._run, donate_argnums=0)
 
-    repeats = True  # what was played after a save is played again, the same, after a crash
+    repeats = True  # after a crash, the rows since the last save are played again identically
 
     def begin(self, state: AgentsState, resumed: bool) -> AgentsState:
-        """The state to continue from in this session."""
+        """Prepare a session; returns the state to continue from."""
         return state
 
     def close(self) -> None:
-        """The session is over."""
+        """End the session."""
 
     def init(self, ponds: bool = True) -> AgentsState:
-        """Fresh agents, envs and, unless rows go elsewhere, Ponds."""
+        """Freshly initialised agents, envs and, unless `ponds` is false, Ponds."""
         keys = jax.random.split(self.acting.key(Role.PARAMETERS, 0), self.policies)
         filled = self.pond.init_many(self.policies) if ponds else None
         return AgentsState(self.acting.init(), jax.vmap(self.agent.init)(keys), filled)
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
-        """That many updates of every agent, their rows drained; `state` is used up."""
+        """Make `updates` updates of every agent and add the rows to the Ponds; donates `state`."""
         state, sums = self._round(state, self.no_sums(), updates)
         return state, jax.device_get(sums)
 
     def no_sums(self) -> Sums:
-        """Nothing to add up yet."""
+        """Sums over nothing, to start from."""
         return no_sums(self.policies, len(self.agent.reports))
 
     def update(self, state: AgentsState, sums: Sums) -> tuple[AgentsState, Sums, Rows]:
-        """One rollout of every agent and what it learns from it; rows are [time, policies, env]."""
+        """One rollout of every agent and the update from it; rows are [time, policies, env]."""
         turns = self.settings.learns.turns
         now, rollout = self.acting.rollout(state.agent.params, state.acting, turns)
         state, sums = self.learn(state._replace(acting=now), sums, rollout)
         return state, sums, Rows(newest(rollout), *rollout[1:6])
 
     def learn(self, state: AgentsState, sums: Sums, rollout: Rollout) -> tuple[AgentsState, Sums]:
-        """Count what was just played, and learn from it."""
+        """Count the rollout's rows and learn from them."""
         now = state.acting
         tally, sums = count(now.tally, sums, rollout)
         state = state._replace(acting=now._replace(tally=tally))
@@ -88,7 +88,7 @@ class Agents:
         return state._replace(agent=agent), learned(sums, found, self.settings.minibatches)
 
     def add(self, state: AgentsState, rows: Rows) -> AgentsState:
-        """Rows [time, policies, env] into every agent's own Pond."""
+        """Add rows [time, policies, env] to every agent's own Pond."""
         axes = self.pond.axes
         add = jax.vmap(self.pond.add, in_axes=(axes, 1), out_axes=axes)
         return state._replace(ponds=add(state.ponds, rows))
@@ -102,5 +102,5 @@ class Agents:
 
 
 def newest(rollout: Rollout) -> Array:
-    """The newest frame of every stack: [time, policies, env, ...]."""
+    """The newest frame of every stack in a rollout: [time, policies, env, ...]."""
     return rollout.obs[:, :, :, -1]

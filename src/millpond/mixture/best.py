@@ -1,4 +1,4 @@
-"""`Best`: the best parameters of every member by evaluation, and how long ago they were found."""
+"""`Best`: keeps every member's best parameters by evaluation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..rows import Array
 
 
 class Best:
-    """`best.take(scores, params)` after every evaluation, [members] each."""
+    """Call `best.take(scores, params)` after every evaluation, with [members] of each."""
 
     def __init__(self) -> None:
         self.scores: np.ndarray | None = None
         self.params: Any = None
-        self.age = 0  # evaluations since any member got better
+        self.age = 0  # evaluations since any member improved
 
     def take(self, scores: np.ndarray, params: Any) -> None:
-        """Keep what is better than before, member by member."""
+        """Keep what is better than before, separately for each member."""
         if self.scores is None:
             self.scores, self.params = scores, jax.tree.map(jnp.copy, params)
             return

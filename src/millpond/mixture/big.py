@@ -1,4 +1,4 @@
-"""`BigAgent`: one agent per member that learns from BigPond, cycle by cycle."""
+"""`BigAgent`: one agent per member that learns from BigPond in every cycle."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from .settings import MixSettings
 
 
 class BigState(NamedTuple):
-    """The BigAgents between two steps: arrays only. BigPond is not part of it."""
+    """The state of the BigAgents between two steps; only arrays. BigPond is not part of it."""
 
     agent: AgentState  # [members]
-    acting: ActingState | None  # their own envs, if they have some
+    acting: ActingState | None  # of their own envs, if any
     taken: Array  # uint32: minibatches so far
-    begun: Array  # uint32: of those, before this phase
+    begun: Array  # uint32: minibatches before this phase
     goal: Array  # uint32: minibatches of this phase, over which schedules run
 
 
 class BigAgent:
-    """`state, pond, found = big.step(state, pond)` is the pure step; `big.round` takes many.
+    """`state, pond, found = big.step(state, pond)` is one pure step; `big.round` takes many.
 
-    A step is `own_turns` turns of its own envs into BigPond, then as many minibatches from it as
-    one update of the agents has.
+    A step adds `own_turns` turns of its own envs to BigPond, then learns as many minibatches from
+    it as one update of the agents has.
     """
 
     def __init__(self, settings: MixSettings) -> None:
@@ -54,18 +54,18 @@ class BigAgent:
         )
         self._round = jax.jit(self._run, donate_argnums=(0, 1))
         self._begin = jax.jit(self._begin_phase)
-        self._renew = jax.jit(jax.vmap(self._renewed))
+        self._reset_optimizer = jax.jit(jax.vmap(self._with_new_optimizer))
 
     def init(self) -> BigState:
-        """Fresh BigAgents."""
+        """Freshly initialised BigAgents."""
         acting = self.acting.init() if self.settings.own_envs else None
         goal = jnp.uint32(self.settings.big_steps * self.settings.minibatches)
         return BigState(self._fresh(0), acting, jnp.uint32(0), jnp.uint32(0), goal)
 
     def begin(self, state: BigState, cycle: int, best: Any, steps: int) -> BigState:
-        """How a phase of `steps` begins: by `big.init`, with epsilon and other schedules restarted.
+        """Begin a phase of `steps` steps: parameters as `big.init` says, schedules restarted.
 
-        `best` holds parameters [members], from which whatever is chosen by its score begins.
+        `best` holds the parameters [members] that were chosen by score, if `big.init` needs them.
         """
         goal = jnp.uint32(steps * self.settings.minibatches)
         return self._begin(state, cycle, best)._replace(begun=state.taken, goal=goal)
@@ -78,33 +78,33 @@ class BigAgent:
         share: float = 1.0,
         teachers: Any = None,
     ) -> tuple[BigState, PondState, Array]:
-        """That many steps with that share of the learning rate; `state` and `pond` are used up.
+        """Take `steps` steps with `share` of the learning rate; donates `state` and `pond`.
 
-        With `teachers`, parameters [members, agents], it learns the mean of their values instead
-        of returns. Found are means [members, reports].
+        With `teachers`, parameters [members, agents], it learns the mean of their values instead of
+        returns. The third result holds mean reports, [members, reports].
         """
         state, pond, found = self._round(state, pond, steps, share, teachers)
         return state, pond, jax.device_get(found)
 
-    def renew(self, state: BigState) -> BigState:
-        """With a new optimizer and an equal target network, to learn returns after values."""
-        return state._replace(agent=self._renew(state.agent))
+    def reset_optimizer(self, state: BigState) -> BigState:
+        """Reset optimizer and target network, between learning values and learning returns."""
+        return state._replace(agent=self._reset_optimizer(state.agent))
 
     def step(
         self, state: BigState, pond: PondState, share: Array = 1.0, teachers: Any = None
     ) -> tuple[BigState, PondState, Array]:
-        """Own turns, then minibatches."""
+        """One step: play in its own envs, then learn."""
         state, pond = self._play(state, pond)
         return self.learn(state, pond, share, teachers)
 
     def learn(
         self, state: BigState, pond: PondState, share: Array = 1.0, teachers: Any = None
     ) -> tuple[BigState, PondState, Array]:
-        """As many minibatches as one update of the agents has, with that share of their rate."""
+        """Learn as many minibatches as one update of the agents has."""
         pond, batches = self._draw(state, pond)
         number, members = self.settings.minibatches, self.settings.members
-        # Everything but the gradients themselves is done for all at once, or not at all: on a GPU
-        # each small thing in this loop would cost as much as a layer.
+        # Everything except the gradients is computed for all minibatches at once: on a GPU each
+        # small kernel in this loop would cost as much as a layer.
         since = state.taken - state.begun + jnp.arange(number, dtype=np.uint32)
         schedules = self.now(since, state.goal)
         schedules["rate"] = schedules["rate"] * share
@@ -125,7 +125,7 @@ class BigAgent:
     def _imitate(
         self, agent: AgentState, batch: Batch | SequenceBatch, now: Now, teachers: Any
     ) -> tuple[AgentState, Learned]:
-        """One gradient towards the mean of the values that `teachers` give to a batch's states."""
+        """One gradient step towards the mean of the teachers' values of a batch's states."""
         obs, mask = batch.obs, batch.mask
         if isinstance(batch, SequenceBatch):  # all rows, without the observation after the last
             obs, mask = obs[:, :-1].reshape(-1, *obs.shape[2:]), mask.reshape(-1)
@@ -133,7 +133,7 @@ class BigAgent:
         return self.agent.imitate(agent, obs, values, mask, now)
 
     def _draw(self, state: BigState, pond: PondState) -> tuple[PondState, Batch]:
-        """All minibatches of a step at once, [minibatch, members, batch]: few, large kernels."""
+        """Draw all minibatches of a step at once, [minibatch, members, batch]: fewer kernels."""
         axes, settings = self.pond.axes, self.settings
         number, size, members = settings.minibatches, settings.big_learns.batch, settings.members
         draw = functools.partial(self.pond.sample, batch_size=number * size)
@@ -151,17 +151,17 @@ class BigAgent:
         return jnp.zeros((self.settings.members, len(self.agent.reports)))
 
     def numbers(self, found: Array) -> dict[str, np.ndarray]:
-        """What was found [members, reports], by name: [members] each."""
+        """Reports [members, reports] by name, [members] each."""
         return dict(zip(self.agent.reports, np.asarray(found).T, strict=True))
 
     def now(self, since: Array, goal: Array) -> dict[str, Array]:
-        """The schedules after that many minibatches of a phase that has `goal` of them."""
+        """The schedules' values after `since` of a phase's `goal` minibatches."""
         schedules = self.settings.big_learning.schedules
         now = {name: one.at(since, goal, xp=jnp) for name, one in schedules.items()}
         return now | {"beta": jnp.ones_like(now["rate"])}  # BigPond has no priorities
 
     def own_rows(self, state: BigState) -> tuple[BigState, Rows]:
-        """`own_turns` turns of its own envs: rows [time, members, env]."""
+        """Play `own_turns` turns in its own envs; returns rows [time, members, env]."""
         params = state.agent.params
         assert state.acting is not None
         schedules = self.acting.now(state.acting)
@@ -176,12 +176,12 @@ class BigAgent:
         return state._replace(acting=acting._replace(tally=tally)), rows
 
     def add(self, pond: PondState, rows: Rows) -> PondState:
-        """Rows [time, members, env] into every member's BigPond."""
+        """Add rows [time, members, env] to every member's BigPond."""
         axes = self.pond.axes
         return jax.vmap(self.pond.add, in_axes=(axes, 1), out_axes=axes)(pond, rows)
 
-    def together(self, ponds: list[PondState]) -> PondState:
-        """One filled Pond per member as the state of all."""
+    def stack_ponds(self, ponds: list[PondState]) -> PondState:
+        """Stack one PondState per member into the state of all members."""
         axes = self.pond.axes
 
         def join(axis: int | None, *leaves: Array) -> Array:
@@ -206,7 +206,7 @@ class BigAgent:
         state, pond, total = jax.lax.fori_loop(0, steps, body, (state, pond, self.nothing))
         return state, pond, total / steps
 
-    def _renewed(self, agent: AgentState) -> AgentState:
+    def _with_new_optimizer(self, agent: AgentState) -> AgentState:
         return self.agent.adopt(agent, agent.params, True)._replace(bad=agent.bad)
 
     def _fresh(self, cycle: Array) -> AgentState:

@@ -1,7 +1,7 @@
-"""`MixDrain`: what the agents' Ponds have received goes into the members' Lakes, in the background.
+"""`MixDrain`: copies new rows from the agents' Ponds to the members' Lakes, in the background.
 
-It is `flow.Drain` for many Ponds that are written together. A mixture that was killed plays again
-what its Lakes hold already: such rows are compared, not written twice.
+It is `flow.Drain` for many Ponds at once. A mixture that was killed plays rows again that its Lakes
+hold already; these are compared, not written twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .settings import MixSettings
 def open_lakes(
     settings: MixSettings, spec: Any, folder: Path, files: Files | None = None
 ) -> list[Lake]:
-    """One Lake per member, made where there is none; one of another spec raises LakeRefused."""
+    """Open or create one Lake per member; one with another spec raises LakeRefused."""
     lakes: list[Lake] = []
     for member in range(settings.members):
         path = folder / f"member-{member}"
@@ -42,14 +42,14 @@ def open_lakes(
 
 
 class MixDrain:
-    """Rows of the Ponds into group `agent-i` of their member's Lake, each once, in order.
+    """Writes the Ponds' rows to group `agent-i` of their member's Lake, each once, in order.
 
         with MixDrain(settings, pond, lakes, done) as drain:
-            drain(ponds)        # takes what is new and returns; writes in the background
+            drain(ponds)        # takes the new rows and returns; writes in the background
 
-    `done` rows of every stream were taken before; with `repeats` rows that the Lakes hold beyond
-    them are played again now. Leaving the block closes the writers, so that
-    all is committed, sealed and evicted: what the Lakes then hold does not depend on the clock.
+    `done` rows of every stream were taken before. With `repeats`, rows that the Lakes hold beyond
+    them are now played again. Leaving the block closes the writers, so that everything is
+    committed, sealed and evicted and the Lakes' contents do not depend on timing.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class MixDrain:
                 [Worker(f"drain-{m}-{i}", depth=2) for i in range(settings.agents)]
                 for m in range(len(lakes))
             ]
-            for worker in self._everyone():
+            for worker in self._all_workers():
                 undo.callback(worker.close)
             self._stack = undo.pop_all()
 
     def __call__(self, ponds: PondState) -> None:
-        """Take every row added since the last call; errors of the background are raised here."""
+        """Take all rows added since the last call; raises errors of the background threads."""
         added = int(self.pond.added(ponds)[0])
-        for worker in self._everyone():
+        for worker in self._all_workers():
             worker.check()
         if added - self.done > self.pond.length:
             raise RowsGone(
@@ -105,17 +105,17 @@ class MixDrain:
                 worker.put(lambda m=member, i=agent: self._write(m, i, landed(), begin, added))
 
     def cut(self) -> None:
-        """What comes next does not follow what the Lakes hold."""
+        """Mark a cut: the next rows do not continue those in the Lakes."""
         for writer in itertools.chain.from_iterable(self._writers):
             writer.cut()
 
     def finish(self, sync: bool = False) -> None:
-        """Return when everything taken so far is committed."""
+        """Wait until everything taken so far is committed; with `sync`, safe from a power loss."""
         if sync:
             for workers, writers in zip(self._workers, self._writers, strict=True):
                 for worker, writer in zip(workers, writers, strict=True):
                     worker.put(lambda w=writer: w.commit(sync=True))
-        for worker in self._everyone():
+        for worker in self._all_workers():
             worker.finish()
 
     def __enter__(self) -> MixDrain:
@@ -133,12 +133,11 @@ class MixDrain:
             if (writer.next_row < self.done).any():
                 raise RowsGone(
                     f"drain: this run had written {self.done} rows of every stream when its state "
-                    f"was saved, the Lake in {self.lakes[0].path.parent} holds "
-                    f"{int(writer.next_row.min())}; "
-                    "put the Lake back, or begin a new run"
+                    f"was saved, but the Lake in {self.lakes[0].path.parent} holds "
+                    f"{int(writer.next_row.min())}; restore the Lake, or start a new run"
                 )
 
-    def _everyone(self) -> Iterator[Worker]:
+    def _all_workers(self) -> Iterator[Worker]:
         return itertools.chain.from_iterable(self._workers)
 
     def _write(self, member: int, agent: int, rows: Rows, begin: int, end: int) -> None:
@@ -156,13 +155,13 @@ class MixDrain:
     def _compare(
         self, member: int, writer: Writer, agent: int, rows: Rows, there: int, end: int
     ) -> None:
-        """The newest row that is stored already must be the one just played again.
+        """Cut the stream if the newest stored row differs from the one just played again.
 
-        Where a machine does not repeat itself exactly they differ: then nothing may cross from
-        the old life to the new one.
+        They differ on machines whose results are not reproducible; windows must then not reach
+        from the old rows into the new ones.
         """
         if there != int(writer.next_row.max()):
-            return  # more is stored than was played again so far
+            return  # the Lake holds more than was played again so far
         lake = self.lakes[member]
         lake.refresh()
         at = self.pond.length - (end - there) - 1
@@ -177,7 +176,7 @@ class MixDrain:
 
 
 def _once(make: Callable[[], Rows]) -> Callable[[], Rows]:
-    """The first thread that asks makes it; the others wait and get the same."""
+    """Call `make` once, in the first thread that asks; the others wait for the same result."""
     made: list[Rows] = []
     lock = threading.Lock()
 
@@ -192,10 +191,10 @@ def _once(make: Callable[[], Rows]) -> Callable[[], Rows]:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _copy(pond: Pond, envs: int, ponds: PondState) -> Rows:
-    """Everything that Ponds [policies] hold of their first `envs` streams: [policies, time, env].
+    """All rows of the first `envs` streams of Ponds [policies]: [policies, time, env].
 
-    Oldest first, binary observations packed. One copy in device memory, made before the Ponds'
-    state may be donated.
+    Oldest first, binary observations packed; a copy in device memory, because the Ponds' state
+    may be donated next.
     """
 
     def one(state: PondState) -> Rows:

@@ -1,4 +1,4 @@
-"""`Filling`: one member's BigPond from its Lake, gathered beside whatever else runs."""
+"""`Filling`: fills one member's BigPond from its Lake, in background threads."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from ..lake import Lake
 from ..replay import Pond, PondState
 from .settings import BigSettings
 
-CORE = 128  # rows of a Lake that are dealt together; see docs/decisions/0007
-RUNS = 16  # at most that many of them for every stream of BigPond go into one block
+CORE = 128  # consecutive rows of a Lake that are drawn together; see docs/decisions/0007
+RUNS = 16  # most of these runs per stream of BigPond in one block
 
 
 class Filling:
-    """`filling()` is the state of a BigPond with rows of a Lake; they are gathered from `start` on.
+    """`filling.start()` begins to gather rows; `filling()` returns the filled BigPond's state.
 
-    The Pond is filled whole, or as far as the Lake's rows go, each at most once. With choice newest
-    these are the rows from number `since` of every stream on.
+    Each row of the Lake is taken at most once, until the Pond is full or no rows are left. With
+    choice newest, only rows from number `since` of every stream on are taken.
     """
 
     def __init__(self, lake: Lake, pond: Pond, big: BigSettings, seed: int, since: int) -> None:
@@ -25,18 +25,18 @@ class Filling:
         core = max(1, min(CORE, rows // pond.streams, pond.length - context))
         length = context + core
         wanted = max(1, min(pond.length // length, rows // (core * pond.streams)))
-        # Few, large blocks, and as few runs left over as can be.
+        # Few, large blocks, with as few runs left over as possible.
         runs = min(range(1, min(RUNS, wanted) + 1), key=lambda runs: (wanted % runs, -runs))
         self._pond, self._blocks = pond, wanted // runs
         more = dict(runs=runs, since=since)
         self._fill = Fill(lake, pond, core, seed, big.choice, big.half_life, **more)
 
     def start(self) -> None:
-        """Begin to gather, beside all that follows."""
+        """Begin to gather rows in the background."""
         self._fill.start(self._blocks)
 
     def __call__(self) -> PondState:
-        """The filled Pond's state; only once."""
+        """Wait for the filled Pond's state; call it once."""
         self.start()
         state: PondState | None = self._pond.init()
         for _ in range(self._blocks):
@@ -46,5 +46,5 @@ class Filling:
         return state
 
     def close(self) -> None:
-        """Gather no further."""
+        """Stop gathering."""
         self._fill.close()

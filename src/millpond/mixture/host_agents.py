@@ -1,4 +1,4 @@
-"""`HostAgents`: the mixture's agents in envs that are stepped on the host, such as Atari's."""
+"""`HostAgents`: a mixture's agents in envs that are stepped on the host, such as Atari."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .settings import MixSettings
 
 
 class HostAgents(Agents):
-    """The same rounds as `Agents`, one turn at a time.
+    """The same rounds as those of `Agents`, one turn at a time.
 
-    The envs live in one session: their state is not saved. After a resume they begin new episodes,
-    after a cut, so what was played since the save is not played again but continues in another way.
+    The state of the envs is not saved. After a resume they begin new episodes, with a cut in the
+    streams, so rows played since the save are not played again identically.
     """
 
     repeats = False
@@ -34,10 +34,10 @@ class HostAgents(Agents):
         self._vector: HostVector | None = None
 
     def begin(self, state: AgentsState, resumed: bool) -> AgentsState:
-        """Open the envs; where others were open before, they begin new episodes after a cut."""
+        """Open the envs; after a resume, cut the streams and begin new episodes."""
         world, turn = self.settings.world, int(state.acting.turn)
         assert isinstance(world, HostEnv)
-        seed = (self.settings.seed << 32) + turn  # not the same first frames in every session
+        seed = (self.settings.seed << 32) + turn  # each session begins with other episodes
         self._vector = checked_vector(world, self.acting.population.all_envs, seed)
         if not resumed:
             return state
@@ -57,14 +57,14 @@ class HostAgents(Agents):
         self._vector = None
 
     def round(self, state: AgentsState, updates: int) -> tuple[AgentsState, Sums]:
-        """That many updates of every agent, their rows drained; `state` is used up."""
+        """Make `updates` updates of every agent and add the rows to the Ponds; donates `state`."""
         sums = self.no_sums()
         for _ in range(updates):
             state, sums = self._update(state, sums)
         return state, jax.device_get(sums)
 
     def _update(self, state: AgentsState, sums: Sums) -> tuple[AgentsState, Sums]:
-        """A rollout, then learning. Frames stay on the device, where they are stacked."""
+        """One rollout, then one update. Frames stay on the device, where they are stacked."""
         assert self._vector is not None
         params, now, population = state.agent.params, state.acting, self.acting.population
         schedules = self.acting.now(now)
@@ -98,6 +98,6 @@ class HostAgents(Agents):
         return self.add(state, rows._replace(obs=newest(rollout))), sums
 
     def _seen(self) -> tuple[np.ndarray, np.ndarray]:
-        """obs and flags of the rows to come, [policies, envs]."""
+        """obs and flags of the next rows, [policies, envs]."""
         assert self._vector is not None
         return self.acting.population.seen(self._vector)

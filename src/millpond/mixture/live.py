@@ -1,4 +1,4 @@
-"""`Live`: agents and BigAgent in one jitted loop; rows go straight into BigPond, no break."""
+"""`Live`: agents and BigAgent in one jitted loop; rows go straight into BigPond."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from .settings import MixSettings
 class Live:
     """`agents, big, pond, sums, found = live.round(agents, big, pond, updates)`.
 
-    Two pure steps composed: `agents.update` gives rows, the BigAgent plays as long in its own
-    envs, all rows go into BigPond together, and after every `every` updates come `times` times
-    `big.learn`.
+    In every update the agents and the BigAgent each play a rollout in their own envs, and all rows
+    go into BigPond. After every `every` updates, `big.learn` runs `times` times.
     """
 
     def __init__(self, settings: MixSettings, agents: Agents, big: BigAgent) -> None:
@@ -32,7 +31,7 @@ class Live:
     def round(
         self, agents: AgentsState, big: BigState, pond: Any, updates: int
     ) -> tuple[AgentsState, BigState, Any, Sums, Array]:
-        """That many updates of the agents; the states are used up."""
+        """Make `updates` updates of the agents; donates the states."""
         *states, sums, found = self._round(agents, big, pond, self.agents.no_sums(), updates)
         return (*states, jax.device_get(sums), jax.device_get(found))
 
@@ -49,7 +48,7 @@ class Live:
                 big, own = self.big.own_rows(big)
                 rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 2), rows, own)
             pond = self.big.add(pond, rows)
-            # uint32 turns of the agents: a whole number of rollouts since the run began.
+            # A whole number, since turns are counted in whole rollouts from the run's start.
             done = agents.acting.turn // np.uint32(self.settings.learns.turns)
             due = done % np.uint32(self.every) == 0
             big, pond, now = jax.lax.cond(due, self._learn, self._idle, big, pond)

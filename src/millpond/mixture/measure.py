@@ -1,4 +1,4 @@
-"""`Measures`: what the networks make of the states that were seen lately."""
+"""`Measures`: what agents and BigAgent think of recent states: agreement, values, dormant units."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..rows import CUT, Array, Batch
 from .reset import by_member
 from .settings import MixSettings
 
-_STATES = 256  # drawn from every Pond
+_STATES = 256  # states drawn from every Pond
 _DORMANT = 0.025  # a unit is dormant below this share of its layer's mean activity
 
 
 class Measures:
-    """`measures(agents_params, big_params, ponds, cycle)`: JSON-like values by name.
+    """`measures(agents_params, big_params, ponds, cycle)`: plain values by name, for the metrics.
 
-    States are drawn from the given Ponds, [policies] or [members] of them; those of a member are
-    shown to all its agents and to its BigAgent.
+    States are drawn from `ponds`, [policies] or [members]; those of a member are shown to all its
+    agents and to its BigAgent.
     """
 
     def __init__(self, settings: MixSettings, pond: Pond, agent: Any) -> None:
@@ -52,7 +52,7 @@ class Measures:
         grouped = by_member(agents, settings.agents)
 
         def of_each(ask: Any) -> tuple[Array, Array]:
-            """Of the agents [members, agents, states], of the BigAgents [members, states]."""
+            """Ask all agents [members, agents, states] and all BigAgents [members, states]."""
             return jax.vmap(jax.vmap(ask, (0, None)))(grouped, obs), jax.vmap(ask)(big, obs)
 
         (choices, of_big), (worth, big_worth) = of_each(self.agent.best), of_each(self.agent.worth)
@@ -70,7 +70,7 @@ class Measures:
         }
 
     def _realised(self, state: PondState, batch: Batch) -> tuple[Array, Array]:
-        """The discounted return that followed each drawn row, and whether its episode has ended."""
+        """The discounted return after each drawn row, and whether its episode's end is stored."""
         learns, length = self.settings.learns, self.pond.length
         window = learns.window
         age = np.arange(length, dtype=np.int32)[:, None]
@@ -80,7 +80,7 @@ class Measures:
         if window.reward_clip:
             reward = jnp.clip(reward, -window.reward_clip, window.reward_clip)
         reward = reward * learns.reward_scale
-        cut = (rows.flags & CUT) != 0  # also what was never written
+        cut = (rows.flags & CUT) != 0  # true also where nothing was written yet
         ended = rows.terminated | rows.truncated
 
         def back(after: tuple[Array, Array], row: tuple[Array, ...]) -> tuple[Any, Any]:
@@ -98,9 +98,9 @@ class Measures:
 
 
 def disagreement(actions: Array, mask: Array) -> Array:
-    """Share of states [members, states] at which two agents choose differently, over all pairs.
+    """Share of states in which two agents choose different actions, averaged over all pairs.
 
-    actions[members, agents, states]; 0 for a single agent.
+    `actions` is [members, agents, states], `mask` [members, states]; 0 for a single agent.
     """
     pairs = list(itertools.combinations(range(actions.shape[1]), 2))
     if not pairs:
@@ -110,9 +110,9 @@ def disagreement(actions: Array, mask: Array) -> Array:
 
 
 def dormant(agent: Any, params: Any, obs: Array) -> Array:
-    """Share of hidden units whose mean activity is below 0.025 of their layer's mean.
+    """Share of hidden units whose mean activity is at most 0.025 of their layer's mean.
 
-    0 for agents that do not say how active their units are.
+    0 for agents without a method `activity`.
     """
     layers = agent.activity(params, obs) if hasattr(agent, "activity") else []
     asleep = [(active <= _DORMANT * active.mean()).sum() for active in layers]
@@ -120,6 +120,6 @@ def dormant(agent: Any, params: Any, obs: Array) -> Array:
 
 
 def _mean(values: Array, mask: Array) -> Array:
-    """Over the last axis, of what counts; 0 where nothing does."""
+    """Mean over the last axis where `mask` is true; 0 where it is nowhere true."""
     mask = jnp.broadcast_to(mask, values.shape)
     return jnp.where(mask, values, 0).sum(-1) / jnp.maximum(mask.sum(-1), 1)

@@ -1,4 +1,4 @@
-"""The parameters in a checkpoint, of a training run or of a mixture."""
+"""Load the parameters in a checkpoint of a training run or of a mixture."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .run import MixRun, is_mixture
 
 
 def open_everyone(path: Path) -> Run:
-    """The run in a folder; a mixture as a run of all its agents and BigAgents."""
+    """Open the run in a folder; a mixture is opened as one run of all its agents and BigAgents."""
     return MixRun.open(path).everyone if is_mixture(path) else Run.open(path)
 
 
 def load_params(run: Run, path: Path) -> Any:
-    """The parameters in a checkpoint: [policies]. A mixture's agents come before its BigAgents."""
+    """The parameters in a checkpoint, [policies]; a mixture's agents come before its BigAgents."""
     blank = blank_params(run)
     if not is_mixture(run.path):
         return load_tree(path, blank)[0]
@@ -35,7 +35,7 @@ def load_params(run: Run, path: Path) -> Any:
 
 
 def blank_params(run: Run) -> Any:
-    """Shapes and dtypes of the run's parameters."""
+    """The shapes and dtypes of a run's parameters, [policies]."""
     settings = run.settings
     keys = jax.random.split(jax.random.key(0), settings.policies)
     return jax.eval_shape(jax.vmap(make_agent(settings).init), keys).params

@@ -1,9 +1,9 @@
-"""`mix(run)`: the phases of a mixture, one after the other, to the last frame.
+"""`mix(run)`: run the phases of a mixture, one after the other, to the last frame.
 
 agents -> (drain) -> fill -> big -> clone -> agents -> ... -> fill -> big -> done
 
-A state is saved within and after `agents`, after `big` and after `clone`. Killed anywhere, a
-mixture continues from the latest one; on a CPU its end is bit for bit that of an uninterrupted one.
+The state is saved during and after `agents`, after `big` and after `clone`. A mixture killed at any
+point continues from the latest state; on a CPU it ends bit for bit as if it had never been killed.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ..engine.stopping import stop_asked
 from ..errors import LakeFull, Paused
 from ..lake.files import Files
 from ..replay import PondState
-from ..run_folder import word
+from ..run_folder import shell_word
 from ..train.session import Report, not_finite
 from .best import Best
 from .drain import MixDrain
 from .filling import Filling
 from .position import Position
 from .programs import MixState, Programs
-from .reset import by_member, candidates, passes
+from .reset import by_member, candidates, passes_gate
 from .run import MixRun
 from .session import Session
 from .settings import BY_SCORE
 
-FILLINGS = 4  # members whose BigPonds are gathered at the same time
+FILLINGS = 4  # members whose BigPonds are filled at the same time
 
 
 def mix(
@@ -42,11 +42,10 @@ def mix(
     programs: Programs | None = None,
     files: Files | None = None,
 ) -> str:
-    """Run from the start or the saved state to the end; returns the hash of all parameters.
+    """Run a mixture from its start or saved state to its end; returns the hash of all parameters.
 
-    Stopped by Ctrl-C, SIGTERM or SIGHUP it saves its state and raises KeyboardInterrupt; a full
-    disk raises Paused. `programs` of an earlier session of the same settings need not be
-    compiled again.
+    On Ctrl-C, SIGTERM or SIGHUP it saves its state and raises KeyboardInterrupt; a full disk raises
+    Paused. Pass the `programs` of an earlier call with the same settings to save compiling again.
     `mix(MixRun.create(Path("runs/mixture"), settings), report=print)`.
     """
     run.folder.check_parts()
@@ -64,10 +63,10 @@ def mix(
 
 
 class _Session(Session):
-    """The phases. What they share, from state to metrics, is a `Session`'s."""
+    """The phases; what they share, from state to metrics, is in `Session`."""
 
     def go(self) -> str:
-        """From where the mixture stands to its end."""
+        """Run from the current position to the end."""
         phases: dict[str, Callable[[], None]] = {
             "agents": self._live if self.programs.live else self._agents,
             "fill": self._fill,
@@ -75,13 +74,13 @@ class _Session(Session):
             "clone": self._clone,
         }
         self.say("running")
-        while self.at.phase != "done":
-            phase = self.at.phase
-            self.tell("phase", {"phase": phase, "cycle": self.at.cycle})
+        while self.position.phase != "done":
+            phase = self.position.phase
+            self.tell("phase", {"phase": phase, "cycle": self.position.cycle})
             with self.clock.of(phase):
                 phases[phase]()
             self.speed.write("phase", self.steps, self.frames, self.clock.line())
-            if self.at.phase not in ("big", "done"):  # in all others a state was saved just now
+            if self.position.phase not in ("big", "done"):  # else the state was saved just now
                 self.stop_if_asked()
         self.say("finished")
         return hash_of(self.params())
@@ -92,62 +91,62 @@ class _Session(Session):
         agents = self.programs.agents
         done = int(agents.pond.added(self.state.agents.ponds)[0])
         with MixDrain(self.settings, agents.pond, self.lakes, done, agents.repeats) as drain:
-            if self.anew:
+            if self.envs_restarted:
                 drain.cut()
-                self.anew = False
+                self.envs_restarted = False
             while not self._cycle_over():
-                before = self.at.updates
-                some = self._some_updates(agents.pond.length // self.settings.learns.turns)
+                before = self.position.updates
+                some = self._round_updates(agents.pond.length // self.settings.learns.turns)
                 state, sums = agents.round(self.state.agents, some)
                 self.state = self.state._replace(agents=state)
-                self.at = self.at.at(updates=before + some)
+                self.position = self.position.replace(updates=before + some)
                 drain(state.ponds)
-                self.heal()
+                self.replace_diverged()
                 self.log(sums, self.fills(state.ponds))
-                self._between(before, lambda: drain.finish(sync=True))
+                self._do_what_is_due(before, lambda: drain.finish(sync=True))
         for lake in self.lakes:
             lake.refresh()
-        self._begin_filling()  # it continues while the agents are evaluated
+        self._begin_filling()  # continues while the agents are evaluated
         self._end_of_agents("fill")
 
     def _live(self) -> None:
-        """The same without a break: the BigAgent learns meanwhile, and is cloned at the end."""
-        together = self.programs.together
-        assert together
+        """Phase agents of transfer live: the BigAgent learns at the same time as the agents."""
+        live_loop = self.programs.live_loop
+        assert live_loop
         while not self._cycle_over():
-            before, state = self.at.updates, self.state
-            some = self._some_updates(16)
-            played = together.round(state.agents, state.big, state.pond, some)
+            before, state = self.position.updates, self.state
+            some = self._round_updates(16)
+            played = live_loop.round(state.agents, state.big, state.pond, some)
             (agents, big, pond), (sums, found) = played[:3], played[3:]
             self.state = MixState(agents, big, pond)
-            self.at = self.at.at(updates=before + some)
-            self.heal()
-            due = (before + some) // together.every - before // together.every
+            self.position = self.position.replace(updates=before + some)
+            self.replace_diverged()
+            due = (before + some) // live_loop.every - before // live_loop.every
             learned = {f"big_{name}": one for name, one in self.programs.big.numbers(found).items()}
             means = {name: (value / max(1, due)).tolist() for name, value in learned.items()}
             self.log(sums, means | {"big_pond_fill": self.fill_of(self.state.pond)})
-            self._between(before, lambda: None)
+            self._do_what_is_due(before, lambda: None)
         self._end_of_agents("clone")
 
     def _cycle_over(self) -> bool:
-        """At `updates`, unless too little is left for a reset to pay; or when no frame is left."""
+        """Whether a reset is due (unless less than half a cycle is left), or no frames are left."""
         settings, left = self.settings, self.settings.frames - self.frames
         cycle = settings.updates * settings.frames_per_update
         enough = 2 * (left - settings.own_frames) >= cycle
-        return left <= 0 or (self.at.updates >= settings.updates and enough)
+        return left <= 0 or (self.position.updates >= settings.updates and enough)
 
-    def _some_updates(self, most: int) -> int:
-        """Updates until the Pond is full, or something is due."""
-        settings, done = self.settings, self.at.updates
+    def _round_updates(self, most: int) -> int:
+        """Updates of the next round: `most`, or fewer if something is due before."""
+        settings, done = self.settings, self.position.updates
         left = -(-(settings.frames - self.frames) // settings.frames_per_update)
         every = (settings.eval_updates, settings.checkpoint_updates, settings.resume_updates)
         due = [step - done % step for step in every]
         cycle = settings.updates - done
         return max(1, min(most, left, *due, cycle if cycle > 0 else most))
 
-    def _between(self, before: int, drained: Callable[[], None]) -> None:
-        """What is due between two rounds of the agents."""
-        settings, now = self.settings, self.at.updates
+    def _do_what_is_due(self, before: int, drained: Callable[[], None]) -> None:
+        """Evaluate, checkpoint and save between two rounds, as far as each is due."""
+        settings, now = self.settings, self.position.updates
 
         def passed(every: int) -> bool:
             return before // every < now // every
@@ -165,23 +164,23 @@ class _Session(Session):
     def _end_of_agents(self, phase: Any) -> None:
         scores = self.evaluate("before")
         self.checkpoint()
-        if self.at.target:
-            took = [None if frames < 0 else frames for frames in self.at.recovered]
-            self.write("recovery", {"cycle": self.at.cycle, "frames_to_recovery": took})
+        if self.position.target:
+            took = [None if frames < 0 else frames for frames in self.position.recovered]
+            self.write("recovery", {"cycle": self.position.cycle, "frames_to_recovery": took})
         chosen: tuple[int, ...] = ()
         if self.settings.init in BY_SCORE:
             chosen = self._chosen()
         last = self.frames >= self.settings.frames
         before = tuple(float(mean) for mean in scores.mean(1))
-        self.save(self.at.at(phase=phase, last=last, chosen=chosen, before=before))
+        self.save(self.position.replace(phase=phase, last=last, chosen=chosen, before=before))
 
     def _candidates(self) -> Any:
         return candidates(self.state.agents.agent.params, self.settings.agents)
 
     def _chosen(self) -> tuple[int, ...]:
-        """Which of its candidates each member's BigAgent begins as."""
+        """Which candidate each member's BigAgent begins as, by greedy return."""
         state = self.state
-        if self.settings.init == "best_or_average":  # it is judged where the BigAgent would be
+        if self.settings.init == "best_or_average":  # the average plays in the BigAgent's place
             average = jax.tree.map(lambda leaf: leaf[:, -1], self._candidates())
             agent = state.big.agent._replace(params=average)
             state = state._replace(big=state.big._replace(agent=agent))
@@ -193,9 +192,9 @@ class _Session(Session):
     # --- the BigAgent ---------------------------------------------------------------------------
 
     def _begin_filling(self) -> None:
-        """Every member's BigPond begins to be gathered from its Lake, beside all that follows."""
-        settings, pond, cycle = self.settings, self.programs.big.pond, self.at.cycle
-        since = self.at.rows or (0,) * settings.members
+        """Start gathering every member's BigPond from its Lake, in background threads."""
+        settings, pond, cycle = self.settings, self.programs.big.pond, self.position.cycle
+        since = self.position.rows or (0,) * settings.members
         self.fillings = [
             Filling(lake, pond, settings.big, (settings.seed * 1000 + member) * 1000 + cycle, first)
             for member, (lake, first) in enumerate(zip(self.lakes, since, strict=True))
@@ -204,9 +203,9 @@ class _Session(Session):
             filling.start()
 
     def _fill(self) -> None:
-        """BigPond from the Lakes, those of several members at the same time."""
+        """Fill the BigPonds from the Lakes, several members at the same time."""
         settings, big = self.settings, self.programs.big
-        if not self.fillings:  # the run was resumed here
+        if not self.fillings:  # resumed in this phase
             self._begin_filling()
         ponds: list[PondState] = []
         for number, filling in enumerate(self.fillings):
@@ -214,32 +213,32 @@ class _Session(Session):
             if number + FILLINGS < len(self.fillings):
                 self.fillings[number + FILLINGS].start()
         self.fillings = []
-        self.big_pond = big.together(ponds)
+        self.big_pond = big.stack_ponds(ponds)
         rows = len(self.lakes[0])
         values = {
-            "chosen": list(self.at.chosen),
+            "chosen": list(self.position.chosen),
             "lake_rows": rows,
             "lake_fill": rows / settings.lake.capacity,
             "big_pond_fill": self.fill_of(self.big_pond),
         }
-        self.write("fill", {"cycle": self.at.cycle, **values})
+        self.write("fill", {"cycle": self.position.cycle, **values})
         best = self.state.big.agent.params
-        if self.at.chosen:
-            which = np.arange(settings.members), np.array(self.at.chosen)
+        if self.position.chosen:
+            which = np.arange(settings.members), np.array(self.position.chosen)
             best = jax.tree.map(lambda leaf: leaf[which], self._candidates())
-        begun = big.begin(self.state.big, self.at.cycle, best, self._steps())
+        begun = big.begin(self.state.big, self.position.cycle, best, self._steps())
         self.state = self.state._replace(big=begun)
-        self.at = self.at.at(phase="big")
+        self.position = self.position.replace(phase="big")
 
     def _steps(self) -> int:
-        """Steps of this phase, by the frames since the latest reset."""
-        return self.settings.steps_after(self.frames - self.at.since)
+        """BigAgent steps of this phase, by the frames since the latest reset."""
+        return self.settings.steps_after(self.frames - self.position.since)
 
     def _big(self) -> None:
         settings, big, steps = self.settings, self.programs.big, self._steps()
         filled = float(self.big_pond.size) * big.pond.streams
         best, taken = Best(), 0
-        share = 1.0 - self.at.since / settings.frames if settings.big.anneal else 1.0
+        share = 1.0 - self.position.since / settings.frames if settings.big.anneal else 1.0
         found: Any = None
         every = max(1, settings.big.eval_every // settings.minibatches)
         distilled = round(settings.big.distill * steps)
@@ -253,13 +252,17 @@ class _Session(Session):
                 self.state.big, self.big_pond, some, share, teachers
             )
             taken += some
-            state = big.renew(state) if first and taken == distilled else state
+            state = big.reset_optimizer(state) if first and taken == distilled else state
             self.state = self.state._replace(big=state)
             if settings.big.eval_every:
                 _, scores = self.programs.scores(self.programs.chooser, self.state)
                 best.take(scores, self.state.big.agent.params)
                 minibatches = taken * settings.minibatches
-                line = {"cycle": self.at.cycle, "minibatches": minibatches, "big": scores.tolist()}
+                line = {
+                    "cycle": self.position.cycle,
+                    "minibatches": minibatches,
+                    "big": scores.tolist(),
+                }
                 self.write("big_eval", line)
                 if settings.big.plateau and best.age >= settings.big.plateau:
                     break
@@ -271,7 +274,7 @@ class _Session(Session):
         self.write(
             "big",
             {
-                "cycle": self.at.cycle,
+                "cycle": self.position.cycle,
                 "minibatches": taken * settings.minibatches,
                 "distilled": min(taken, distilled) * settings.minibatches,
                 "samples_per_row": sampled / max(1.0, filled),
@@ -283,37 +286,39 @@ class _Session(Session):
             },
         )
         self.big_pond = None
-        self.save(self.at.at(phase="clone"))
+        self.save(self.position.replace(phase="clone"))
 
-    # --- and back -------------------------------------------------------------------------------
+    # --- the agents become the BigAgent ---------------------------------------------------------
 
     def _clone(self) -> None:
-        settings, state, x = self.settings, self.state, self.at
+        settings, state, now = self.settings, self.state, self.position
         ponds = state.pond if self.programs.live else state.agents.ponds
         ours, theirs = state.agents.agent.params, state.big.agent.params
-        seen = self.programs.measures(ours, theirs, ponds, x.cycle)
-        self.write("measure", {"cycle": x.cycle, **seen})
-        self.checkpoint()  # before they are cloned: clones are what the BigAgent is
+        seen = self.programs.measures(ours, theirs, ponds, now.cycle)
+        self.write("measure", {"cycle": now.cycle, **seen})
+        self.checkpoint()  # now, since cloning overwrites the agents
         agents, big = self.programs.episodes(self.programs.chooser, state)
-        if x.last:
+        if now.last:
             self.evaluate("final", big.mean(1) > agents.mean((1, 2)))
-            self.save(x.at(phase="done"))
+            self.save(now.replace(phase="done"))
             return
         good = ~(np.asarray(state.big.agent.bad) | np.asarray(not_finite(theirs)))
-        good &= passes(big, agents, settings.clone.gate)
+        good &= passes_gate(big, agents, settings.clone.gate)
         self.state = self.programs.clone(state, good)
         if self.programs.live:
-            begun = self.programs.big.begin(self.state.big, x.cycle + 1, theirs, settings.big_steps)
+            begun = self.programs.big.begin(
+                self.state.big, now.cycle + 1, theirs, settings.big_steps
+            )
             self.state = self.state._replace(big=begun)
-        self.at = Position(
-            cycle=x.cycle + 1,
+        self.position = Position(
+            cycle=now.cycle + 1,
             since=self.frames,
             rows=tuple(min((s.stop for s in lake.streams), default=0) for lake in self.lakes),
-            target=x.before,
+            target=now.before,
             recovered=(-1,) * settings.members,
-            clones=x.clones,
+            clones=now.clones,
         )
-        line = {"cycle": x.cycle + 1, "cloned": good.tolist(), "target": list(x.before)}
+        line = {"cycle": now.cycle + 1, "cloned": good.tolist(), "target": list(now.before)}
         means = {"chooser": agents.mean((1, 2)).tolist(), "chooser_big": big.mean(1).tolist()}
         self.write("reset", line | means)
         self.evaluate("after")
@@ -322,13 +327,13 @@ class _Session(Session):
 
 @contextlib.contextmanager
 def _paused(run: MixRun) -> Generator[None]:
-    """A full disk is not a failure: say so, and how to continue."""
+    """Turn a full disk into `Paused`, whose message says how to continue."""
     try:
         yield
     except LakeFull as error:
         with contextlib.suppress(Exception):  # there may be no room for this either
             run.folder.say("paused", run.folder.status()["steps"])
         raise Paused(
-            f"{run.path} paused: {error}. Nothing that was saved is lost: free some space and "
-            f"millpond resume {word(run.path)}"
+            f"{run.path} paused: {error}. Nothing that was saved is lost: free some space, then "
+            f"run millpond resume {shell_word(run.path)}"
         ) from error

@@ -1,4 +1,4 @@
-"""`Position`: where a mixture stands. It is saved with every state, as plain values."""
+"""`Position`: how far a mixture has got. It is saved with every state, as plain values."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, Literal
 
 from ..config import from_plain, to_plain
 
-# agents: they learn and drain; their rows drain into the Lake behind them
+# agents: they learn, while their rows are drained into the Lake
 # fill: BigPond is filled from the Lake
-# big: the BigAgent learns from it; a state is not saved here, a resumed run fills again
+# big: the BigAgent learns from BigPond; no state is saved here, so a resumed run fills again
 # clone: the agents become copies of the BigAgent
 Phase = Literal["agents", "fill", "big", "clone", "done"]
 
 
 @dataclass(frozen=True)
 class Position:
-    """Cycle k is everything from the k-th clone to the next; cycle 0 begins with fresh agents."""
+    """Cycle k is everything from the k-th reset to the next; cycle 0 begins with new agents."""
 
     phase: Phase = "agents"
     cycle: int = 0
     updates: int = 0  # of the agents in this cycle
-    last: bool = False  # the frames are used up: after this BigAgent the mixture is done
+    last: bool = False  # the frames are used up: the mixture ends after this BigAgent phase
     since: int = 0  # frames at the latest reset
     rows: tuple[int, ...] = ()  # per member: rows of each stream of its Lake at that reset
-    target: tuple[float, ...] = ()  # per member: the agents' mean return before that clone
-    recovered: tuple[int, ...] = ()  # per member: frames until they had it again; -1: not yet
-    before: tuple[float, ...] = ()  # the same before the clone to come
-    chosen: tuple[int, ...] = ()  # per member: the best agent before the BigAgent begins
+    target: tuple[float, ...] = ()  # per member: the agents' mean return before that reset
+    recovered: tuple[int, ...] = ()  # per member: frames until it was back there; -1: not yet
+    before: tuple[float, ...] = ()  # per member: the same before the reset to come
+    chosen: tuple[int, ...] = ()  # per member: the candidate that the BigAgent begins as
     clones: int = 0  # agents that were replaced because they diverged
 
     def to_json(self) -> dict[str, Any]:
@@ -40,14 +40,14 @@ class Position:
         """The position that `to_json` described."""
         return from_plain(Position, plain, Position())
 
-    def at(self, **changes: Any) -> Position:
-        """The same with changes: `position.at(phase="fill")`."""
+    def replace(self, **changes: Any) -> Position:
+        """A copy with changes: `position.replace(phase="fill")`."""
         return dataclasses.replace(self, **changes)
 
     def judge(self, means: list[float], frames: int) -> Position:
-        """Note which members have the return back that they had before the latest clone."""
+        """Record which members are back at their return from before the latest reset."""
         if not self.target:
             return self
         now = zip(self.recovered, self.target, means, strict=True)
         took = [frames - self.since if r < 0 and m >= t else r for r, t, m in now]
-        return self.at(recovered=tuple(took))
+        return self.replace(recovered=tuple(took))

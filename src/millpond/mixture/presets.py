@@ -1,4 +1,4 @@
-"""Settings of a mixture made from others: an env's preset, fewer frames, or as small as can be."""
+"""Make the settings of a mixture: from an env's preset, for fewer frames, or tiny for tests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..sequence import Sequence
 from ..train.presets import settings_for
 from .settings import BigSettings, CloneSettings, MixSettings, check_roles
 
-SEED_003 = Path("seed-003")  # a preset's name: the first mixture
-RESTART = 0.1  # epsilon of clones
-BIG_BYTES = 4 << 30  # BigPond takes at most this, unless a user asks for more
+SEED_003 = Path("seed-003")  # name of a preset: the first design of the mixture
+RESTART = 0.1  # the agents' epsilon after a reset
+BIG_BYTES = 4 << 30  # largest BigPond that a preset makes
 
 
 def mix_from(
     agents: Settings, big: Settings, number: int = MixSettings.agents, share: bool = True
 ) -> MixSettings:
-    """A mixture of that many agents from the settings of an agent and of a BigAgent in one env.
+    """A mixture of `number` agents, from the settings of one agent and of a BigAgent in one env.
 
-    The agents `share` the envs that one alone would have: so each of them learns as often in its
-    part of the frames as that one does in all of them.
+    If they `share`, the agents divide the one agent's envs among them, so that each makes as many
+    updates in its part of the frames as that agent would in all of them.
 
     `mix_from(settings_for(env, agent="pqn"), settings_for(env, agent="dqn"))`, or `mix_for(env)`.
     """
@@ -37,7 +37,7 @@ def mix_from(
     learns: Any = agents.learns
     own = big.replayed.batch
     rows = envs * learns.turns // learns.parts
-    batch = own if isinstance(big.window, Sequence) else max(rows, own)  # sequences are many rows
+    batch = own if isinstance(big.window, Sequence) else max(rows, own)  # a sequence is many rows
     learning = with_known(
         big.learning,
         gamma=learns.window.gamma,
@@ -46,7 +46,7 @@ def mix_from(
         batch=batch,
     )
     epsilon = agents.learning.schedules.get("epsilon")
-    if epsilon and not epsilon.restart:  # clones know what to do: they explore less
+    if epsilon and not epsilon.restart:  # clones are good already and need to explore less
         again = dataclasses.replace(epsilon, restart=(max(RESTART, epsilon.last),))
         same["learning"] = with_known(same["learning"], epsilon=again)
     room = BIG_BYTES // spec_of(agents.world).row_bytes // envs * envs
@@ -61,11 +61,11 @@ def mix_for(
     big_agent: str | None = None,
     agents: int = MixSettings.agents,
 ) -> MixSettings:
-    """The mixture of an env by its preset, by another one's name, or by a file of that form.
+    """The mixture for an env: from its preset, from the preset named `file`, or from a TOML file.
 
-    `mix_for("minatar/breakout")`; with `agents=1` one agent has all envs, and resets at the same
-    frames. `mix_for(env, Path("seed-003"))` is the first mixture, as originally designed:
-    a DQN from all of the Lake, and epsilon back at its first level.
+    `mix_for("minatar/breakout")`; with `agents=1` one agent has all envs, and is reset after the
+    same frames. `mix_for(env, Path("seed-003"))` is the mixture as first designed: its BigAgent is
+    a DQN that learns from the whole Lake, and epsilon restarts at its initial value.
     """
     if file == SEED_003:
         ours = settings_for(env, None, agent or "pqn")
@@ -89,8 +89,8 @@ def _as_in_seed_003(settings: MixSettings) -> MixSettings:
 
 
 def with_frames(settings: MixSettings, frames: int) -> MixSettings:
-    """The same mixture for that many frames: too few for all `cycles` make shorter ones, and too
-    few for cycles of eight updates make fewer of them, down to four.
+    """The same mixture for another number of frames. If they are too few for all cycles, cycles
+    become shorter; if too few for cycles of eight updates, there are fewer of them, down to four.
 
     `with_frames(mix_for("minatar/breakout"), 10_000_000)`.
     """
@@ -104,7 +104,7 @@ def with_frames(settings: MixSettings, frames: int) -> MixSettings:
 
 
 def tiny_mix(settings: MixSettings) -> MixSettings:
-    """The same mixture so small that two cycles end within a minute: for `--debug`.
+    """The same mixture, so small that two cycles take less than a minute; for `--debug`.
 
     `tiny_mix(mix_for("minatar/breakout"))`.
     """

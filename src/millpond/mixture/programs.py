@@ -1,4 +1,4 @@
-"""`Programs`: everything of a mixture that is compiled, and the state it passes on."""
+"""`Programs`: the compiled programs of a mixture; `MixState`: the state they act on."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from .measure import Measures
 from .reset import clone, of_each_agent
 from .settings import MixSettings
 
-# Choosing by evaluation must not look at the episodes by which a mixture is judged.
+# Episodes by which candidates are chosen must differ from those by which a mixture is scored.
 CHOOSING_SEED = 2_000_003
 
 
 class MixState(NamedTuple):
-    """Everything a mixture knows between two rounds: arrays only, so saving it is saving it all."""
+    """The whole state of a mixture between two rounds. Only arrays, so that it can be saved."""
 
     agents: AgentsState
     big: BigState
-    pond: Any  # BigPond [members] where it lives on (transfer live), else None
+    pond: Any  # BigPond [members] with transfer live, else None
 
 
 def make_agents(settings: MixSettings) -> Agents:
-    """All agents here, in one program or turn by turn, or each elsewhere."""
+    """The agents in one program, turn by turn with envs on the host, or on Ray."""
     if settings.mode == "ray":
-        from .ray_workers import spread  # Ray is not needed by every mixture
+        from .ray_workers import ray_agents  # Ray is not needed by every mixture
 
-        return spread(settings)
+        return ray_agents(settings)
     return HostAgents(settings) if settings.hosted else Agents(settings)
 
 
 class Programs:
-    """One set serves every session of a run: nothing in it changes."""
+    """The compiled programs. They hold no state, so several sessions can share them."""
 
     def __init__(self, settings: MixSettings) -> None:
         self.settings = settings
         self.live = settings.transfer == "live"
         self.agents = make_agents(settings)
         self.big = BigAgent(settings)
-        self.together = Live(settings, self.agents, self.big) if self.live else None
+        self.live_loop = Live(settings, self.agents, self.big) if self.live else None
         source: Pond = self.big.pond if self.live else self.agents.pond
         self.measures = Measures(settings, source, self.agents.agent)
         self.referee = Referee(settings.judged, settings.eval_episodes)
@@ -57,19 +57,19 @@ class Programs:
 
     @cached_property
     def chooser(self) -> Referee:
-        """Episodes by which the mixture itself chooses, if it does."""
+        """Plays the episodes by which the mixture chooses between agents and BigAgent."""
         return Referee(self.settings.judged, self.settings.eval_episodes, CHOOSING_SEED)
 
     def init(self) -> MixState:
-        """A mixture's first state."""
+        """The initial state of a mixture."""
         return self._first()
 
-    def like(self) -> MixState:
-        """Shapes and dtypes of a state."""
+    def shapes(self) -> MixState:
+        """The shapes and dtypes of a state."""
         return jax.eval_shape(self._init)
 
     def episodes(self, referee: Referee, state: MixState) -> tuple[np.ndarray, np.ndarray]:
-        """Greedy returns: of the agents [members, agents, episodes], of the BigAgents [members,
+        """Greedy returns: the agents' [members, agents, episodes], the BigAgents' [members,
         episodes]."""
         ours, theirs = state.agents.agent.params, state.big.agent.params
         everyone = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), ours, theirs)
@@ -78,12 +78,12 @@ class Programs:
         return agents.reshape(-1, self.settings.agents, returns.shape[1]), returns[len(agents) :]
 
     def scores(self, referee: Referee, state: MixState) -> tuple[np.ndarray, np.ndarray]:
-        """Mean greedy returns: of the agents [members, agents], of the BigAgents [members]."""
+        """Mean greedy returns: the agents' [members, agents], the BigAgents' [members]."""
         agents, big = self.episodes(referee, state)
         return agents.mean(-1), big.mean(-1)
 
     def clone(self, state: MixState, members: np.ndarray) -> MixState:
-        """Agents of those members become copies of their BigAgent; epsilon restarts for all."""
+        """Copy BigAgents to the agents of `members`, bool[members]; restart everyone's epsilon."""
         which = np.repeat(members, self.settings.agents)
         return state._replace(agents=self._clone(state.agents, state.big.agent.params, which))
 

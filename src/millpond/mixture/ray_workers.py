@@ -1,4 +1,4 @@
-"""`RayWorkers`: the agents of a mixture as Ray actors; `spread` is its mode `ray`."""
+"""`RayWorkers`: the agents of a mixture as Ray actors, for mode `ray`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from ..cluster.ray import connected, import_ray, passed_on, result_of
 from ..engine.environment import child_environment
+from .remote_agents import RemoteAgents, RoundWorker
 from .settings import MixSettings
-from .spread import RoundWorker, SpreadAgents
 
-_ROUND_S = 3600.0  # a round of an agent that takes longer is lost
-_STORE_MB = 1024  # shared memory of a local Ray: all states and Ponds of a mixture pass by
+_ROUND_S = 3600.0  # a worker that takes longer for a round counts as lost
+_STORE_MB = 1024  # shared memory of a local Ray: all agents' states and Ponds pass through it
 
 
 class AgentHost:
-    """A `RoundWorker` of a mixture."""
+    """The Ray actor that holds a `RoundWorker`."""
 
     def __init__(self, settings: dict[str, Any], policy: int) -> None:
         self.worker = RoundWorker(MixSettings.from_json(settings), policy)
@@ -27,16 +27,16 @@ class AgentHost:
     def round(
         self, leaves: list[np.ndarray], updates: int
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """That many updates from a state; it and the sums afterwards."""
+        """Make `updates` updates; returns the leaves of the new state and of the sums."""
         return self.worker.round(leaves, updates)
 
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         return os.getpid()
 
 
 class RayWorkers:
-    """`Workers` that are Ray actors, spread over all machines."""
+    """`Workers` that are Ray actors, spread over all machines of the cluster."""
 
     def __init__(self, settings: MixSettings) -> None:
         self._ray, self._plain = import_ray(), settings.to_json()
@@ -44,7 +44,7 @@ class RayWorkers:
         self.started: dict[int, Any] = {}
 
     def start(self, policy: int) -> Any:
-        """A worker for a policy."""
+        """Start a worker for a policy, in place of its old one if there is one."""
         if policy in self.started:
             self._end(self.started[policy])
         options = {"num_cpus": 1.0, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
@@ -53,11 +53,11 @@ class RayWorkers:
         return self.started[policy]
 
     def round(self, worker: Any, leaves: list[np.ndarray], updates: int) -> Any:
-        """Begin a round."""
+        """Begin a round; the reference it returns is for `result`."""
         return worker.round.remote(leaves, updates)
 
     def result(self, call: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The new state's leaves, and the sums'. What the worker raised is raised here."""
+        """The leaves of the new state and of the sums; reraises what the worker raised."""
         return result_of(self._ray, call, _ROUND_S)
 
     def close(self) -> None:
@@ -66,12 +66,12 @@ class RayWorkers:
             self._end(worker)
 
     def _end(self, worker: Any) -> None:
-        with contextlib.suppress(Exception):  # it is gone already
+        with contextlib.suppress(Exception):  # it may be gone already
             self._ray.kill(worker, no_restart=True)
 
 
-def spread(settings: MixSettings) -> SpreadAgents:
-    """A mixture's agents on Ray, from the beginning to the end of a session."""
+def ray_agents(settings: MixSettings) -> RemoteAgents:
+    """A mixture's agents on Ray; the workers live as long as the session."""
     import_ray()
 
     @contextlib.contextmanager
@@ -83,4 +83,4 @@ def spread(settings: MixSettings) -> SpreadAgents:
         ):
             yield workers
 
-    return SpreadAgents(settings, connect)
+    return RemoteAgents(settings, connect)

@@ -1,4 +1,4 @@
-"""Resets: which agents are replaced, and by which parameters. Pure functions over [policies]."""
+"""Resets: which agents are replaced, and with which parameters. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..rows import Array
 
 
 def of_each_agent(params: Any, agents: int) -> Any:
-    """Parameters [members] for every agent of each member: [members * agents]."""
+    """Repeat parameters [members] for every agent: [members * agents]."""
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, agents, 0), params)
 
 
 def by_member(params: Any, agents: int) -> Any:
-    """Parameters [members * agents] as [members, agents]."""
+    """Reshape parameters [members * agents] to [members, agents]."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, agents, *leaf.shape[1:]), params)
 
 
 def candidates(params: Any, agents: int) -> Any:
-    """The agents of each member and, last, their average: [members, agents + 1] of [policies].
+    """Parameters [members, agents + 1]: each member's agents, then their average.
 
-    Agents that began alike lie near each other, where an average plays as they do or better.
+    Agents that started from the same parameters stay close enough for their average to play well.
     """
 
     def join(each: Array) -> Array:
@@ -37,7 +37,7 @@ def candidates(params: Any, agents: int) -> Any:
 def clone(
     agent: Agent, old: AgentState, params: Any, which: Array, reset_optimizer: bool
 ) -> AgentState:
-    """Agents take params[policies] where `which` says so; the others continue."""
+    """Agents take over `params` [policies] where `which` is true; the others stay as they are."""
     new = jax.vmap(lambda state, params: agent.adopt(state, params, reset_optimizer))(old, params)
 
     def pick(new: Array, was: Array) -> Array:
@@ -46,12 +46,12 @@ def clone(
     return jax.tree.map(pick, new, old)
 
 
-def passes(big: np.ndarray, agents: np.ndarray, gate: float) -> np.ndarray:
-    """Which members' BigAgents are good enough to be cloned: bool[members].
+def passes_gate(big: np.ndarray, agents: np.ndarray, gate: float) -> np.ndarray:
+    """Whose BigAgent is good enough to be cloned: bool[members].
 
-    Refused is one whose mean return is more than `gate` standard errors of the difference below
-    its agents' (0: none). big[members, episodes] and agents[members, agents, episodes] are returns
-    of the same episodes, which agents and BigAgent begin alike but do not play alike.
+    A BigAgent fails if its mean return is more than `gate` standard errors of the difference below
+    its agents' (0: none fails). big[members, episodes] and agents[members, agents, episodes] are
+    returns of episodes that start alike but are played independently.
     """
     if not gate:
         return np.ones(len(big), bool)
@@ -61,10 +61,10 @@ def passes(big: np.ndarray, agents: np.ndarray, gate: float) -> np.ndarray:
     return big.mean(1) >= others.mean(1) - gate * error
 
 
-def stand_ins(bad: np.ndarray, agents: int) -> np.ndarray:
-    """For every policy that went bad the next healthy one of its member: int[policies].
+def replacements(bad: np.ndarray, agents: int) -> np.ndarray:
+    """For every diverged policy the next healthy one of its member: int[policies].
 
-    A healthy policy stands for itself; -1 where a member has none left.
+    A healthy policy maps to itself; -1 where a member has no healthy policy left.
     """
     who = np.arange(len(bad))
     for policy in np.flatnonzero(bad):

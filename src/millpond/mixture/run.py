@@ -1,8 +1,8 @@
-"""`MixRun`: the folder of one mixture, laid out as a training run's, with its Lakes.
+"""`MixRun`: the folder of a mixture. It is laid out like that of a training run, plus the Lakes.
 
-config.json, status.json, metrics.jsonl, speed.jsonl, resume.safetensors: as of `train.Run`
+config.json, status.json, metrics.jsonl, speed.jsonl, resume.safetensors: as in `train.Run`
 checkpoints/N.safetensors   parameters of all agents and BigAgents after N frames; kept
-lake/member-M               what the agents of member M did
+lake/member-M               the rows of the agents of member M
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class MixRun:
 
     path: Path
     settings: MixSettings
-    version: int = VERSION  # of millpond's mixtures, that wrote it
+    version: int = VERSION  # of the folder's format
 
     @staticmethod
     def create(path: Path, settings: MixSettings) -> MixRun:
-        """A new mixture in a folder that is empty or does not exist yet."""
+        """Create a mixture in a folder that is empty or does not exist yet."""
         refuse_used(path)
         settings.playing.check_saved()
         settings.big_playing.check_saved()
         run = MixRun(path, settings)
         if settings.lake.path and run.lakes.exists() and any(run.lakes.iterdir()):
             raise RunRefused(
-                f"{run.lakes} is not empty; the Lake of a mixture holds its own rows only: choose "
-                "a new folder with --lake.path"
+                f"{run.lakes} is not empty, and the Lake of a mixture must hold only its own rows; "
+                "choose a new folder with --lake.path"
             )
         config = {_MARK: VERSION, "settings": settings.to_json()}
         write_whole(path / "config.json", json.dumps(config, indent=2).encode() + b"\n")
@@ -49,10 +49,10 @@ class MixRun:
 
     @staticmethod
     def open(path: Path) -> MixRun:
-        """The mixture in a folder; another folder or another version raises RunRefused."""
+        """Open the mixture in a folder; RunRefused if there is none or its version is unknown."""
         file = path / "config.json"
         if not is_mixture(path):
-            raise RunRefused(f"{path} is not a mixture; millpond mix ENV makes one")
+            raise RunRefused(f"{path} is not a mixture; create one with millpond mix ENV")
         config = json.loads(file.read_text(encoding="utf-8"))
         version, plain = config[_MARK], config.get("settings")
         if version not in (1, VERSION):
@@ -68,23 +68,23 @@ class MixRun:
 
     @property
     def folder(self) -> Run:
-        """The same folder as a training run: its files, status and lock."""
+        """The same folder as a `Run`, for its files, status and lock."""
         return Run(self.path, self.settings.playing, self.version)
 
     @property
     def everyone(self) -> Run:
-        """The same folder as a run of all agents and then all BigAgents, each a member."""
+        """The same folder as a `Run` whose members are all agents, then all BigAgents."""
         return Run(self.path, self.settings.judged)
 
     @property
     def lakes(self) -> Path:
-        """Where the members' Lakes lie."""
+        """The folder that holds the members' Lakes."""
         elsewhere = self.settings.lake.path
         return Path(elsewhere) if elsewhere else self.path / "lake"
 
 
 def is_mixture(path: Path) -> bool:
-    """Whether a folder is a mixture's.
+    """Whether a folder holds a mixture.
 
     `is_mixture(Path("runs/mixture"))`.
     """
@@ -96,7 +96,7 @@ def is_mixture(path: Path) -> bool:
 
 
 def find_mixtures(root: Path) -> Iterator[MixRun]:
-    """Every mixture in a folder and in the folders inside it, by name.
+    """Every mixture below a folder, at any depth, sorted by path.
 
     `[run.path for run in find_mixtures(Path("runs"))]`.
     """

@@ -1,4 +1,4 @@
-"""`Session`: what the phases of a mixture share: its state, its files, its numbers."""
+"""`Session`: what the phases of a mixture share: its state, its files and its metrics."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .drain import open_lakes
 from .filling import Filling
 from .position import Position
 from .programs import MixState, Programs
-from .reset import clone, stand_ins
+from .reset import clone, replacements
 from .run import MixRun
 
 
 class Session:
-    """From where a mixture stands to its end, or until it is stopped.
+    """One process's work on a mixture, from the saved state to the end or until it is stopped.
 
-    `state` and `at` are all that a mixture is; `save` writes both at once.
+    `state` and `position` together are the whole mixture; `save` writes both atomically.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Session:
         self.lakes: list[Lake] = []
         if not programs.live:
             self.lakes = open_lakes(self.settings, programs.agents.acting.spec, run.lakes, files)
-        self.state, self.at, written = self._begin()
-        self.fillings: list[Filling] = []  # begun at the end of the phase agents; never saved
-        self.big_pond: Any = None  # of the phases fill and big; never saved
+        self.state, self.position, written = self._begin()
+        self.fillings: list[Filling] = []  # started at the end of phase agents; never saved
+        self.big_pond: Any = None  # exists in phases fill and big; never saved
         track = self.settings.track
         cut_file(self.folder.metrics, written)
         self.metrics = Metrics(
@@ -52,7 +52,7 @@ class Session:
         self.clock = Clock()
 
     def close(self) -> None:
-        """End what runs beside, close metrics and envs."""
+        """Stop the background threads; close metrics and envs."""
         for filling in self.fillings:
             filling.close()
         self.metrics.close()
@@ -60,31 +60,32 @@ class Session:
         self.programs.agents.close()
 
     def _begin(self) -> tuple[MixState, Position, int]:
-        """The state to continue from, where that is, and how long the metrics were then."""
+        """The state and position to continue from, and the length of the metrics file then."""
         path = self.folder.resume_state
         about: dict[str, Any] = {"frames": -1, "metrics": 0}
         state, at = None, Position()
         if path.exists():
-            tree, about = load_tree(path, self.programs.like())
+            tree, about = load_tree(path, self.programs.shapes())
             state, at = jax.tree.map(jnp.asarray, tree), Position.from_json(about["at"])
         for checkpoint in self.folder.checkpoints():
             if checkpoint.steps > about["frames"]:
-                checkpoint.path.unlink()  # it will be written again, the same
+                checkpoint.path.unlink()  # will be written again, identically
         resumed, state = state is not None, state or self.programs.init()
         agents = self.programs.agents.begin(state.agents, resumed)
-        self.anew = resumed and not self.programs.agents.repeats  # the envs, for the Lakes to know
+        # Envs that start new episodes need a cut in the Lakes.
+        self.envs_restarted = resumed and not self.programs.agents.repeats
         return state._replace(agents=agents), at, about["metrics"]
 
-    # --- how far it is --------------------------------------------------------------------------
+    # --- progress --------------------------------------------------------------------------------
 
     @property
     def steps(self) -> int:
-        """Env steps that every agent has taken."""
+        """Env steps taken by every agent."""
         return int(np.asarray(self.state.agents.acting.tally.steps).min())
 
     @property
     def frames(self) -> int:
-        """Frames of each member: of all its agents and of its BigAgent."""
+        """Frames played by each member: by all its agents and its BigAgent."""
         steps = np.asarray(self.state.agents.acting.tally.steps).astype(np.int64)
         total = steps.reshape(self.settings.members, -1).sum(1)
         if self.state.big.acting is not None:
@@ -92,20 +93,20 @@ class Session:
         return int(total.min()) * self.settings.world.frames_per_step
 
     def fill_of(self, pond: Any) -> float:
-        """How full BigPond is."""
+        """How full BigPond is, from 0 to 1."""
         return float(pond.size) / self.programs.big.pond.length
 
     def big_epsilon(self) -> float | None:
-        """What the BigAgent plays with; None where it does not play."""
+        """The BigAgent's epsilon; None if it does not play."""
         acting = self.state.big.acting
         return None if acting is None else float(self.programs.big.acting.epsilon(acting)[0])
 
     def params(self) -> dict[str, Any]:
-        """All parameters: of the agents [policies] and of the BigAgents [members]."""
+        """All parameters: the agents' [policies] and the BigAgents' [members]."""
         return {"agents": self.state.agents.agent.params, "big": self.state.big.agent.params}
 
     def fills(self, ponds: Any) -> dict[str, float]:
-        """How full Ponds and Lakes are; a Lake's rows are those drained so far, up to its size."""
+        """How full Ponds and Lakes are, from 0 to 1; a Lake by the rows drained to it so far."""
         settings, pond = self.settings, self.programs.agents.pond
         kept = settings.agents * (settings.lake.envs or settings.envs)
         drained = int(pond.added(ponds)[0]) * kept
@@ -114,48 +115,48 @@ class Session:
             "lake_fill": min(1.0, drained / settings.lake.capacity),
         }
 
-    def heal(self) -> None:
-        """An agent that met a number that is not finite becomes a copy of one that did not."""
+    def replace_diverged(self) -> None:
+        """Replace every agent that met NaN or infinity with a copy of a healthy one."""
         agent, agents = self.state.agents.agent, self.settings.agents
         bad = np.asarray(agent.bad) | np.asarray(not_finite(agent.params))
         if not bad.any():
             return
-        who = stand_ins(bad, agents)
+        who = replacements(bad, agents)
         if (who < 0).any():
             member = int(np.argmax(who < 0)) // agents
             self.say("diverged")
             raise Diverged(
-                f"all {agents} agents of member {member} had a loss, gradient or parameter that "
-                f"is not finite in cycle {self.at.cycle}, before {self.frames:,} frames, and "
-                "none is left to copy; lower their learning rate, or clip rewards"
+                f"all {agents} agents of member {member} diverged in cycle {self.position.cycle}, "
+                f"before frame {self.frames:,}: each had a loss, gradient or parameter that is not "
+                "finite, so none is left to copy; lower the learning rate, or clip rewards"
             )
         params = jax.tree.map(lambda leaf: leaf[who], agent.params)
         fresh = clone(self.programs.agents.agent, agent, params, jnp.asarray(bad), True)
         self.state = self.state._replace(agents=self.state.agents._replace(agent=fresh))
-        self.at = self.at.at(clones=self.at.clones + int(bad.sum()))
+        self.position = self.position.replace(clones=self.position.clones + int(bad.sum()))
         for policy in np.flatnonzero(bad):
             pair = {"policy": int(policy), "copy_of": int(who[policy])}
-            self.write("recloned", {"cycle": self.at.cycle, **pair})
+            self.write("recloned", {"cycle": self.position.cycle, **pair})
 
-    # --- what is shown and kept ------------------------------------------------------------------
+    # --- what is reported and saved --------------------------------------------------------------
 
     def tell(self, kind: str, values: Mapping[str, Any]) -> None:
-        """To those who watch."""
+        """Report an event to the caller."""
         try:
             self.report({"kind": kind, "steps": self.steps, "frames": self.frames, **values})
-        except OSError:  # the terminal may be gone, with SIGHUP: that keeps no state from disk
+        except OSError:  # after SIGHUP the terminal may be gone; the state must still be saved
             if not self.asked:
                 raise
 
     def write(self, kind: str, values: Mapping[str, Any]) -> None:
-        """A line of metrics."""
+        """Write a line of metrics and report it."""
         self.metrics.write(kind, self.steps, self.frames, values)
         self.tell(kind, values)
 
     def log(self, sums: Sums, more: Mapping[str, Any]) -> None:
-        """What a round of the agents came to."""
+        """Write the `train` line of a round of the agents."""
         agents = self.programs.agents
-        line = {"cycle": self.at.cycle, **summary(sums, agents.agent.reports)}
+        line = {"cycle": self.position.cycle, **summary(sums, agents.agent.reports)}
         for name, value in jax.device_get(agents.acting.now(self.state.agents.acting)).items():
             line[name] = value.tolist() if name == "epsilon" else float(value.mean())
         line["updates"] = int(np.asarray(self.state.agents.agent.updates)[0])
@@ -164,16 +165,16 @@ class Session:
         self.speed.write("phase", self.steps, self.frames, self.clock.line())
 
     def evaluate(self, when: str, better: np.ndarray | None = None) -> np.ndarray:
-        """Greedy returns of everyone; the agents' means [members, agents].
+        """Evaluate agents and BigAgents greedily; returns the agents' means [members, agents].
 
-        `better` says which members' BigAgents were better than their agents in other episodes:
-        the score of a member is that of whoever was chosen there.
+        `better`, bool[members], says whose BigAgent beat its agents in other episodes; the score
+        of a member is its BigAgent's there, else its agents' mean.
         """
         with self.clock.of("evaluate"):
             agents, big = self.programs.scores(self.programs.referee, self.state)
-        self.at = self.at.judge(agents.mean(1).tolist(), self.frames)
+        self.position = self.position.judge(agents.mean(1).tolist(), self.frames)
         line = {
-            "cycle": self.at.cycle,
+            "cycle": self.position.cycle,
             "when": when,
             "return": float(agents.mean()),
             "returns": agents.tolist(),
@@ -188,40 +189,40 @@ class Session:
         return agents
 
     def checkpoint(self) -> None:
-        """Keep the parameters of everyone."""
+        """Save the parameters of all agents and BigAgents; checkpoints are kept."""
         path = self.folder.checkpoint_path(self.frames)
-        about = {"frames": self.frames, "cycle": self.at.cycle, "env": self.settings.env}
+        about = {"frames": self.frames, "cycle": self.position.cycle, "env": self.settings.env}
         with self.clock.of("save"):
             save_tree(path, jax.device_get(self.params()), about)
         self.tell("checkpoint", {"path": str(path)})
 
     def save(self, at: Position | None = None) -> None:
-        """Replace the state to continue from; with `at`, from there."""
-        self.at = at or self.at
+        """Replace the state that a resume continues from; `at` is the new position, if any."""
+        self.position = at or self.position
         with self.clock.of("save"):
             about = {
                 "frames": self.frames,
                 "steps": self.steps,
-                "at": self.at.to_json(),
+                "at": self.position.to_json(),
                 "metrics": self.metrics.position(),
             }
             save_tree(self.folder.resume_state, jax.device_get(self.state), about)
         self.say("running")
-        self.tell("saved", {"phase": self.at.phase})
+        self.tell("saved", {"phase": self.position.phase})
 
     def say(self, state: str) -> None:
-        """Tell others how the run stands; its steps are frames."""
+        """Write the run's status; a mixture's progress is counted in frames."""
         self.folder.say(state, self.frames)
 
     def stop_if_asked(self) -> None:
-        """After a signal, once everything is saved."""
+        """Stop if a signal asked for it; call this only when the state is saved."""
         if self.asked:
             self.say("stopped")
             raise KeyboardInterrupt
 
 
 class Clock:
-    """Seconds of each phase in this session; what is within another's time is not counted twice."""
+    """Seconds spent in each phase of this session; nested phases are not counted twice."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -230,7 +231,7 @@ class Clock:
 
     @contextmanager
     def of(self, name: str) -> Generator[None]:
-        """Everything within is this phase's."""
+        """Count the time of the block as this phase's."""
         self._turn()
         self._open.append(name)
         try:
@@ -240,7 +241,7 @@ class Clock:
             self._open.pop()
 
     def line(self) -> dict[str, Any]:
-        """Seconds and shares by phase."""
+        """Total seconds, and each phase's share of them."""
         self._turn()
         total = sum(self.seconds.values()) or 1.0
         shares = {name: took / total for name, took in self.seconds.items()}

@@ -1,4 +1,4 @@
-"""`MixSettings`: everything that decides how a mixture goes. Frozen, typed, checked once."""
+"""`MixSettings`: the settings of a mixture. Frozen, typed, checked once."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from ..samplers import Prioritized, make_sampler
 from ..schedule import Schedule, constant
 
 Init = Literal["scratch", "previous", "shrink_perturb", "best_agent", "best_or_average"]
-BY_SCORE = ("best_agent", "best_or_average")  # what begins is chosen by what it plays
+BY_SCORE = ("best_agent", "best_or_average")  # need an evaluation before the phase
 
 
 @dataclass(frozen=True)
 class BigSettings:
-    """How the BigAgent learns (its agent's own settings say with which loss, batch and rate).
+    """How the BigAgent learns (loss, batch and learning rate are settings of its agent).
 
-    It takes `minibatches_per_1k` minibatches for every thousand frames since the last reset, so a
-    longer run learns as much from its Lake; schedules such as its learning rate run over one phase.
-    The first `distill` of a phase's minibatches learn the mean of the agents' values.
-    With `anneal` the rate that a phase begins with falls over the run, from all of it to 0.
-    Init `best_or_average` is the average of the agents' parameters wherever that plays better than
-    the best agent.
-    `own_fraction` is the share of BigPond's rows that it plays itself by the end of its phase
-    (live: of all rows).
+    It takes `minibatches_per_1k` minibatches for every thousand frames since the last reset;
+    schedules such as its learning rate run over one phase.
+    The first share `distill` of a phase's minibatches learns the mean of the agents' values.
+    With `anneal` the learning rate at the start of a phase falls over the run, down to 0.
+    Init `best_or_average` takes the average of the agents' parameters if that plays better than
+    the best agent, else the best agent's.
+    `own_fraction` is the share of BigPond's rows that the BigAgent has played itself by the end of
+    its phase (transfer live: of all rows).
     """
 
     minibatches_per_1k: float = 8.0  # minibatches for every thousand frames since the last reset
-    capacity: int = 2_048_000  # rows of BigPond, per member
-    choice: Choice = "newest"  # which rows of the Lake; newest: those since the last reset
-    half_life: float = 1e6  # recent: rows of a stream after which a row counts half
+    capacity: int = 2_048_000  # rows in BigPond, per member
+    choice: Choice = "newest"  # rows it takes from the Lake; newest: those since the last reset
+    half_life: float = 1e6  # choice recent: rows of a stream after which a row counts half
     init: Init | None = None  # none: best_or_average, or scratch with transfer live
-    shrink: float = 0.5  # shrink_perturb: the old network's share
-    distill: float = 0.0  # share of a phase that learns the agents' mean values, before returns
-    anneal: bool = False  # later phases begin with a lower rate
-    own_fraction: float | None = None  # rows it plays itself; none: 0, or 0.2 with transfer live
+    shrink: float = 0.5  # init shrink_perturb: the old network's share
+    distill: float = 0.0  # share of a phase that learns the agents' mean values before returns
+    anneal: bool = False  # later phases begin with a lower learning rate
+    own_fraction: float | None = None  # share it plays itself; none: 0, or 0.2 with transfer live
     reset_optimizer: bool = True  # begin every phase with a new optimizer
     eval_every: int = 0  # minibatches between evaluations within the phase; 0: none
     plateau: int = 0  # stop after that many evaluations without improvement; 0: never
@@ -51,50 +51,50 @@ class BigSettings:
 
 @dataclass(frozen=True)
 class CloneSettings:
-    """How the agents become copies of the BigAgent. Their epsilon restarts as its `restart` says.
+    """How the agents become copies of the BigAgent; their epsilon restarts at its `restart`.
 
-    `gate`: a BigAgent whose mean return is more than this many standard errors below that of its
-    agents is refused, and they continue unchanged; 0: none is refused.
+    A BigAgent whose mean return is more than `gate` standard errors below that of its agents is
+    refused, and they continue unchanged; with 0 none is refused.
     """
 
-    gate: float = 2.0  # standard errors by which the BigAgent may be worse than its agents; 0: any
-    reset_optimizer: bool = True  # begin with a new optimizer after a reset
+    gate: float = 2.0  # standard errors the BigAgent may be worse than its agents; 0: no limit
+    reset_optimizer: bool = True  # give the agents a new optimizer at a reset
     spread: bool = False  # restart levels fall from agent to agent, as in Ape-X
 
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """Where the agents' rows are kept: one Lake per member, one group per agent."""
+    """The Lakes that keep the agents' rows: one per member, with a group per agent."""
 
     capacity: int = 32_000_000  # rows per member; the oldest are dropped first
     envs: int = 0  # envs of each agent whose rows are kept; 0: all
-    path: str = ""  # a new folder, such as on another disk; default: in the run's folder
+    path: str = ""  # a new folder, perhaps on another disk; default: in the run's folder
 
 
 @dataclass(frozen=True)
 class MixSettings:
-    """A mixture: `agents` agents and one BigAgent, for each of `members` seeds at once.
+    """A mixture: `agents` agents and one BigAgent for each of `members` seeds.
 
-    `frames` counts the emulator frames of one member: of all its agents and of its BigAgent.
-    Epsilon's horizon is one cycle of `updates` updates, the learning rate's an agent's whole share
-    of the frames. The agents learn from rollouts, the BigAgent from replay.
+    `frames` counts the emulator frames of one member: those of all its agents and its BigAgent.
+    Epsilon decays over one cycle of `updates` updates, the learning rate over an agent's whole
+    share of the frames. The agents learn from rollouts, the BigAgent from replay.
     `with_frames(mix_for("minatar/breakout"), 10_000_000)` makes one from a preset.
     """
 
     env: str
     world: Any  # the env itself, which is its settings
     frames: int = 100_000_000
-    agents: int = 4  # agents per member, which share a Lake
+    agents: int = 4  # agents per member; they share a Lake
     members: int = 1  # independent copies, trained side by side
     seed: int = 0  # seed of everything that is random
     updates: int = 2000  # updates of each agent between two resets
-    cycles: int = 16  # fewest cycles; with too few frames for them, `updates` is lowered
-    transfer: Literal["file", "live"] = "file"  # through a Lake, or straight into BigPond
+    cycles: int = 16  # at least this many; `updates` is lowered if frames are too few for them
+    transfer: Literal["file", "live"] = "file"  # rows go through a Lake, or straight into BigPond
     mode: Literal["fused", "ray"] = "fused"  # all agents in one program, or each on Ray
-    address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; else a local Ray starts
+    address: str = ""  # mode ray: a running cluster, auto or HOST:PORT; default: a local Ray
     envs: int = 32  # envs per agent
     stack: int = 1  # observations stacked into a state
-    pond: int = 131_072  # rows of each agent's Pond
+    pond: int = 131_072  # rows in each agent's Pond
     network: Network = field(default_factory=Network)
     agent: str = "pqn"  # an agent that learns from rollouts, or package.module:Name
     learning: Any = None  # the agents' own settings
@@ -111,7 +111,7 @@ class MixSettings:
     checkpoint_updates: int = 1000  # PQN updates between checkpoints; kept
     resume_updates: int = 1000  # PQN updates between states to resume from; replaced
     track: Literal["", "tensorboard", "wandb", "mlflow"] = ""  # send the metrics there too
-    debug: bool = False  # two tiny cycles within a minute
+    debug: bool = False  # two tiny cycles, done within a minute
 
     def __post_init__(self) -> None:
         self._fill_in()
@@ -125,29 +125,29 @@ class MixSettings:
         if self.world.num_agents != 1:
             raise BadConfig(
                 f"mixture: needs an env with one agent, such as minatar/breakout; {self.env} has "
-                f"{self.world.num_agents}"
+                f"{self.world.num_agents} agents"
             )
         if takes_real(self.world):
             raise BadConfig(
-                f"mixture: its agents choose one of several actions, and {self.env} takes real "
-                "vectors; use millpond train with --agent sac or td3"
+                f"mixture: needs an env with discrete actions, and {self.env} takes real vectors; "
+                "use millpond train with --agent sac or td3"
             )
         if self.network.memory:
             raise BadConfig(
-                f"mixture: network.memory must be 0, got {self.network.memory}: rows of several "
-                "agents are learned from, and what one agent's memory held means nothing to "
+                f"mixture: network.memory must be 0, got {self.network.memory}: the BigAgent "
+                "learns from the rows of several agents, and the memory of one means nothing to "
                 "another; use --network.memory 0"
             )
         if self.hosted and (self.transfer == "live" or self.own_fraction):
             raise BadConfig(
-                f"mixture: {self.env} is stepped on the host, where agents and BigAgent cannot "
-                "play in one program; leave transfer at file and big.own_fraction at 0"
+                f"mixture: {self.env} is stepped on the host, where the BigAgent cannot play in "
+                "one program with the agents; leave transfer at file and big.own_fraction at 0"
             )
         if self.mode == "ray" and (self.hosted or self.transfer == "live"):
             what = f"{self.env} is stepped on the host" if self.hosted else "transfer is live"
             raise BadConfig(
-                f"mixture: mode ray sends an agent's whole state to its worker and back, but "
-                f"{what}, so it cannot travel; use --mode fused"
+                f"mixture: mode ray sends an agent's whole state to its worker and back, which is "
+                f"not possible because {what}; use --mode fused"
             )
         if self.address and self.mode != "ray":
             raise BadConfig(
@@ -155,10 +155,10 @@ class MixSettings:
             )
         self._check_values()
         self._check_rings()
-        _ = self.playing, self.big_playing  # what they refuse is refused here
+        _ = self.playing, self.big_playing  # run their checks now
 
     def _fill_in(self) -> None:
-        """Settings of agents and sampler that were left out."""
+        """Fill in the settings of agents and sampler that were left out."""
         for part, name in (("learning", self.agent), ("big_learning", self.big_agent)):
             if getattr(self, part) is None:
                 object.__setattr__(self, part, find_agent(name).Settings())
@@ -167,7 +167,7 @@ class MixSettings:
         check_roles(self.agent, self.learning, self.big_agent, self.big_learning)
 
     def _check_values(self) -> None:
-        """Values must mean the same to both, because one's network becomes the other's."""
+        """Agents and BigAgent hand networks to each other, so values must mean the same to both."""
         agents, big = self.learns, self.big_learns
         pairs = {
             "gamma": (agents.window.gamma, big.window.gamma),
@@ -183,14 +183,14 @@ class MixSettings:
                 )
         if isinstance(self.sampling, Prioritized):
             raise BadConfig(
-                "mixture: sampler prioritized is not offered: BigPond is filled and emptied "
-                "in every cycle; use uniform, stratified or recent"
+                "mixture: sampler prioritized is not supported, because BigPond is refilled in "
+                "every cycle; use uniform, stratified or recent"
             )
-        ratio, most = self.big.minibatches_per_1k, 2**31  # they are counted in 32 bits
+        ratio, most = self.big.minibatches_per_1k, 2**31  # minibatches are counted in 32 bits
         if not 0 < ratio * self.frames / 1000 < most:
             raise BadConfig(
-                f"mixture: big.minibatches_per_1k must be more than 0 and make fewer than {most:,} "
-                f"minibatches of {self.frames:,} frames, got {ratio}"
+                f"mixture: big.minibatches_per_1k must be above 0 and give fewer than {most:,} "
+                f"minibatches over {self.frames:,} frames, got {ratio}"
             )
         if not 0 <= self.own_fraction < 1 or not 0 <= self.big.shrink <= 1 or self.clone.gate < 0:
             raise BadConfig(
@@ -201,8 +201,8 @@ class MixSettings:
             raise BadConfig(f"mixture: big.distill must lie in [0, 1], got {self.big.distill}")
         if self.big.distill and not hasattr(find_agent(self.big_agent), "imitate"):
             raise BadConfig(
-                f"mixture: big.distill needs a BigAgent that can learn the values of others, and "
-                f"{self.big_agent} has no `imitate`; use --big-agent qlambda, or big.distill 0"
+                f"mixture: big.distill needs a BigAgent that can learn the values of other agents, "
+                f"and {self.big_agent} has no `imitate`; use --big-agent qlambda, or big.distill 0"
             )
         if (self.big.plateau or self.big.keep_best) and not self.big.eval_every:
             raise BadConfig(
@@ -211,21 +211,22 @@ class MixSettings:
             )
         if self.transfer == "live" and (self.big.anneal or self.big.distill):
             raise BadConfig(
-                "mixture: big.anneal and big.distill differ from phase to phase, and with transfer "
-                "live the BigAgent never stops learning; leave them off"
+                "mixture: big.anneal and big.distill act on phases of the BigAgent, and transfer "
+                "live has none; leave them off"
             )
         if self.transfer == "live" and (self.big.eval_every or self.big.init in BY_SCORE):
             raise BadConfig(
-                "mixture: transfer live has no break in which the BigAgent could be evaluated; "
-                f"leave big.eval_every at 0 and big.init away from {' and '.join(BY_SCORE)}"
+                "mixture: transfer live has no phases in which the BigAgent could be evaluated; "
+                f"leave big.eval_every at 0, and choose a big.init other than "
+                f"{' and '.join(BY_SCORE)}"
             )
 
     def _check_rings(self) -> None:
         rows = self.rows_per_update
         if self.pond % self.envs or self.pond < rows:
             raise BadConfig(
-                f"mixture: pond {self.pond} must be a multiple of {self.envs} envs that holds at "
-                f"least one update ({rows} rows); use {max(1, self.pond // rows) * rows}"
+                f"mixture: pond must be a multiple of {self.envs} envs and hold at least one "
+                f"update ({rows} rows), got {self.pond}; use {max(1, self.pond // rows) * rows}"
             )
         if not 0 <= self.lake.envs <= self.envs:
             raise BadConfig(
@@ -243,30 +244,30 @@ class MixSettings:
         if self.big.capacity // streams < needed:
             raise BadConfig(
                 f"mixture: big.capacity {self.big.capacity} keeps {self.big.capacity // streams} "
-                f"rows of each of its {streams} streams, one sample of {self.big_agent} takes "
+                f"rows of each of its {streams} streams, but one sample of {self.big_agent} takes "
                 f"{needed}; use {needed * streams} or more"
             )
         turns = self.updates * self.learns.turns
         if turns < needed:
             raise BadConfig(
-                f"mixture: {self.updates} updates between two resets are {turns} rows of each env, "
-                f"one sample of {self.big_agent} takes {needed}; raise updates (or frames), or "
-                "lower the length of its sequences"
+                f"mixture: {self.updates} updates between two resets give {turns} rows of each "
+                f"env, but one sample of {self.big_agent} takes {needed}; raise updates (or "
+                "frames), or shorten its sequences"
             )
 
     @property
     def names(self) -> dict[str, str]:
-        """Fields that have another name for users: agents' settings go by the agents' names."""
+        """Fields that users know by other names: agents' settings carry the agents' names."""
         return section_names(self.agent, self.big_agent)
 
     @property
     def learns(self) -> Rollouts:
-        """What the agents learn from, and how often."""
+        """What the agents learn from: rollouts of which length, how many minibatches."""
         return self.learning.learns(self.stack)
 
     @property
     def big_learns(self) -> Replayed:
-        """What the BigAgent learns from."""
+        """What the BigAgent learns from: which batches, which windows."""
         return self.big_learning.learns(self.stack)
 
     @property
@@ -276,7 +277,7 @@ class MixSettings:
 
     @property
     def policies(self) -> int:
-        """Agents of all members; agent i of member m is policy m * agents + i."""
+        """The number of agents of all members; agent i of member m is policy m * agents + i."""
         return self.members * self.agents
 
     @property
@@ -286,23 +287,23 @@ class MixSettings:
 
     @property
     def minibatches(self) -> int:
-        """Minibatches of one update of the agents, and so of one BigAgent step."""
+        """Minibatches per update of the agents; one BigAgent step takes as many."""
         return self.learns.updates
 
     @property
     def init(self) -> Init:
-        """How the BigAgent begins a cycle."""
+        """Which parameters the BigAgent begins a cycle with."""
         return self.big.init or ("scratch" if self.transfer == "live" else "best_or_average")
 
     @property
     def own_fraction(self) -> float:
-        """The BigAgent's own share of BigPond."""
+        """The share of BigPond that the BigAgent plays itself."""
         default = 0.2 if self.transfer == "live" else 0.0
         return default if self.big.own_fraction is None else self.big.own_fraction
 
     @property
     def own_envs(self) -> int:
-        """Envs in which the BigAgent plays itself; 0: none."""
+        """The number of envs in which the BigAgent plays; 0: none."""
         if not self.own_fraction:
             return 0
         if self.transfer == "file":
@@ -312,7 +313,7 @@ class MixSettings:
 
     @property
     def own_turns(self) -> int:
-        """Turns of those envs in one BigAgent step (transfer live: as many as a rollout has)."""
+        """Turns of those envs per BigAgent step (transfer live: as many as a rollout has)."""
         if not self.own_fraction:
             return 0
         if self.transfer == "live":
@@ -322,36 +323,36 @@ class MixSettings:
 
     @property
     def own_frames(self) -> int:
-        """Frames that the BigAgent plays in its own phase; live it has none."""
+        """Frames that the BigAgent plays in its phase; 0 with transfer live, which has none."""
         if self.transfer == "live":
             return 0
         return self.big_steps * self.own_turns * self.own_envs * self.world.frames_per_step
 
     @property
     def big_streams(self) -> int:
-        """Streams of BigPond: live, every env has its own; filled from a Lake, as one agent's."""
+        """Streams of BigPond: one for every env with transfer live, else as many as an agent's."""
         if self.transfer == "live":
             return self.agents * self.envs + self.own_envs
         return self.envs
 
     @property
     def frames_per_update(self) -> int:
-        """Frames of one member in one PQN update of its agents, border rows included."""
+        """Frames of one member during one update of its agents, border rows included."""
         return self.agents * self.rows_per_update * self.world.frames_per_step
 
     @property
     def big_steps(self) -> int:
-        """Steps of the BigAgent after a cycle of the usual length."""
+        """BigAgent steps after a cycle of full length."""
         return self.steps_after(self.updates * self.frames_per_update)
 
     def steps_after(self, frames: int) -> int:
-        """Steps of the BigAgent, of `minibatches` each, for that many frames since the reset."""
+        """BigAgent steps, of `minibatches` each, for `frames` frames since the last reset."""
         minibatches = self.big.minibatches_per_1k * frames / 1000
         return max(1, round(minibatches / self.minibatches))
 
     @property
     def epsilon(self) -> Schedule:
-        """The agents' epsilon, with restart levels that fall from agent to agent if requested."""
+        """The agents' epsilon; with `clone.spread` its restart levels fall from agent to agent."""
         epsilon = self.learning.schedules.get("epsilon", constant(0.0))
         if not self.clone.spread:
             return epsilon
@@ -361,7 +362,7 @@ class MixSettings:
 
     @property
     def playing(self) -> Settings:
-        """The agents as `train` would see them: one member each."""
+        """The agents as `Settings` of a training run, in which each agent is a member."""
         steps = -(-self.frames // (self.agents * self.world.frames_per_step))
         return self._plain(
             agent=self.agent, learning=self.learning, steps=steps, members=self.policies
@@ -369,9 +370,9 @@ class MixSettings:
 
     @property
     def big_playing(self) -> Settings:
-        """The BigAgents as `train` would see them: one member each."""
+        """The BigAgents as `Settings` of a training run, in which each is a member."""
         envs = self.own_envs or self.envs
-        # BigPond has its own size; live it is made of all streams, not of these envs alone.
+        # BigPond is sized by `big.capacity` and `big_streams`; this capacity need only fit `envs`.
         capacity = envs if self.transfer == "live" else self.big.capacity
         learning = with_known(self.big_learning, capacity=capacity, min_fill=1)
         return self._plain(
@@ -385,7 +386,7 @@ class MixSettings:
 
     @property
     def judged(self) -> Settings:
-        """All agents and then all BigAgents, for a Referee."""
+        """`Settings` for a Referee that plays all agents, then all BigAgents."""
         return dataclasses.replace(self.playing, members=self.policies + self.members)
 
     def _plain(self, **changes: Any) -> Settings:
@@ -395,15 +396,15 @@ class MixSettings:
         return Settings(**{name: getattr(self, name) for name in names} | changes)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, from which `from_json` gives these settings back."""
+        """Plain values that `from_json` turns back into these settings."""
         plain = to_plain(self)
         return {self.names.get(name, name): value for name, value in plain.items()}
 
     @staticmethod
     def from_json(plain: Any) -> MixSettings:
-        """The settings that `to_json` described."""
+        """The settings that `to_json` turned into plain values."""
         if not isinstance(plain, dict) or not isinstance(plain.get("env"), str):
-            raise BadConfig("settings: expected a table of settings with the name of an env")
+            raise BadConfig("settings: expected a table of settings that names an env")
         plain = {"agent": "pqn", "big_agent": "qlambda", "sampler": "uniform", **plain}
         names = section_names(plain["agent"], plain["big_agent"])
         fields = {shown: name for name, shown in names.items()}
@@ -416,19 +417,19 @@ class MixSettings:
 
 
 def check_roles(agent: str, learning: Any, big_agent: str, big_learning: Any) -> None:
-    """Agents learn from rollouts, the BigAgent from replay; else BadConfig."""
+    """BadConfig unless the agents learn from rollouts and the BigAgent from replay."""
     if not isinstance(learning.learns(1), Rollouts):
         raise BadConfig(
-            f"mixture: its agents learn from rollouts, {agent} does not; use --agent pqn"
+            f"mixture: its agents must learn from rollouts, and {agent} does not; use --agent pqn"
         )
     if not isinstance(big_learning.learns(1), Replayed):
         raise BadConfig(
-            f"mixture: the BigAgent learns from replay, {big_agent} does not; use "
-            "--big-agent qlambda"
+            f"mixture: the BigAgent must learn from replay, and {big_agent} does not; "
+            "use --big-agent qlambda"
         )
 
 
 def section_names(agent: str, big_agent: str) -> dict[str, str]:
-    """How the settings of agents and BigAgent are called: by their agents' names."""
+    """The names of the two sections of agent settings, which are those of their agents."""
     first, second = short_name(agent), short_name(big_agent)
     return {"learning": first, "big_learning": second if second != first else f"big_{second}"}

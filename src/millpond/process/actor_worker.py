@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..engine.actor import make_actor
-from ..engine.calls import ActorCalls
+from ..engine.checkpoint import Arrays
+from ..engine.crew_member import ActorMember
 from ..engine.provenance import traced_spec
-from ..engine.trace import digest
 from ..errors import ChannelFull
 from ..rows import Rows
 from ..transport.channel import Channel
 from ..transport.weights import Weights
-from .blocks import to_block
-from .member import SLICE_S, ProcessMember, params_template
+from .member import SLICE_S, ProcessMember, params_template, to_block
 from .wire import Message, Wire
 
 
-class ActorWorker(ProcessMember, ActorCalls):
-    """Its rows go to one channel per learner; each learner's parameters come by its Weights."""
+class ActorWorker(ProcessMember, ActorMember):
+    """It has one channel to each learner for rows, and each learner's Weights for parameters."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
         super().__init__(wire, begin)
@@ -35,13 +32,8 @@ class ActorWorker(ProcessMember, ActorCalls):
             one.reader(params_template(settings, group), self.index)
             for one, group in zip(weights, self.groups, strict=True)
         ]
-        self.params: list[Any] = [None] * len(self.groups)
-        self.versions = np.full(len(self.groups), -1, np.int64)
-        self._sizes = [len(group) for group in self.groups]
-        steps = np.array(values["steps"], np.uint32)
-        self.actor = make_actor(settings, self.index, self.incarnation, self.cycle, steps)
-        self.begun = [int(cycle) for cycle in values["begun"]]
-        self.rows = 0  # hash of the newest rows, if the run keeps a trace
+        self.make(np.array(values["steps"], np.uint32))
+        self.starts = [int(cycle) for cycle in values["start"]]  # first cycle for each learner
         canaries = [list(end.canary) for end in (*self.writers, *self.readers)]
         wire.send("ready", {"canaries": canaries, "spec": self.spec.fingerprint()})
 
@@ -49,13 +41,10 @@ class ActorWorker(ProcessMember, ActorCalls):
         self.watch.now("moving")
         self._pull()
         self.watch.now("working")
-        rows = self.actor.cycle(tuple(self.params), np.repeat(self.versions, self._sizes))
-        if self.settings.crew.trace:
-            self.rows = digest(rows)
-        self.watch.starting = False
+        rows = self.act()
         self.watch.now("moving")
         for learner, writer in enumerate(self.writers):
-            if self.cycle >= self.begun[learner]:  # else the incarnation before has pushed these
+            if self.cycle >= self.starts[learner]:  # else the incarnation before has pushed these
                 self._push(writer, to_block(rows, self.groups[learner]))
 
     def _pull(self) -> None:
@@ -63,13 +52,13 @@ class ActorWorker(ProcessMember, ActorCalls):
             while (found := reader.pull_if_newer(int(self.versions[learner]))) is None:
                 if self.versions[learner] >= 0:
                     break
-                self.listen(SLICE_S)  # the learner has not begun yet
+                self.listen(SLICE_S)  # the learner has published nothing yet
             if found is not None:
                 self.params[learner], self.versions[learner] = found
 
     def _push(self, writer: Any, rows: Rows) -> None:
         try:
-            writer.push(rows, timeout=0)  # what it waits for room is not spent on moving
+            writer.push(rows, timeout=0)  # waiting for room must not count as moving
             return
         except ChannelFull:
             self.watch.now("waiting")
@@ -89,18 +78,18 @@ class ActorWorker(ProcessMember, ActorCalls):
         return self.cycle, self.rows
 
     def pause(self, timeout: float) -> int:
-        """Stop after the cycle that is under way: where that is.
+        """Stop after the cycle that is under way; returns that cycle, at once.
 
-        It is said at once: for that cycle to end, others may have to continue. What one learner has
-        from the incarnation before, all must get.
+        (To end it, others may have to go on.) Rows that one learner has from the incarnation
+        before, all learners must get.
         """
-        self.goal = max(self.cycle + self._busy, *self.begun)
+        self.goal = max(self.cycle + self._busy, *self.starts)
         return self.goal
 
-    def restore(self, cycle: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        self.goal, self.begun = cycle, [cycle] * len(self.begun)
+    def restore(self, cycle: int, arrays: Arrays) -> bool:
+        self.goal, self.starts = cycle, [cycle] * len(self.starts)
         whole = super().restore(cycle, arrays)
-        self.arrived()  # first: once it is said to be restored, its line counts
+        self.arrived()  # before the answer: after that the parent reads our heartbeat
         return whole
 
     def close(self) -> None:

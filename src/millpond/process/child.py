@@ -1,4 +1,4 @@
-"""`Child`: one process of a run, as its parent sees it; `Call`: what it was asked."""
+"""`Child`: one process of a run, as its parent sees it; `Call`: a call of one of its methods."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.stopping import held_back
 from ..engine.team import Failed, Gone
 from ..errors import ChannelClosed
-from .signals import held_back
 from .wire import Message, Wire, pack, unpack
 
 
 @dataclass(eq=False)
 class Call:
-    """A call of a child's method; once it is done there is an answer or an error."""
+    """A call of a child's method; once `done` it has an answer or an error."""
 
     child: Child
     method: str
@@ -33,7 +33,7 @@ class Call:
 
 
 class Child:
-    """Starts with its first message on the way: `Child("actor", 0, 0, line, values, fds, env)`."""
+    """Starts a process and sends it its first message: what it is, and `values`."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class Child:
         self.pidfd = os.pidfd_open(self.process.pid)
         self.tell(role, {"index": index, "incarnation": incarnation, **values}, fds)
         self.ready = False
-        self.ends: list[Any] = []  # what it shares with us: channels, then weights
-        self.early: list[Call] = []  # to be sent when it is ready
-        self.end: Gone | Failed | None = None  # once its last words are read
-        self._sent: dict[int, Call] = {}  # that it has not answered
+        self.ends: list[Any] = []  # of channels, then of weights, which it shares with us
+        self.early: list[Call] = []  # to be sent once it is ready
+        self.end: Gone | Failed | None = None  # how it ended, once all its messages were read
+        self._sent: dict[int, Call] = {}  # calls that it has not answered
         self._number = 0
-        self._failure: Failed | None = None  # what it said of its own end
+        self._failure: Failed | None = None  # the error that ended it, if it reported one
 
     def tell(self, kind: str, values: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send a message that has no answer."""
-        with contextlib.suppress(ChannelClosed):  # it was killed: its end will be seen
+        """Send a message that needs no answer."""
+        with contextlib.suppress(ChannelClosed):  # it was killed, which will be noticed
             self.wire.send(kind, values, fds=fds)
 
     def send(self, call: Call) -> None:
@@ -75,11 +75,11 @@ class Child:
         self._number += 1
         self._sent[self._number] = call
         args, arrays = pack(call.args)
-        with contextlib.suppress(ChannelClosed):  # it was killed: its end will be seen
+        with contextlib.suppress(ChannelClosed):  # it was killed, which will be noticed
             self.wire.send(call.method, {"call": self._number, "args": args}, arrays)
 
     def said(self) -> list[Message]:
-        """Every message that has come, less answers; also from one that has died since."""
+        """The messages that have arrived, even if it has died since; answers end their calls."""
         found: list[Message] = []
         with contextlib.suppress(ChannelClosed):
             while (message := self.wire.receive(0)) is not None:
@@ -99,7 +99,7 @@ class Child:
         return self.process.poll() is not None
 
     def settle(self) -> None:
-        """It has ended and all it said was read: its calls end too."""
+        """End its calls: it has exited, and all its messages were read."""
         code = self.process.returncode
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         self.end = self._failure or Gone(how)
@@ -113,6 +113,6 @@ class Child:
         self.process.wait(timeout=30)
 
     def forget(self) -> None:
-        """Close what the parent holds of it."""
+        """Close the parent's descriptors."""
         self.wire.close()
         os.close(self.pidfd)

@@ -1,6 +1,6 @@
-"""`Heartbeats`: a few numbers per process in shared memory, so that the parent sees progress.
+"""`Heartbeats`: a few numbers for each process in shared memory, so that the parent sees progress.
 
-Every process writes its own line alone; the parent only reads.
+Each process alone writes its line; the parent reads it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from ..engine.stopwatch import SHARES, Stopwatch
 from ..transport.memory import PAGE, Memory
 
 STARTING, WORKING, WAITING = range(3)
-_WORDS = 8  # one cache line per process
+_WORDS = 8  # a line: one cache line per process
 _BEAT, _STATE, _CYCLE, _STEPS, _SPENT, _BAD = 0, 1, 2, 3, 4, 7  # spent: three words
 
 
 class Line(NamedTuple):
-    """What a process reports of itself."""
+    """What a process reports."""
 
     beat: int  # grows whenever it makes progress
     state: int
@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
 
 class Heartbeats:
-    """`Heartbeats.create(processes)` in the parent; `board.mine(i)` in a process."""
+    """`board = Heartbeats.create(processes)` in the parent, `board.mine(i)` in a process."""
 
     def __init__(self, memory: Memory, number: int) -> None:
         self._memory, self.number = memory, number
@@ -46,29 +46,31 @@ class Heartbeats:
 
     @staticmethod
     def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Heartbeats:
-        """The board that the parent shared."""
+        """What the parent shared."""
         return Heartbeats(Memory.attach(plain["memory"], fds), int(plain["number"]))
 
     def line(self, process: int) -> Line:
-        """How a process stands."""
-        at = PAGE // 8 + process * _WORDS
-        beat, state, cycle, steps, *spent, bad = self._words[at : at + _WORDS].tolist()
+        """What a process reports now."""
+        beat, state, cycle, steps, *spent, bad = self._of(process).tolist()
         return Line(beat, state, cycle, steps, (spent[0], spent[1], spent[2]), bool(bad))
 
     def wipe(self, process: int) -> None:
         """Clear a line, for a new incarnation."""
-        at = PAGE // 8 + process * _WORDS
-        for word in range(at, at + _WORDS):
-            self._words[word] = 0
+        words = self._of(process)
+        for word in range(_WORDS):
+            words[word] = 0
 
     def mine(self, process: int) -> SharedStopwatch:
-        """The line that this process alone writes."""
+        """A stopwatch that writes the line of this process."""
+        return SharedStopwatch(self._of(process))
+
+    def _of(self, process: int) -> memoryview:
         at = PAGE // 8 + process * _WORDS
-        return SharedStopwatch(self._words[at : at + _WORDS])
+        return self._words[at : at + _WORDS]
 
 
 class SharedStopwatch(Stopwatch):
-    """A stopwatch that writes one line of the board."""
+    """A stopwatch that writes to a line of the `Heartbeats`."""
 
     def __init__(self, words: memoryview) -> None:
         super().__init__()
@@ -83,11 +85,11 @@ class SharedStopwatch(Stopwatch):
         self._words[_BEAT] = self.beats
 
     def beat(self) -> None:
-        """Still here, though nothing has changed: to be called while others are waited for."""
+        """Still alive: to be called while waiting for others."""
         self.beats += 1
         self._words[_BEAT] = self.beats
 
     def reached(self, cycle: int, steps: int = 0, bad: bool = False) -> None:
-        """Cycles that are done; an actor's env steps, or whether a learner can learn no more."""
+        """Cycles done; an actor's env steps, or whether a learner met a non-finite update."""
         self._words[_BAD], self._words[_CYCLE], self._words[_STEPS] = bad, cycle, steps
         self.beat()

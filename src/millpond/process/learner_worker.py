@@ -8,24 +8,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
-from ..engine.calls import LearnerCalls
+from ..engine.checkpoint import Arrays
+from ..engine.crew_member import LearnerMember
 from ..engine.learner import Learner, Progress
 from ..engine.provenance import traced_spec
 from ..engine.trees import joined
 from ..errors import ChannelBroken, ChannelClosed
 from ..rows import Rows
 from ..transport.channel import Channel
-from ..transport.channel_reader import ChannelReader
+from ..transport.channel_ends import ChannelReader
 from ..transport.weights import Weights
-from .blocks import from_block
-from .member import SLICE_S, NotYet, ProcessMember, params_template
+from .member import SLICE_S, NotYet, ProcessMember, from_block, params_template
 from .wire import Message, Wire
 
 
-class LearnerWorker(ProcessMember, LearnerCalls):
-    """It alone owns its policies' replay. It takes a cycle's rows from every actor, then learns."""
+class LearnerWorker(ProcessMember, LearnerMember):
+    """It alone owns its policies' replay. Each cycle it takes rows from every actor and learns."""
 
     def __init__(self, wire: Wire, begin: Message) -> None:
         super().__init__(wire, begin)
@@ -53,9 +52,9 @@ class LearnerWorker(ProcessMember, LearnerCalls):
         return Channel.attach(plain, fds).reader(self.spec)
 
     def publish(self) -> bool:
-        """Give parameters to the actors, if they are new; whether they were.
+        """Publish the parameters to the actors if they are new; returns whether they were.
 
-        An update that is not finite changes none: what is published is what stood before it.
+        An update that is not finite changes none: the parameters before it stay published.
         """
         version = self.learner.version
         if version == self.published:
@@ -74,10 +73,10 @@ class LearnerWorker(ProcessMember, LearnerCalls):
         if self.publish():
             self.watch.starting = False
         if self.learner.bad:
-            self.goal = self.cycle + 1  # nothing more is learned; the parent sees it on the board
+            self.goal = self.cycle + 1  # nothing more is learned; the parent sees that it is bad
 
     def _pop(self, actor: int) -> Rows:
-        """The next rows of an actor, whichever of its incarnations they come from."""
+        """The next rows of an actor, from whichever of its incarnations."""
         source, waited = self.sources[actor], False
         while True:
             rows, over = self._try(actor, SLICE_S if waited else 0.0)
@@ -93,22 +92,22 @@ class LearnerWorker(ProcessMember, LearnerCalls):
                 self.watch.now("waiting")
             self.listen(SLICE_S if over else 0)
             if self.cycle >= self.goal:
-                raise NotYet  # the actors stop here too: nothing of the next cycle is on its way
+                raise NotYet  # the actors stop here too: no rows of the next cycle will come
 
     def _turn_to_next(self, actor: int) -> None:
-        """What a dead incarnation had pushed is taken: continue with the next, after a cut."""
+        """All rows of a dead incarnation are taken: continue with the next one, after a cut."""
         del self.sources[actor][0]
         self.learner.cut(actor)
 
     def _try(self, actor: int, timeout: float) -> tuple[Rows | None, bool]:
-        """Rows if there are any, and whether none will ever come from this incarnation."""
+        """Rows if there are any; and whether no more will come from this incarnation."""
         source = self.sources[actor][0]
         try:
             return source.reader.pop(timeout), False
         except ChannelClosed:
-            return None, True  # it has failed; the parent sends the next one's channel
+            return None, True  # it failed; the parent will send the next one's channel
         except ChannelBroken as error:
-            # Nothing more is taken from a damaged channel: the parent replaces its actor.
+            # Nothing more is taken from a damaged channel; the parent replaces the actor.
             if not source.damaged:
                 self.sources[actor][0] = source._replace(damaged=True)
                 self.torn += 1
@@ -136,21 +135,21 @@ class LearnerWorker(ProcessMember, LearnerCalls):
         return self.cycle, self.learner.traced() if self.settings.crew.trace else []
 
     def cut(self, actor: int) -> None:
-        """An actor's envs begin again: all that its dead incarnations had pushed is taken."""
+        """An actor's envs begin again, after all rows of its dead incarnations were taken."""
         del self.sources[actor][:-1]
         super().cut(actor)
 
-    def report(self) -> list[Progress]:
-        found = super().report()
-        for progress in found:
-            progress.evidence["torn"] = self.torn
-        return found
+    def report(self) -> Progress:
+        progress = super().report()
+        for line in progress.evidence:
+            line["torn"] = self.torn
+        return progress
 
-    def restore(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def restore(self, arrays: Sequence[Arrays]) -> None:
         super().restore(arrays)
         self.cycle = self.goal = self.learner.cycles
         self.publish()
-        self.arrived()  # first: once it is said to be restored, its line counts
+        self.arrived()  # before the answer: after that the parent reads our heartbeat
 
     def close(self) -> None:
         for source in (one for sources in self.sources for one in sources):
@@ -159,8 +158,8 @@ class LearnerWorker(ProcessMember, LearnerCalls):
 
 
 class ActorChannel(NamedTuple):
-    """Where the rows of one incarnation of an actor come from."""
+    """The channel of one incarnation of an actor."""
 
     incarnation: int
     reader: ChannelReader
-    damaged: bool = False  # and the parent knows
+    damaged: bool = False  # and the parent was told

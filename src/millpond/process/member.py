@@ -1,4 +1,4 @@
-"""`ProcessMember`: what actor and learner processes share: calls, a goal, a line on the board."""
+"""`ProcessMember`: what actors and learners in processes share: calls, a goal, a heartbeat."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ import jax
 import numpy as np
 
 from ..engine.make_agent import make_agent
+from ..engine.sequential import rows_of
 from ..engine.settings import Settings
-from .heartbeat import Heartbeats
-from .signals import Stopped, heard
+from ..engine.stopping import Stopped, heard
+from ..rows import Rows
+from .heartbeat import Heartbeats, SharedStopwatch
 from .wire import Message, Wire, pack, unpack
 
-SLICE_S = 0.2  # how long a process waits for others before it looks for messages
+SLICE_S = 0.2  # seconds that a process waits for others before it looks for messages
 
 
 class NotYet(Exception):
-    """The goal was set back while the next cycle's rows were waited for."""
+    """The goal was lowered while waiting for the rows of the next cycle."""
 
 
 class ProcessMember(abc.ABC):
-    """Runs cycles up to a goal, then waits for calls. Subclasses say what a cycle is.
+    """Runs cycles up to a goal, then waits for calls. Subclasses define a cycle by `advance`.
 
-    A call is a message by the name of a method; `run` is answered when the goal is reached.
+    A call is a message with the name of a method; `run` is answered when the goal is reached.
     """
 
     def __init__(self, wire: Wire, begin: Message) -> None:
@@ -36,18 +38,18 @@ class ProcessMember(abc.ABC):
         self.cycle = self.goal = int(values["cycle"])
         self._fds = list(begin.fds)
         board = Heartbeats.attach(values["board"][0], self.take_fds(1))
-        self.watch = board.mine(int(values["line"]))
+        self.watch: SharedStopwatch = board.mine(int(values["line"]))
         self.watch.now("working")
-        self._run: int | None = None  # the call that is under way
-        self._busy = False
+        self._run: int | None = None  # the call of `run` that is not answered yet
+        self._busy = False  # within a cycle
 
     def take_fds(self, number: int) -> list[int]:
-        """The next descriptors of those that came with the first message."""
+        """The next of the descriptors that came with the first message."""
         taken, self._fds = self._fds[:number], self._fds[number:]
         return taken
 
     def run(self) -> None:
-        """Until the parent says stop."""
+        """Work until the parent says stop."""
         while True:
             if self.cycle < self.goal:
                 self._busy = True
@@ -70,19 +72,19 @@ class ProcessMember(abc.ABC):
         """One cycle."""
 
     def arrived(self) -> None:
-        """Write on the board how far we are."""
+        """Publish how far it is."""
         self.watch.reached(self.cycle)
 
     @abc.abstractmethod
     def where(self) -> tuple[int, Any]:
-        """What `run` returns: the cycle, and the trace's hashes."""
+        """What `run` returns: the cycle, and hashes for the trace."""
 
     def aim(self, goal: int) -> None:
         """Change the goal."""
         self.goal = goal
 
     def listen(self, timeout: float) -> None:
-        """Take every message that has come, and pass on signals."""
+        """Handle every message that has arrived, and pass signals on to the parent."""
         self.watch.beat()
         while heard:
             self.wire.send("signal", {"number": heard.pop()})
@@ -91,7 +93,7 @@ class ProcessMember(abc.ABC):
             self.take(message)
 
     def take(self, message: Message) -> None:
-        """Do what a message asks for."""
+        """Handle one message."""
         if message.kind == "stop":
             raise Stopped
         call = int(message.values["call"])
@@ -102,7 +104,7 @@ class ProcessMember(abc.ABC):
             return
         starting = self.watch.starting
         if message.kind in ("export", "restore"):
-            self.watch.starting = True  # a large state takes as long
+            self.watch.starting = True  # a large state takes as long as starting
             self.watch.now("moving")
         self._answer(call, getattr(self, message.kind)(*args))
         self.watch.starting = starting
@@ -113,11 +115,26 @@ class ProcessMember(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release what is held."""
+        """Release files, envs and shared memory."""
 
 
 def params_template(settings: Settings, policies: range) -> Any:
-    """Shapes of the parameters of some policies, without computing any."""
+    """Zeros shaped like the parameters of some policies, [policies, ...]."""
     shapes = jax.eval_shape(make_agent(settings).init, jax.random.key(0)).params
     lead = len(policies)
     return jax.tree.map(lambda leaf: np.zeros((lead, *leaf.shape), leaf.dtype), shapes)
+
+
+def to_block(rows: Rows, policies: range) -> Rows:
+    """Rows [time, policies * env] of some policies, out of [time, policies, env] of all.
+
+    In a channel the policies of a learner lie side by side, as if they were more envs.
+    """
+    mine = rows_of(rows, policies)
+    return jax.tree.map(lambda leaf: leaf.reshape(len(leaf), -1, *leaf.shape[3:]), mine)
+
+
+def from_block(block: Rows, policies: range) -> Rows:
+    """The reverse of `to_block`: rows [time, policies, env]."""
+    number = len(policies)
+    return jax.tree.map(lambda leaf: leaf.reshape(len(leaf), number, -1, *leaf.shape[2:]), block)

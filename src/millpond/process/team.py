@@ -1,7 +1,7 @@
 """`ProcessTeam`: the actors and learners of a run as processes; modes `processes` and `lockstep`.
 
-Rows go from every actor to every learner by a channel, parameters back by Weights, and a board of
-heartbeats shows the progress of each: all in shared memory. Everything else goes by messages.
+Shared memory carries rows (a channel from every actor to every learner), parameters (Weights) and
+heartbeats, which show everybody's progress. Everything else goes by messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..engine.settings import Settings
 from ..engine.stopping import ask_to_stop
 from ..engine.stopwatch import SHARES
 from ..engine.supervised_crew import SupervisedCrew
-from ..engine.team import Asks, Begun, Member, Server
+from ..engine.team import Asks, Member, Server, StartPoint
 from ..errors import BadConfig, ChannelBroken, ChannelClosed, SpecMismatch
 from ..transport.channel import Channel
 from ..transport.memory import Canary
@@ -35,13 +35,13 @@ from .heartbeat import STARTING, Heartbeats
 from .member import params_template
 from .wire import Message, wait_for
 
-_STOP_S = 10.0  # how long a process may take to stop before it is killed
+_STOP_S = 10.0  # seconds that a process may take to stop before it is killed
 
 
 class ProcessTeam:
-    """Starts and ends processes, calls them, and says how they ended: a `Team`.
+    """A `Team` of processes on this machine.
 
-    `hook` names functions that are called in processes before they run: {"actor 0": "module:name"}.
+    `hook` names functions to call in processes before they run: {"actor 0": "module:name"}.
     """
 
     def __init__(self, settings: Settings, folder: Path, hook: Mapping[str, str] = {}) -> None:
@@ -61,10 +61,10 @@ class ProcessTeam:
         self.channels = [self._new_channels() for _ in range(actors)]
         self.board = Heartbeats.create(actors + len(self.groups))
         self.children: dict[tuple[str, int], Child] = {}
-        self._steps = [0] * actors  # env steps of one policy, as far as an actor has said
+        self._steps = [0] * actors  # env steps of one policy that each actor last reported
 
     def _new_channels(self) -> list[Channel]:
-        """From one actor to every learner."""
+        """Channels from one actor to every learner."""
         of = self.settings
         envs, turns = of.envs // of.actors, of.learns.turns
         return [
@@ -73,7 +73,7 @@ class ProcessTeam:
         ]
 
     def close(self) -> None:
-        """Stop every process: by asking first, by SIGKILL in the end."""
+        """Ask every process to stop; kill those that do not."""
         for child in self.children.values():
             with contextlib.suppress(ChannelClosed):
                 child.wire.send("stop", timeout=1.0)
@@ -96,17 +96,17 @@ class ProcessTeam:
         shared = channels, [self.weights[index]]
         return self._start("learner", index, 0, self.settings.actors + index, values, *shared)
 
-    def start_actor(self, index: int, incarnation: int, begun: Begun) -> Child:
-        """A new incarnation of an actor, with new channels."""
+    def start_actor(self, index: int, incarnation: int, start: StartPoint) -> Child:
+        """Start a new incarnation of an actor, with new channels."""
         if incarnation:
             self._renew_channels(index, incarnation)
-        begin = {"begun": begun.cycles, "steps": begun.steps.tolist()}
-        values = {"cycle": min(begun.cycles), **begin}
+        begin = {"start": start.cycles, "steps": start.steps.tolist()}
+        values = {"cycle": min(start.cycles), **begin}
         shared = self.channels[index], self.weights
         return self._start("actor", index, incarnation, index, values, *shared)
 
     def _renew_channels(self, index: int, incarnation: int) -> None:
-        self.children.pop(("actor", index)).forget()  # should its successor not start: closed once
+        self.children.pop(("actor", index)).forget()  # now, in case its successor does not start
         for channel in self.channels[index]:
             channel.close()
         self.channels[index] = self._new_channels()
@@ -143,13 +143,13 @@ class ProcessTeam:
         return child
 
     def about(self, member: Child) -> dict[str, Any]:
-        """Its process."""
+        """The id of its process."""
         return {"pid": member.process.pid}
 
     # --- calling ---------------------------------------------------------------------------------
 
     def call(self, member: Child, method: str, *args: Any) -> Call:
-        """Begin a call; one to a process that is not ready waits until it is."""
+        """Start a call; if the process is not ready, once it is."""
         call = Call(member, method, args)
         if member.ended:
             self._hear(member)
@@ -162,12 +162,12 @@ class ProcessTeam:
         return call
 
     def _begin(self, call: Call) -> None:
-        """What is in shared memory is looked up there; the rest is sent."""
+        """Answer a call from shared memory if possible, else send it."""
         child, board = call.child, self.board
         if call.method == "beat":
             line = board.line(child.line)
             spent = dict(zip(SHARES, line.spent_ns, strict=True))
-            # Waiting members beat too, so one whose beats have stopped hangs whatever it does.
+            # Waiting members beat too, so one whose beats stop hangs, whatever it is doing.
             beat = {"beats": line.beat, "waits": False, "starting": line.state == STARTING}
             call.ended({**beat, "spent": spent})
         elif call.method == "reach":
@@ -201,20 +201,19 @@ class ProcessTeam:
         self._hear(member)
 
     def restart(self, member: Any) -> None:
-        """There is none."""
         raise AssertionError("processes have no servers")
 
     # --- hearing ---------------------------------------------------------------------------------
 
     def _poll(self, timeout: float) -> None:
-        """Take what processes say; see who has ended."""
+        """Handle messages, and notice processes that have ended."""
         some = [child for child in self.children.values() if child.end is None]
         wait_for([fd for child in some for fd in (child.wire.fileno(), child.pidfd)], timeout)
         for child in some:
             self._hear(child)
 
     def _hear(self, child: Child) -> None:
-        ended = child.ended  # before its last words are read
+        ended = child.ended  # asked before its last messages are read
         for message in child.said():
             self._heard(child, message)
         if ended and child.end is None:
@@ -233,14 +232,14 @@ class ProcessTeam:
         elif message.kind == "broken":
             actor = self.children["actor", int(values["actor"])]
             self._note("broken channel", actor, why=values["error"])
-            # Another learner may have found the same actor's rows damaged before: replace it once.
+            # Several learners may find rows of the same actor damaged: replace it once.
             if values["incarnation"] == actor.incarnation and not actor.ended:
                 self.kill(actor)
         else:
             raise AssertionError(f"unknown message {message.kind}")
 
     def _confirm(self, child: Child, message: Message) -> None:
-        """What the process wrote into shared memory must be seen here, and its rows be ours."""
+        """Raise unless what the process wrote to shared memory is seen here, and specs agree."""
         own = self.spec.fingerprint()
         if message.values["spec"] != own:
             raise SpecMismatch(
@@ -254,19 +253,19 @@ class ProcessTeam:
             self._note("not shared", child, why=str(error))
             raise ChannelBroken(f"{child.role} {child.index}: {error}") from error
 
-    def stood(self, actor: Member, crew: Asks) -> Begun:
-        """What an actor that is gone has pushed to each learner."""
+    def progress(self, actor: Member, crew: Asks) -> StartPoint:
+        """What a lost actor has pushed to each learner."""
         index = actor.index
-        # Its line is blank until it has ended a cycle: then it stands where the one before stood.
+        # Its line is blank until its first cycle ends; until then its predecessor's steps count.
         self._steps[index] = max(self._steps[index], self.board.line(index).steps)
-        # It may have died between two pushes of one cycle: each learner continues where it stands.
-        # From a damaged channel nothing is taken after the damage.
+        # It may have died between two pushes of one cycle, so learners may stand at different
+        # cycles. Nothing behind the damage in a channel counts.
         pushed = [channel.whole() for channel in self.channels[index]]
-        cycles = [a + b for a, b in zip(actor.begun.cycles, pushed, strict=True)]
-        return Begun(cycles, np.full(self.settings.policies, self._steps[index], np.uint32))
+        cycles = [a + b for a, b in zip(actor.start.cycles, pushed, strict=True)]
+        return StartPoint(cycles, np.full(self.settings.policies, self._steps[index], np.uint32))
 
     def pace(self, crew: Asks) -> dict[str, Any]:
-        """How often parameters were found damaged."""
+        """How often readers found damaged parameters."""
         return {"weights_torn": sum(one.torn for one in self.weights)}
 
 
@@ -274,7 +273,7 @@ class ProcessTeam:
 def open_loop(
     settings: Settings, folder: Path, hook: Mapping[str, str] = {}
 ) -> Generator[CrewLoop]:
-    """Start the processes; they are gone at the end."""
+    """Start the processes, and end them when done."""
     with (
         contextlib.closing(ProcessTeam(settings, folder, hook)) as team,
         SupervisedCrew(settings, folder, team) as crew,
@@ -283,9 +282,9 @@ def open_loop(
 
 
 def allow_descriptors(actors: int, learners: int) -> None:
-    """Raise this process's own limit of open files, which its children inherit, to what is needed.
+    """Raise this process's limit of open files, which its children inherit, as far as needed.
 
-    A channel between an actor and a learner has three, and each process two here.
+    A channel between an actor and a learner takes three, and each process two in its parent.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = 3 * actors * learners + 2 * (actors + learners) + 256
@@ -300,6 +299,6 @@ def allow_descriptors(actors: int, learners: int) -> None:
 
 
 def cores_for(line: int, threads: int) -> list[int]:
-    """The cores of one process, in turn; beyond the last core, they start from the first again."""
+    """The cores to pin a process to; after the last core they start again from the first."""
     cores = sorted(os.sched_getaffinity(0))
     return sorted({cores[(line * threads + i) % len(cores)] for i in range(threads)})

@@ -1,7 +1,7 @@
 """`Wire`: messages between a run's parent and its processes: plain values, arrays, descriptors.
 
-A socket pair. A message is JSON and, if it has arrays, safetensors: nothing is pickled. It ends
-when either side does, so no one waits for a dead process.
+It is a socket pair. A message is JSON and, for arrays, safetensors; nothing is pickled. It closes
+when either process ends, so neither waits for a dead one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from safetensors.numpy import load, save
 from ..errors import ChannelClosed
 
 _HEAD = struct.Struct("=IQI")  # bytes of JSON, bytes of arrays, descriptors
-_MOST_FDS = 200  # that go at once; the kernel takes 253
+_MOST_FDS = 200  # sent at once; the kernel allows 253
 
 
 def wait_for(fds: Sequence[int], timeout: float) -> list[int]:
-    """Which descriptors can be read, or have ended; unlike `select`, also those beyond 1023."""
+    """The descriptors that can be read or are closed. Unlike `select`, it takes any number."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
@@ -33,7 +33,7 @@ def wait_for(fds: Sequence[int], timeout: float) -> list[int]:
 
 
 def pack(tree: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    """Plain values, with the name of an array where there was one; and the arrays."""
+    """Plain values, in which arrays are replaced by their names; and the arrays by name."""
     arrays: dict[str, np.ndarray] = {}
 
     def part(one: Any) -> Any:
@@ -49,7 +49,7 @@ def pack(tree: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def unpack(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """What was packed; tuples are lists."""
+    """The reverse of `pack`, except that tuples become lists."""
     if isinstance(plain, list):
         return [unpack(one, arrays) for one in plain]
     if not isinstance(plain, dict):
@@ -60,7 +60,7 @@ def unpack(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 class Message(NamedTuple):
-    """`message.kind` says what it is about."""
+    """One message; `kind` is the name of a method, or says what it is about."""
 
     kind: str
     values: dict[str, Any]
@@ -93,7 +93,7 @@ class Wire:
         fds: Sequence[int] = (),
         timeout: float = 30.0,
     ) -> None:
-        """Send one message whole, or raise ChannelClosed if no one is there to take it."""
+        """Send one message; raises ChannelClosed if the other end is gone."""
         text = json.dumps({"kind": kind, "values": values or {}}).encode()
         data = save({k: np.asarray(a, order="C") for k, a in arrays.items()}) if arrays else b""
         self._socket.settimeout(timeout)
@@ -107,11 +107,11 @@ class Wire:
             raise ChannelClosed(f"wire: {kind} could not be sent: {error}") from error
 
     def ready(self, timeout: float = 0.0) -> bool:
-        """Whether something has come, or the other end is gone."""
+        """Whether a message has arrived, or the other end is gone."""
         return bool(wait_for([self._socket.fileno()], timeout))
 
     def receive(self, timeout: float) -> Message | None:
-        """The next message, None if none came in time; ChannelClosed if the other end is gone."""
+        """The next message; None if none came in time. ChannelClosed if the other end is gone."""
         if not self.ready(timeout):
             return None
         deadline = time.monotonic() + max(timeout, 30.0)
@@ -142,5 +142,5 @@ class Wire:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Let the other end know."""
+        """Close this end, which the other end will notice."""
         self._socket.close()

@@ -1,13 +1,14 @@
-"""What runs in a process of a run: `python -m millpond.process.worker DESCRIPTOR PARENT`.
+"""The program of a worker process: `python -m millpond.process.worker DESCRIPTOR PARENT`.
 
-It takes its part from the wire, plays it, and says why if it cannot. When its parent dies, by
-whatever cause, the kernel ends it.
+The first message on the wire says whether it is an actor or a learner. If it fails, it sends the
+traceback to its parent. When its parent dies, for whatever reason, the kernel kills it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import importlib
 import os
 import signal
@@ -16,15 +17,15 @@ import sys
 import traceback
 from typing import NoReturn
 
+from ..engine.stopping import Stopped, hear_signals
 from ..errors import ChannelClosed
-from .signals import Stopped, hear_signals
 from .wire import Message, Wire
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Play one part; the exit code."""
+    """Run until told to stop; returns the exit code."""
     descriptor, parent = (int(arg) for arg in sys.argv[1:3])
     die_with(parent)
     hear_signals()
@@ -34,7 +35,7 @@ def main() -> int:
         begin = wire.receive(timeout=60)
         if begin is None:
             return 1
-        play(wire, begin)
+        work(wire, begin)
     except Stopped:
         return 0
     except ChannelClosed as error:
@@ -46,14 +47,17 @@ def main() -> int:
     return 0
 
 
-def play(wire: Wire, begin: Message) -> None:
-    """Become an actor or a learner."""
-    # JAX is imported only now: the environment that the parent chose is in place.
+def work(wire: Wire, begin: Message) -> None:
+    """Be an actor or a learner until told to stop."""
+    # JAX, which these import, must find the cores that the parent chose.
     if cores := begin.values.get("cores"):
         os.sched_setaffinity(0, cores)
+    gc.disable()  # imports leave no garbage; looking for some takes a fifth of their time
     from .actor_worker import ActorWorker
     from .learner_worker import LearnerWorker
 
+    gc.freeze()  # nor is it looked through later
+    gc.enable()
     kind = {"actor": ActorWorker, "learner": LearnerWorker}[begin.kind]
     module, _, name = begin.values.get("hook", "").partition(":")
     hook = getattr(importlib.import_module(module), name) if module else None
@@ -67,17 +71,17 @@ def play(wire: Wire, begin: Message) -> None:
 
 
 def fail(wire: Wire, error: BaseException) -> NoReturn:
-    """Say why, as far as anyone listens."""
+    """Send the traceback to the parent, or print it if there is none, and exit."""
     text = "".join(traceback.format_exception(error))
     try:
         wire.send("failed", {"error": f"{type(error).__name__}: {error}", "traceback": text})
     except ChannelClosed:
         print(text, file=sys.stderr, flush=True)
-    os._exit(1)  # what is left to tidy up may be what is broken
+    os._exit(1)  # cleaning up may be what is broken
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; at once if it already has."""
+    """Have the kernel kill this process when its parent ends, or at once if it has ended."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..rows import Array
 
-WIDE = 1024  # bytes: from there on a value counts as a frame, and CPUs treat it otherwise
+WIDE = 1024  # bytes; values at least this wide are frames, which are handled differently on CPUs
 
 
 def plus(words: Array, amount: Array) -> Array:
@@ -44,22 +44,22 @@ class KeyRandom:
     whole: Any = np.int32
 
     def __init__(self, key: Array, most: int = 0) -> None:
-        """`most` is the largest number that will be drawn below."""
+        """`most` is the largest bound that numbers will be drawn below."""
         self._key, self._used = key, 0
-        # One word gives 2^32 / most values per number: with few, some get one more than others.
+        # A 32-bit word maps about 2^32 / most values to each number; with few, that is uneven.
         self._fine = most > 1 << 22
 
     def _next(self) -> Array:
-        """The key itself at first: most samplers ask once, and a split costs a GPU a kernel."""
+        """The key for the next draw. At first the key itself, since a split costs a GPU kernel."""
         key = jax.random.fold_in(self._key, self._used) if self._used else self._key
         self._used += 1
         return key
 
     def integers(self, shape: tuple[int, ...], *below: Array) -> tuple[Array, ...]:
-        """int32[tries, ...] in [0, below), for each of `below`: the high half of a product.
+        """One int32[tries, ...] in [0, b) for each b in `below`: the high half of a product.
 
-        No number is likelier than another by more than 2^-10. Only the first try draws new words;
-        later ones, which few samples need, hash them again, for a tenth of the time.
+        Probabilities differ by at most a factor of 1 + 2^-10. Only the first try draws new words;
+        later ones, which few samples need, rehash these in a tenth of the time.
         """
         words = jax.random.bits(self._next(), (len(below), *shape[1:]), np.uint32)
         turns = np.arange(shape[0], dtype=np.uint32).reshape(-1, *(1,) * (len(shape) - 1))
@@ -67,7 +67,7 @@ class KeyRandom:
         return tuple(self._scaled(word, limit) for word, limit in zip(words, below, strict=True))
 
     def _scaled(self, word: Array, below: Array) -> Array:
-        """int32 in [0, below): word / 2^32 of it."""
+        """int32 in [0, below): word * below / 2^32."""
         if not self._fine:
             return _high_half(word, below)
         fine = jax.random.bits(self._next(), word.shape, np.uint32)
@@ -76,7 +76,7 @@ class KeyRandom:
         return _high_half(word, below) + carried
 
     def stratum(self, stratum: Array, length: Array) -> Array:
-        """int32[batch] in [0, length), each in its own one of `batch` equal parts of that span."""
+        """int32[batch] in [0, length): number i from part stratum[i] of `batch` equal parts."""
         batch = stratum.shape[0]
         edges = -(np.arange(batch + 1, dtype=np.int64) * -(1 << 32) // batch)  # rounded up
         width = (edges[1:] - edges[:-1]).astype(np.uint32)  # 0 is 2^32: a batch of one
@@ -84,7 +84,7 @@ class KeyRandom:
         bits = jax.random.bits(self._next(), (batch,), np.uint32)
         within = bits if batch == 1 else _high_half(bits, jnp.asarray(width)[stratum])
         word = begin + within.astype(np.uint32)
-        if isinstance(length, int):  # few streams: a part must not reach into the next one's
+        if isinstance(length, int):  # streams: the carry of `_scaled` could leave the stratum
             return _high_half(word, length)
         return self._scaled(word, length)
 
@@ -93,7 +93,7 @@ class KeyRandom:
         return jax.random.uniform(self._next(), shape)
 
     def search(self, ends: Array, values: Array) -> Array:
-        """int32: how many of the sorted `ends` each value has reached."""
+        """int32: for each value, how many of the sorted `ends` are not above it."""
 
         def unrolled(ends: Array, values: Array) -> Array:  # one kernel, not a loop of them
             return jnp.searchsorted(ends, values, side="right", method="scan_unrolled")
@@ -119,7 +119,7 @@ def _high_half(bits: Array, below: Array) -> Array:
 
 
 def _hash(words: Array, turn: Array) -> Array:
-    """Words of their own for every turn: a bijection of uint32 (murmur3's finalizer)."""
+    """Different words for every turn, unchanged for turn 0: murmur3's finalizer, a bijection."""
     mixed = words + np.uint32(0x9E3779B9) * turn
     mixed = (mixed ^ (mixed >> 16)) * np.uint32(0x85EBCA6B)
     mixed = (mixed ^ (mixed >> 13)) * np.uint32(0xC2B2AE35)
@@ -127,17 +127,18 @@ def _hash(words: Array, turn: Array) -> Array:
 
 
 def around(position: Array, length: int) -> Array:
-    """position in [-length, 2 * length) brought into [0, length): cheaper than a remainder."""
+    """Wrap a position in [-length, 2 * length) into [0, length): cheaper than a remainder."""
     position = jnp.where(position < 0, position + length, position)
     return jnp.where(position >= length, position - length, position)
 
 
 def finished(tree: Any, zero: Array) -> tuple[Any, Array]:
-    """The tree and `zero`, unchanged; `zero` is computed from all of its arrays [batch, ...].
+    """The tree and `zero`, unchanged, but with `zero` depending on all arrays [batch, ...] of it.
 
-    Only on CPU, where XLA would copy a ring that is read before it is written; a GPU does not.
-    Continue with the tree that is returned. Narrow arrays are read once more, element by element,
-    which would be slow for frames: those come out of a loop, and one element stands for all.
+    So reads of a ring finish before later writes, which mix in `zero`: on CPU, XLA would otherwise
+    copy the ring; on GPU nothing is done. Continue with the returned tree. Narrow arrays are read
+    once more, element by element; that would be slow for frames, which instead pass through a loop,
+    after which one element stands for all.
     """
 
     def seen(tree: Any, zero: Array) -> tuple[Any, Array]:
@@ -157,8 +158,8 @@ def _wide(leaf: Array) -> bool:
 
 
 def _fold(leaves: list[Array]) -> Array:
-    """First over the batch, which vectorises, then over the rest by another operation, or the
-    compiler would make one slow reduction of the two."""
+    """Reduce leaves to one word: first over the batch, which vectorises, then over the rest. By a
+    different operation, or the compiler would fuse both into one slow reduction."""
     seen = jnp.uint32(0)
     for leaf in leaves:
         if not leaf.size:
@@ -172,10 +173,9 @@ def _fold(leaves: list[Array]) -> Array:
 
 
 def _behind(tree: Any, zero: Array) -> Any:
-    """The tree, unchanged, as what comes out of a loop that never turns.
+    """The tree, unchanged, as the result of a loop with no iterations.
 
-    The compiler does not know, so all of every array is computed before anything that uses it, and
-    computed once.
+    The compiler cannot know that, so every array is computed completely, and once, before its use.
     """
 
     def turn(number: Array, tree: Any) -> Any:
@@ -185,7 +185,7 @@ def _behind(tree: Any, zero: Array) -> Any:
 
 
 def mix(block: Array, zero: Array) -> Array:
-    """The block, unchanged, but computed from `zero`, which is always 0."""
+    """The block, unchanged, but dependent on `zero`, which is always 0."""
     if block.dtype == bool:
         return block | (zero != 0)
     word = f"uint{block.dtype.itemsize * 8}"
@@ -194,18 +194,18 @@ def mix(block: Array, zero: Array) -> Array:
 
 
 def settle(tree: Any, zero: Array) -> Any:
-    """The tree, unchanged, but computed once, before anything that uses it.
+    """The tree, unchanged, but computed once, before its use.
 
-    XLA on CPU computes an index again for every element it gathers, with all that led to it; not
-    across a loop. A GPU is not slower without.
+    XLA on CPU recomputes an index, and everything it depends on, for every gathered element; the
+    loop prevents that. A GPU does not need it.
     """
     return jax.lax.platform_dependent(tree, zero, cpu=_behind, default=lambda tree, _: tree)
 
 
 def together(tree: Any) -> Any:
-    """The tree, unchanged, but computed before anything that uses it; not on CPU.
+    """The tree, unchanged, but computed before its use; does nothing on CPU.
 
-    A GPU's XLA would let every gather choose its rows again among all candidates, for each element.
+    On GPU, XLA would otherwise repeat the choice among all candidates in every gather.
     """
     return jax.lax.platform_dependent(
         tree, cpu=lambda tree: tree, default=jax.lax.optimization_barrier

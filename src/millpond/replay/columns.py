@@ -1,9 +1,9 @@
-"""`Column`: how one field lies in a device ring, as 32-bit words where it is wide.
+"""`Column`: how a field is stored in a device ring.
 
-On an H200 a gather of 32-bit words runs 2.3 times faster than one of bytes, so 8- and 16-bit
-fields are padded to whole words and reinterpreted, and binary fields take one bit per element.
-On a CPU wide rows of bytes are gathered as fast as memory goes, and words would be turned into
-bytes one by one, so they stay bytes there.
+On an H200, gathering 32-bit words is 2.3 times faster than gathering bytes, so 8- and 16-bit fields
+are padded to whole words and reinterpreted, and binary fields take one bit per element. On a CPU,
+wide rows of bytes are gathered at memory speed, and converting words to bytes one by one would be
+slow, so they stay bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Column:
     """Encodes values [..., *shape] to stored rows [..., *stored_shape] and back, exactly."""
 
     def __init__(self, path: str, field: Field, words: bool = True) -> None:
-        """`words`: of 32 bits, else wide rows of smaller numbers stay as they are."""
+        """`words`: store everything as 32-bit words; else, wide rows keep their dtype."""
         if field.dtype.itemsize == 8:
             raise BadConfig(
                 f"Pond: field '{path}' is {field.dtype}, and JAX holds no 64-bit values on a "
@@ -45,7 +45,7 @@ class Column:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def encode(self, value: Array, lead: tuple[int, ...]) -> Array:
-        """[*lead, *field.shape] of any accepted dtype → [*lead, *self.shape] as stored."""
+        """Values [*lead, *field.shape] of any accepted dtype, as stored: [*lead, *self.shape]."""
         field = self.field
         if not field.shape:
             return jnp.asarray(value).astype(field.dtype)
@@ -62,7 +62,7 @@ class Column:
         return jax.lax.bitcast_convert_type(flat, jnp.uint32)
 
     def decode(self, stored: Array) -> Array:
-        """[..., *self.shape] as stored → [..., *field.shape] in the field's dtype."""
+        """Stored rows [..., *self.shape] as values [..., *field.shape] in the field's dtype."""
         field = self.field
         if not field.shape:
             return stored
@@ -79,10 +79,11 @@ class Column:
 
 
 def _row_shape(words: int) -> tuple[int, ...]:
-    """How a row of that many words is shaped in the ring.
+    """The shape of a row of this many words in the ring.
 
-    XLA on CPU gathers flat rows of 24 to 48 words one word at a time (1.6 ns each) and rows of
-    4 x up to 8 or 8 x up to 8 as vectors (0.3 ns); wider ones it copies well. A GPU does not mind.
+    XLA on CPU gathers flat rows of 24 to 48 words one by one (1.6 ns each), but rows shaped
+    4 x up to 8 or 8 x up to 8 as vectors (0.3 ns); wider rows are fast anyway. On a GPU it makes no
+    difference.
     """
     for rows in (8, 4):
         if words % rows == 0 and 1 < words // rows <= 8:

@@ -1,4 +1,4 @@
-"""`DeviceBatches`: judges the starts of a device ring and makes batches of them. Pure functions."""
+"""`DeviceBatches`: judges starts in a device ring and builds batches from them. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .device_ring import DeviceRing, PondState
 
 
 class DeviceBatches:
-    """What a `Window` makes of the rows of one ring."""
+    """Builds the batches of one `Window` from the rows of one ring."""
 
     def __init__(self, spec: Spec, window: Window, ring: DeviceRing) -> None:
         self.spec, self.window, self.ring = spec, window, ring
         self._obs = [path for path, _ in walk(spec.obs, "obs")]
 
     def judge(self, state: PondState, stream: Array, position: Array) -> Judgement:
-        """What the flags around these rows say."""
+        """Judge these rows as starts, by the flags around them."""
         return self.window.judge(self.flags(state, stream, position), jnp)
 
     def flags(self, state: PondState, stream: Array, position: Array) -> Array:
-        """The flags bytes [rows, ...] of all rows that decide about starts."""
+        """The flags bytes [rows, ...] of all rows that matter for whether starts are valid."""
         window = self.window
         if window.before + window.n_step == 1:
             return self.ring.flags_at(state, stream, position)[None]
@@ -41,9 +41,9 @@ class DeviceBatches:
         verdict: Judgement,
         mask: Array,
     ) -> tuple[Batch, Array]:
-        """The transitions that start at positions[batch] of streams[batch], with weight 1.
+        """The transitions that start at position[batch] of stream[batch], with weight 1.
 
-        And `zero` after all that was read for them.
+        Also returns `zero`, now dependent on everything that was read (see `finished`).
         """
         window = self.window
         stream, position, verdict, mask = settle((stream, position, verdict, mask), state.zero)

@@ -1,4 +1,4 @@
-"""`DeviceRanks`: the priorities of a device ring's starts, and drawing by them. Pure functions."""
+"""`DeviceRanks`: priorities of a device ring's starts, and sampling by them. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ONE_SAMPLE = np.array([0, 1, 0], np.uint32)
 
 
 class DeviceRanks:
-    """A tree of masses, priority^alpha, over the valid starts of one ring."""
+    """A sum tree over the valid starts of one ring; a start's mass is priority^alpha."""
 
     def __init__(self, sampler: Prioritized, batches: DeviceBatches | DeviceSequences) -> None:
         self._sampler = sampler
@@ -28,22 +28,22 @@ class DeviceRanks:
         self.tree = DeviceTree(self.ring.layout.capacity, sampler.fan)
 
     def init(self) -> Priorities:
-        """No start has any mass."""
+        """Priorities of an empty ring: all masses are 0."""
         return Priorities.new(self.tree.init())
 
     def pack(self, ranked: Priorities) -> tuple[np.ndarray, float, int]:
-        """Host: masses of all slots, the highest, and how many batches were drawn."""
+        """Host: masses of all slots, the highest mass seen, and how many batches were drawn."""
         mass = np.asarray(ranked.tree)[: self.tree.capacity]
         return mass, float(ranked.highest), int(ranked.samples)
 
     def unpack(self, packed: tuple[Any, Any, Any]) -> Priorities:
-        """What was packed."""
+        """Restore what `pack` returned."""
         mass, highest, samples = packed
         tree = self.tree.rebuild(jnp.asarray(mass, np.float32))
         return Priorities.new(tree, highest, samples)
 
     def whole(self, state: PondState, head: Array, flags: Array) -> PondState:
-        """Whole transitions just written at `head` are starts at once, if valid."""
+        """Layout `shared`: rows just written at `head` become starts at once, if valid."""
         kept = min(len(flags), self.ring.length)
         start = head + (len(flags) - kept)
         slots = (start + np.arange(kept, dtype=np.int32)) % self.ring.length
@@ -51,8 +51,8 @@ class DeviceRanks:
         return self.give(state, slots, valid, state.priorities)
 
     def newly_valid(self, state: PondState, last: Array, keep: Array) -> tuple[Array, Array, Array]:
-        """Before one step is written: slots that become old enough to start, which of them are
-        valid, and slots that grow too old. A slot >= capacity means none."""
+        """Before a step is written: the slots that become possible starts, which of them are valid,
+        and the slots that stop being starts. A slot >= capacity means none."""
         window, stream = self._window, np.arange(self.ring.streams)
         size = jnp.minimum(state.size + keep, self.ring.length)
         _, count = self.ring.layout.eligible(window, size)
@@ -62,7 +62,7 @@ class DeviceRanks:
         position = (state.head - window.n_step) % self.ring.length
         start = self.ring.layout.slot(stream, position)
         slots = jnp.where(keep & (count > 0), start, self.ring.layout.capacity)
-        old = np.arange(-1, window.stack - 1)[:, None]  # counted from the oldest row afterwards
+        old = np.arange(-1, window.stack - 1)[:, None]  # relative to the oldest row after the write
         retired = self.ring.layout.slot(stream, (state.head + keep + old) % self.ring.length)
         retired = jnp.where(size == self.ring.length, retired, self.ring.layout.capacity)
         valid = window.judge(flags, jnp).valid
@@ -79,19 +79,19 @@ class DeviceRanks:
         old: Priorities | None,
         retired: Array | None = None,
     ) -> PondState:
-        """Valid new starts get the highest mass seen, retired ones none."""
+        """Give valid new starts the highest mass seen, and retired ones 0."""
         assert old
         mass = mix(jnp.where(valid, old.highest, 0), state.zero)
         if retired is not None:
             slots = jnp.concatenate([slots, retired])
             mass = jnp.concatenate([mass, jnp.zeros(retired.shape, np.float32)])
-        # A step of all envs fills slots side by side, unless every env has its own head.
+        # A step of all envs fills adjacent slots, unless every env has its own head.
         run = 1 if self.ring.layout.own_heads else self.ring.streams
         tree = self.tree.assign(old.tree, slots, mass, run)
         return state._replace(priorities=old._replace(tree=tree))
 
     def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, Any]:
-        """As `Pond.sample`, by priority."""
+        """`Pond.sample`, by priority."""
         assert state.priorities
         slots, mass, total = self.tree.draw(state.priorities.tree, key, batch_size, state.zero)
         stream, position = self.ring.layout.place(slots)
@@ -104,7 +104,7 @@ class DeviceRanks:
         return state._replace(zero=zero, priorities=ranked), batch
 
     def update(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
-        """As `Pond.update_priorities`."""
+        """See `Pond.update_priorities`."""
         ranked = state.priorities
         assert ranked
         priorities = one_per_draw(draw, jnp.asarray(priorities))
@@ -114,7 +114,7 @@ class DeviceRanks:
         if self.ring.layout.own_heads:
             head, base, size = head[draw.stream], base[draw.stream], size[draw.stream]
         first, count = self.ring.layout.eligible(self._window, size)
-        # How many rows ago: (base + head) - id. Its high word is 0 for every row still here.
+        # How many rows ago: (base + head) - id. The high word is 0 for every row still stored.
         newest = plus(jnp.broadcast_to(base, draw.row.shape), head.astype(np.uint32))
         ago = minus(newest, draw.row[..., 1])
         ago = ago.at[..., 0].add(-draw.row[..., 0])

@@ -18,9 +18,9 @@ from .ring import write, write_pair
 
 
 class PondState(NamedTuple):
-    """The ring, in few arrays: every call of a jitted function pays for each of them.
+    """The state of a ring, in few arrays, since every array adds to the cost of a jitted call.
 
-    `state = pond.init()`; donate it to every jitted call, and continue with what it returns.
+    `state = pond.init()`; donate it to every jitted call, and continue with the returned state.
     """
 
     columns: dict[str, Array]
@@ -28,12 +28,12 @@ class PondState(NamedTuple):
     # uint32[4], in layout per_env one per stream: where the next row goes, rows stored, and the
     # 64-bit id of the row at position 0 in this lap as two words, high and low.
     cursor: Array
-    # uint32[2, streams]: rows that were left out because a value was outside its bounds or no
-    # number, and rows whose flags contradicted the row before. Inside jit nothing can raise.
+    # uint32[2, streams]: how many rows were excluded for a value out of bounds or NaN, and how many
+    # had flags that contradicted the row before. Inside jit nothing can raise.
     faults: Array
     priorities: Priorities | None
-    # Always 0, but the compiler does not know: `sample` makes it depend on the batch and `add`
-    # mixes it into what it writes, so reads finish before writes and the ring is never copied.
+    # Always 0, which the compiler cannot know: `sample` makes it depend on the batch, `add` mixes
+    # it into what it writes. So reads finish before writes, and the ring is never copied.
     zero: Array
 
     @property
@@ -53,14 +53,14 @@ class PondState(NamedTuple):
 
 
 class DeviceRing:
-    """Reads and writes the rows of a `PondState`; what they mean is the Pond's business."""
+    """Reads and writes the rows of a `PondState`, without interpreting them."""
 
     def __init__(self, spec: Spec, layout: Layout, stretched: bool = False) -> None:
-        """`stretched`: all rows of a stream lie side by side, for who reads many rows of one."""
+        """`stretched`: store the rows of each stream contiguously, for reading long sequences."""
         self.layout = layout
-        # Kept [stream, length, ...] though all streams have one head.
+        # Stored as [stream, length, ...] even though all streams share one head.
         self._turned = stretched and not layout.own_heads
-        self._axis = int(self._turned)  # of time, where there is one head
+        self._axis = int(self._turned)  # the time axis, when all streams share one head
         self.lead = layout.lead[::-1] if self._turned else layout.lead
         self.length, self.streams = layout.length, layout.streams
         fields = layout.columns(spec)
@@ -83,7 +83,7 @@ class DeviceRing:
         )
 
     def encode(self, values: dict[str, Array]) -> dict[str, Array]:
-        """Values [time, stream, *shape] by path, as they are stored."""
+        """Values [time, stream, *shape] by path, converted to what is stored."""
         return {
             path: column.encode(values[path], values[path].shape[:2])
             for path, column in self.columns.items()
@@ -92,16 +92,16 @@ class DeviceRing:
     def take(
         self, state: PondState, path: str, stream: Array, position: Array, padded: Any = None
     ) -> Array:
-        """One field of the rows at positions of streams; zeros where padded."""
+        """The values of one field at positions of streams; zeros where padded."""
         return self.columns[path].decode(self.stored(state, path, stream, position, padded))
 
     def stored(
         self, state: PondState, path: str, stream: Array, position: Array, padded: Any = None
     ) -> Array:
-        """The same as it is stored, to be decoded later."""
+        """The same, as stored, to be decoded later."""
         stored = _gather(state.columns[path], self._place(stream, position))
         if padded is not None:
-            # Blanked as words, so that turning words into bytes is only another name for them.
+            # Blanked while still words, so that decoding to bytes is a mere reinterpretation.
             padded = padded.reshape(*padded.shape, *(1,) * (stored.ndim - padded.ndim))
             stored = jnp.where(padded, stored.dtype.type(0), stored)
         return stored
@@ -117,16 +117,17 @@ class DeviceRing:
         return self.layout.slot(stream, position)
 
     def turned(self, column: Array) -> Array:
-        """A column as it is stored from one with the layout's leading axes, or back."""
+        """Convert a column from the layout's leading axes to those stored, or back."""
         return column.swapaxes(0, 1) if self._turned else column
 
     def ids(self, state: PondState, stream: Array, position: Array) -> Array:
-        """uint32[batch, 2]: positions at or after the head were written one lap earlier."""
+        """The ids uint32[batch, 2] of the rows at these positions of streams."""
         head, base = state.head, state.base
         if self.layout.own_heads:
             head, base = head[stream], base[stream]
         base = jnp.broadcast_to(base, (*position.shape, 2))
         newer = plus(base, position.astype(np.uint32))
+        # Positions at or after the head were written one lap earlier.
         earlier = (position >= head).astype(np.uint32) * np.uint32(self.length)
         return minus(newer, earlier)
 
@@ -135,19 +136,19 @@ class DeviceRing:
         newest = around(state.head - 1, self.length)
         if self.layout.own_heads:
             return self.flags_at(state, np.arange(self.streams), newest)
-        # One slice, settled: the row is about to be written.
+        # Settled, because the ring is about to be written.
         last = jax.lax.dynamic_slice_in_dim(state.flags, newest, 1, self._axis)
         return settle(last.reshape(-1), state.zero)
 
     def append(
         self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array
     ) -> PondState:
-        """Write a block [time, stream] of encoded rows; all streams share the head.
+        """Write a block [time, stream] of encoded rows; all streams share one head.
 
-        `bad` rows are counted among the faults; their flags say CUT already.
+        `bad` rows are counted as faults; their flags must already contain CUT.
         """
         time = flags.shape[0]
-        kept = min(time, self.length)  # of more rows than fit, only the newest are written
+        kept = min(time, self.length)  # if there are more rows than fit, only the newest
         start = (state.head + (time - kept)) % self.length
         joined, broken = self.join(state, flags, bad)
         joined = mix(joined, state.zero)
@@ -165,7 +166,7 @@ class DeviceRing:
     def append_masked(
         self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
     ) -> PondState:
-        """One step of the streams in keep[stream], each at its own head."""
+        """Write one step of the streams in keep[stream], each at its own head."""
         joined, broken = self.join(state, flags[None], bad[None])
         stream = np.arange(self.streams)
         slot = jnp.where(keep, self.layout.slot(stream, state.head), self.layout.capacity)
@@ -186,11 +187,12 @@ class DeviceRing:
         )
 
     def join(self, state: PondState, flags: Array, bad: Array) -> tuple[Array, Array]:
-        """The newest row's flags and the new ones [1 + time, stream], cut where they contradict.
+        """Flags [1 + time, stream] of the newest row and the new ones, and which of these break.
 
-        And before a bad row: the row before would bootstrap from its observation.
+        With a CUT before rows that contradict the row before, and before bad rows, from whose
+        observations the row before would bootstrap.
         """
-        if self.layout.whole:  # neighbours in a shared ring have nothing to do with each other
+        if self.layout.whole:  # neighbours in a shared ring are unrelated
             return jnp.concatenate([flags[:1], flags]), jnp.zeros(flags.shape, bool)
         joined = jnp.concatenate([self.last(state)[None], flags])
         broken = breaks(joined[:-1], joined[1:])
@@ -198,7 +200,7 @@ class DeviceRing:
         return jnp.concatenate([cut, joined[-1:]]), broken
 
     def _write_flags(self, flags: Array, joined: Array, kept: int, start: Array) -> Array:
-        """The new rows' flags, and those of the newest row before, which may have become a cut."""
+        """Write the new rows' flags, and those of the row before, which may have become a cut."""
         axis = self._axis
         if kept == self.length or self.layout.whole:
             return write(flags, self.turned(joined[-kept:]), start, axis)
@@ -208,7 +210,7 @@ class DeviceRing:
         return write(flags, self.turned(joined[-kept - 1 :]), before, axis)
 
     def _advance(self, state: PondState, head: Array, added: Any) -> Array:
-        """The cursor after that many rows, `head` not yet brought back into the ring."""
+        """The cursor after adding `added` rows; `head` may be past the ring's end."""
         wrapped = (head >= self.length).astype(np.uint32) * np.uint32(self.length)
         base = plus(state.base, wrapped)
         if isinstance(added, int) and added >= self.length:
@@ -219,7 +221,7 @@ class DeviceRing:
         return jnp.concatenate([place, base], axis=-1)
 
     def cut(self, state: PondState, which: Array) -> PondState:
-        """Mark the newest row of the streams in which[stream] as CUT."""
+        """Set CUT on the newest row of the streams in which[stream]."""
         last = self.last(state)
         last = mix(jnp.where(which, last | np.uint8(CUT), last), state.zero)
         newest = (state.head - 1) % self.length
@@ -233,11 +235,11 @@ class DeviceRing:
 
 
 def _counts(bad: Array, broken: Array) -> Array:
-    """uint32[2, streams] to add to the faults, of bool[time, streams] each."""
+    """uint32[2, streams] to add to the faults, from two bool[time, streams]."""
     return jnp.stack([bad, broken]).sum(axis=1, dtype=np.uint32)
 
 
 def _gather(ring: Array, slots: Array) -> Array:
-    """ring[a, b, ...] at flat slots, as one gather of rows."""
+    """Rows of ring[a, b, ...] at flat slots, as one gather."""
     flat = ring.reshape(-1, *ring.shape[2:])
     return flat.at[slots].get(mode="promise_in_bounds")

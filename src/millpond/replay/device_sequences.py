@@ -58,10 +58,9 @@ class DeviceSequences:
         streams, start = stream[:, None], position[:, None]
         rows = around(start + sequence.offsets(span, jnp), ring.length)
         rows = settle(rows, state.zero)
-        flags = ring.flags_at(state, streams, rows)
         places: Any = (streams, rows)
         if sequence.stack > 1:
-            flags = settle(flags, state.zero)
+            flags = settle(ring.flags_at(state, streams, rows), state.zero)
             offsets, padded = sequence.lookback(flags, span, jnp)
             stacks = around(start[..., None] + offsets, ring.length)
             places = (streams[..., None], *settle((stacks, padded), state.zero))
@@ -71,11 +70,11 @@ class DeviceSequences:
             for path in ring.columns
         }
         # As it lies in the ring: what is worked out from that need not be read once more.
-        (flags, stored), zero = finished((flags, stored), state.zero)
+        stored, zero = finished(stored, state.zero)
         taken = {path: ring.columns[path].decode(column) for path, column in stored.items()}
         if sequence.stack == 1:
             taken |= {path: jnp.expand_dims(taken[path], 2) for path in self._obs}
-        facts = sequence.facts(flags, span, jnp)
+        facts = sequence.facts(sequence.seen(span, jnp))
         extras = {
             name: facts.life_lost if name == "life_lost" else taken[f"extras/{name}"]
             for name in self.spec.extras

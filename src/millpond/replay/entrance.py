@@ -1,4 +1,4 @@
-"""`Entrance`: one column's way into a host ring for values that are right at first sight."""
+"""`Entrance`: the fast path into one column of a host ring, for values that are clearly valid."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .lanes import Asked, within
 
 INTEGERS = {int, Flag, np.uint8, np.int32, np.int64}
 MOST = float(np.finfo(np.float32).max)  # a reward beyond it would be stored as infinite
-_FEW = 16  # numbers; as many Python handles faster than NumPy
-_MANY = 10_000  # numbers; for more a dot product would wake BLAS's threads
+_FEW = 16  # numbers; up to this many, Python is faster than NumPy
+_MANY = 10_000  # numbers; a longer dot product would wake up BLAS's threads
 _FLOAT64 = np.dtype(np.float64)
 _ndarray = np.ndarray
 
 
 class Entrance:
-    """What the values of a column must lie between, by the dtype they come in; and writes them."""
+    """Checks the values of a column against its bounds, by their dtype, and writes them."""
 
     def __init__(self, store: HostStore, streams: int, reward: bool = False) -> None:
         field = self._field = store.field
         self.shape, self.lead = field.shape, (streams, *field.shape)
         self._reward = reward
         self._dtype = field.dtype
-        # By dtype: least and largest, None where nothing needs to be compared; () is refused.
+        # By dtype: (low, high), None where nothing needs to be checked; () for a refused dtype.
         self._known: dict[np.dtype, tuple[Any, ...]] = {}
         self._least, self._most = self._whole()
         self._store, self._grid = store, store.values_grid
@@ -37,7 +37,7 @@ class Entrance:
         self.rows, self.steps, self.turned = store.rows, store.steps, store.turned
         self.pack_row, inside_row = self._packer(self.shape)
         self.pack_step, self._inside = self._packer(self.lead)
-        # Of bytes: how many a step and a row are, and whether they are surely right.
+        # For values as bytes: the size of a step and of a row, and checks for them.
         any_ = self._known[self._dtype] == (None, None)
         self.step_bytes = int(np.prod(self.lead)) * self._dtype.itemsize
         self.item, self.row_bytes = self.rows.dtype, self.rows.itemsize
@@ -45,7 +45,7 @@ class Entrance:
         self.inside_row = _anything if any_ else inside_row or self._packed_between
 
     def fits(self, value: Any) -> bool:
-        """Whether the values of a step, one per stream, are surely right."""
+        """Whether the values of a step, one per stream, are certainly valid."""
         if value.__class__ is not _ndarray or value.shape != self.lead:
             return False
         inside = self._inside
@@ -54,13 +54,13 @@ class Entrance:
         return self.between(value)
 
     def fits_row(self, value: Any) -> bool:
-        """Whether the value of one row is."""
+        """Whether the value of a single row is certainly valid."""
         if value.__class__ is _ndarray:
             return value.shape == self.shape and self.between(value)
         return not self.shape and value.__class__ in INTEGERS and self._least <= value <= self._most
 
     def between(self, value: np.ndarray) -> bool:
-        """Whether all elements of an array are right, whatever its shape."""
+        """Whether all elements of an array are valid, regardless of its shape."""
         rule = self._known.get(value.dtype)
         if rule is None:
             rule = self._learn(value.dtype)
@@ -68,11 +68,11 @@ class Entrance:
             return False
         low, high = rule
         if self._reward:
-            if value.size <= _FEW:  # no side is longer than the diagonal; NaN if one is
+            if value.size <= _FEW:  # no element exceeds the norm, which is NaN if any element is
                 return hypot(*value.tolist()) <= high
             if value.dtype is self._dtype and value.size <= _MANY and value.dot(value) <= high:
                 return True
-        # The first NaN counts as both the least and the largest, and compares with nothing.
+        # argmax and argmin both return the first NaN, which fails every comparison.
         return (high is None or value.item(value.argmax()) <= high) and (
             low is None or value.item(value.argmin()) >= low
         )
@@ -81,28 +81,28 @@ class Entrance:
         return self.between(np.frombuffer(packed, self._dtype))
 
     def write(self, at: int, value: np.ndarray) -> None:
-        """A step of all streams, at the head that they share."""
+        """Write a step of all streams at their common head."""
         if self.steps is not None and value.dtype is self._dtype:
             self.steps[at] = value.tobytes()
         else:
             self._grid[at] = value
 
     def write_row(self, slot: int, value: Any, packed: bytes | None = None) -> None:
-        """One row, at its slot among the rows as they lie in this column."""
+        """Write one row at a slot, in the order of rows in this column's memory."""
         if packed:
             self.rows[slot] = packed
         else:
             self._values[slot] = value
 
     def write_each(self, slots: np.ndarray, value: np.ndarray) -> None:
-        """A row per slot."""
+        """Write one row per slot."""
         self._store.put_as_they_lie(slots, value)
 
     def _packer(self, shape: tuple[int, ...]) -> tuple[Callable[[Any], bytes | None], Asked | None]:
-        """A function from an array of this shape to its bytes; None if it is not surely right.
+        """(pack, inside): functions that check small arrays of this shape in the column's dtype.
 
-        For few bytes in the column's own dtype: they are copied once, and NaN and bounds are looked
-        for in the copy, which takes less time than the calls of NumPy. And how it looks, if so.
+        `pack` returns an array's bytes, or None if it is not certainly valid. `inside` (or None)
+        checks bytes. NaN and bounds are checked in one copy as bytes, which is faster than NumPy.
         """
         dtype, size = self._dtype, int(np.prod(shape))
         rule = self._known.get(dtype) or self._learn(dtype)
@@ -124,7 +124,7 @@ class Entrance:
         floats = Struct(f"={size}f").pack
 
         def pack_reward(value: Any) -> bytes | None:
-            """Also of float64, as Gymnasium's vectors give rewards."""
+            """Also accepts float64, the dtype of rewards from Gymnasium's vector envs."""
             if value.__class__ is not _ndarray or value.dtype is not _FLOAT64:
                 return pack(value)
             if value.shape != shape:
@@ -135,7 +135,7 @@ class Entrance:
         return pack_reward, inside
 
     def _whole(self) -> tuple[float, float]:
-        """Bounds of one whole number; none fits a field of floats or bools."""
+        """Bounds for a single whole number; float and bool fields accept none."""
         refused = inf, -inf
         if self._field.dtype.kind not in "iu":
             return refused
@@ -156,11 +156,11 @@ class Entrance:
             return ()
         low, high = field.limits(dtype)
         if np.ndim(low) or np.ndim(high):
-            return ()  # an element each: the long way compares them
+            return ()  # bounds per element: left to the slow path
         if field.dtype.kind == "f":
             if field.allow_nan:
                 return (None, None) if dtype == field.dtype and low is high is None else ()
-            # Infinities fit a float field; what is only made infinite by storing it does not.
+            # Infinities are valid floats; values that only become infinite when stored are not.
             wider = self._reward or dtype != field.dtype
             most = float(np.finfo(field.dtype).max) if wider else inf
             low = None if low is None and most == inf else max(-most, -inf if low is None else low)
@@ -169,14 +169,14 @@ class Entrance:
 
 
 def _nothing(value: Any) -> None:
-    """For who packs nothing."""
+    """A `pack` that declines everything."""
 
 
 def _anything(packed: bytes) -> bool:
-    """For columns that hold any bytes."""
+    """An `inside` for columns whose bytes are all valid."""
     return True
 
 
 def _number(bound: Any) -> Any:
-    """A bound as a plain number, which compares faster."""
+    """A bound as a Python number, which is faster to compare."""
     return None if bound is None else np.asarray(bound).item()

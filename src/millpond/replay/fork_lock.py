@@ -1,7 +1,7 @@
-"""`fork_lock()`: a lock for a store that changes, which a forked child finds free.
+"""`fork_lock()`: a lock that is safe to fork: it is always free in the child.
 
-A fork waits until no one holds any of them. Otherwise a child would inherit a lock whose holder
-does not exist there, and hang, and a store that was half changed.
+A fork waits until none of these locks is held. Otherwise the child could inherit a half-changed
+store, and a lock whose holder does not exist in it, and hang.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from weakref import WeakSet
 
 _LOCKS: WeakSet[Any] = WeakSet()
-_held: list[Any] = []  # by the fork that continues now
+_held: list[Any] = []  # by the fork in progress
 
 
 def fork_lock() -> Any:
-    """A lock that its holder may enter again: `with lock: ...`."""
+    """A reentrant lock: `with lock: ...`."""
     lock = threading.RLock()
     _LOCKS.add(lock)
     return lock

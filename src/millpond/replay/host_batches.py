@@ -16,13 +16,13 @@ _TERMINATED, _TRUNCATED = (_BYTES & TERMINATED) != 0, (_BYTES & TRUNCATED) != 0
 
 
 class HostBatches:
-    """Takes observations, rewards and the rest out of one ring, into arrays that are there."""
+    """Copies observations, rewards and the rest from one ring into existing arrays."""
 
     def __init__(self, spec: Spec, window: Window, starts: HostStarts) -> None:
         self._window, self._ring, self._layout = window, starts.ring, starts.layout
         self._obs = [path for path, _ in walk(spec.obs, "obs")]
         self._ahead = starts.reach[self._window.before :, None]
-        # Stack positions for every depth: one look-up per sample.
+        # Stack positions for every depth, so that a sample needs one lookup.
         depths = np.arange(self._window.stack)
         self._back, self._padded = self._window.lookback(depths, np)
         # Where one flags byte decides about a start, it decides about the discount too.
@@ -32,9 +32,9 @@ class HostBatches:
             self._discounts = self._window.returns(nothing, starts.verdicts, np)[1]
 
     def fill(self, slots: np.ndarray, verdict: Judgement, batch: Batch, after: Any = None) -> None:
-        """Everything but draw, mask and weight, from slots and what their flags say.
+        """Fill the batch, except draw, mask and weight, from judged starts at these slots.
 
-        `after`: the slots `verdict.steps` rows later, where they are known already.
+        `after`: the slots `verdict.steps` rows later, if already known.
         """
         window, stores = self._window, self._ring.stores
         if window.stack > 1:
@@ -70,7 +70,7 @@ class HostBatches:
         batch.steps[:] = verdict.steps
 
     def _take_stacks(self, slots: np.ndarray, verdict: Judgement, batch: Batch) -> None:
-        """The stacks of starts and of the rows `steps` after them, [2, batch, stack] in all."""
+        """Fill the stacks at the starts and at the rows `steps` later."""
         length = self._layout.length
         stream, position = self._layout.place(slots)
         newest = np.array([position, (position + verdict.steps) % length])

@@ -1,4 +1,4 @@
-"""`HostGate`: where rows enter a host ring. All of them are checked before any is written."""
+"""`HostGate`: checks rows before any of them is written to a host ring."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BREAKS = breaks(_BYTES[:, None], _BYTES[None, :]).ravel()
 
 
 class HostGate:
-    """Adds rows to a ring, or raises and leaves it as it was."""
+    """Adds rows to a ring, or raises and leaves the ring unchanged."""
 
     def __init__(self, spec: Spec, ring: HostRing) -> None:
         self._ring, self._layout = ring, ring.layout
@@ -37,7 +37,7 @@ class HostGate:
         mask: np.ndarray | None,
         final_obs: Tree | None,
     ) -> None:
-        """As `HostPond.add`."""
+        """See `HostPond.add`."""
         if rows.__class__ is not Rows and not isinstance(rows, Rows):
             raise no_rows(rows)
         short = self._short
@@ -56,7 +56,7 @@ class HostGate:
         self._add(rows, next_obs, env, mask, final_obs)
 
     def add_packed(self, step: PackedStep) -> bool:
-        """As `HostPond.add_packed`."""
+        """See `HostPond.add_packed`."""
         return self._short is not None and self._short.packed(step)
 
     def _add(
@@ -67,7 +67,7 @@ class HostGate:
         mask: np.ndarray | None,
         final_obs: Tree | None,
     ) -> None:
-        """The long way: any rows, each fault named."""
+        """The slow path: takes any rows, and raises an error that names the fault."""
         if not isinstance(rows, Rows):
             raise no_rows(rows)
         ring = self._ring
@@ -95,7 +95,7 @@ class HostGate:
         values: dict[str, np.ndarray],
         keep: np.ndarray | None,
     ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-        """Values and mask with the true final observations of the rows that ended."""
+        """Values and mask, completed by the true final observations of the rows that ended."""
         next_obs = final_obs if self._layout.whole else None
         final, _ = self._arrange(rows._replace(obs=final_obs), next_obs, env, None)
         if not (values["terminated"].any() or values["truncated"].any()):
@@ -116,7 +116,7 @@ class HostGate:
         return values, self._layout.mask_of(mask, time, axes)
 
     def _check_env(self, env: Any) -> None:
-        """Raise SpecMismatch unless this is an env's index."""
+        """Raise SpecMismatch unless `env` is the index of an env."""
         whole = isinstance(env, (int, np.integer)) and not isinstance(env, bool)
         if not whole or not 0 <= env < self._ring.streams:
             raise SpecMismatch(
@@ -129,7 +129,7 @@ class HostGate:
         begin = 0 if env is None else env
         last = self._ring.last[begin : begin + flags.shape[1]]
         if not (last.any() or flags.any()):
-            return  # ordinary steps inside their episodes
+            return  # all are ordinary steps within episodes
         for time, now in enumerate(flags):
             code = np.left_shift(last, 7, dtype=np.int64)
             code |= now

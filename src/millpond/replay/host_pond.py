@@ -1,4 +1,4 @@
-"""`HostPond`: the same replay over NumPy, mutable, for CPU learners and PyTorch users."""
+"""`HostPond`: replay in host memory with NumPy, changed in place; for CPU learners and PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Generic, cast, overload
 
 import numpy as np
 
-from ..asked import batch_asked, rows_asked, sampler_asked, window_asked
+from ..arguments import check_batch_size, checked_rows, checked_sampler, checked_window
 from ..batch_out import check_out
 from ..errors import BadConfig, RowsGone
 from ..host_random import HostRandom
@@ -30,18 +30,18 @@ from .short_draw import ShortDraw
 
 
 class HostPond(Generic[AnyBatch]):
-    """A ring of exactly `capacity` rows in host memory, with its own generator.
+    """A ring of exactly `capacity` rows in host memory, with its own random generator.
 
-    Bad input raises and changes nothing. A batch never shares memory with the ring; pass the last
-    one as `out` to reuse its arrays. Any number of threads may call it: every call is atomic, and a
-    copy is a separate pond. Layouts: see docs/replay.md.
+    Bad input raises and changes nothing. Batches never share memory with the ring; pass the last
+    one as `out` to reuse its arrays. Calls are atomic, from any number of threads. A copy is a
+    separate pond. Layouts: see docs/replay.md.
 
         pond = HostPond(spec, capacity=100_000, num_envs=8, window=Window(stack=4), seed=1)
         pond.add(rows)                    # [env] or [time, env]
         pond.add(row, env=3)              # one row of one env, or [time] rows of it
         batch = pond.sample(256)
 
-    With `window=Sequence(...)` it gives a `SequenceBatch`.
+    With `window=Sequence(...)`, `sample` returns a `SequenceBatch`.
     """
 
     @overload
@@ -80,14 +80,14 @@ class HostPond(Generic[AnyBatch]):
         seed: int = 0,
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
-        self.window = window_asked("HostPond", window)
-        self.sampler = sampler_asked("HostPond", sampler)
+        self.window = checked_window("HostPond", window)
+        self.sampler = checked_sampler("HostPond", sampler)
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "HostPond")
         self.capacity, self.num_envs = self.layout.capacity, int(num_envs)
         self.length, self.streams = self.layout.length, self.layout.streams
         self._lock = fork_lock()
         self._random = HostRandom(seed)
-        self._accepted: Any = None  # the last `out`: mostly the next one too
+        self._accepted: Any = None  # the last `out` that was checked, usually passed again
         self._ring = HostRing(spec, self.layout, stretched=isinstance(self.window, Sequence))
         self._gate = HostGate(spec, self._ring)
         ranked = isinstance(self.sampler, Prioritized)
@@ -114,8 +114,8 @@ class HostPond(Generic[AnyBatch]):
         """Append rows [env] or [time, env]; with `env`, one row [] or rows [time] of that env.
 
         Layout `shared` takes rows [batch] (or one row) with their `next_obs`; layout `per_env`
-        may take a `mask` of the rows to add. `final_obs`, shaped as the observations, is for envs
-        that reset in the same step: the true final observations of the rows that ended.
+        accepts a `mask` of the rows to add. `final_obs`, shaped like the observations, is for envs
+        that reset in the same step: the true final observations of the rows that ended an episode.
         """
         with self._lock:
             if self._ranks is None:
@@ -126,10 +126,11 @@ class HostPond(Generic[AnyBatch]):
             self._ranks.follow(before)
 
     def add_packed(self, step: PackedStep) -> bool:
-        """Append a step of all envs given as bytes; False, and no change, if `add` must take it.
+        """Append a step of all envs given as bytes; returns False, unchanged, if it is declined.
 
-        A few microseconds faster than `add`, for callers that have the bytes anyway. A step that is
-        wrong, or not quickly known to be right, is declined: `add` then says why, or takes it.
+        A few microseconds faster than `add`, for callers that have the bytes anyway. It declines
+        steps that are invalid or cannot be checked quickly: pass these to `add`, which raises or
+        takes them.
         """
         with self._lock:
             if self._ranks is None:
@@ -140,7 +141,7 @@ class HostPond(Generic[AnyBatch]):
             return taken
 
     def cut(self, envs: int | np.ndarray | None = None) -> None:
-        """Declare continuity lost after the newest row of `envs`: an index, bool[env], or all."""
+        """Cut the streams of `envs` (an index, bool[env], or all) after their newest rows."""
         which = which_envs(envs, self.num_envs, np)
         with self._lock:
             if not self.layout.whole:
@@ -154,9 +155,9 @@ class HostPond(Generic[AnyBatch]):
 
     @property
     def mass(self) -> float:
-        """How much there is to draw from: the sum of priorities, or the rows that are stored.
+        """The sum of priorities, or the number of rows; 0 while nothing can be sampled.
 
-        0 while nothing can be drawn. Of several ponds each is drawn in proportion to its mass.
+        For sampling from several ponds in proportion to their masses.
         """
         with self._lock:
             if not self.can_sample():
@@ -165,24 +166,24 @@ class HostPond(Generic[AnyBatch]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the ring and, if it is prioritised, by its tree."""
+        """Bytes used by the ring and, if prioritised, its sum tree."""
         return self._ring.nbytes + (self._ranks.tree.nbytes if self._ranks else 0)
 
     def can_sample(self) -> bool:
-        """Whether the ring holds a valid start: `sample` then gives a batch."""
+        """Whether the ring holds a valid start, so that `sample` returns a batch."""
         with self._lock:
             if self._ranks:
                 return self._ranks.tree.total > 0
             return self._starts.any_valid()
 
     def check(self) -> None:
-        """Raise BadState if the ring's own records disagree; bad input never gets this far."""
+        """Raise BadState if the ring's internal records disagree, which bad input cannot cause."""
         with self._lock:
             self._ring.check()
 
     def sample(self, batch_size: int, out: AnyBatch | None = None) -> AnyBatch:
         """Draw `batch_size` transitions or sequences; NotEnoughData if no start is valid."""
-        batch_asked(batch_size)
+        check_batch_size(batch_size)
         ranked = self._ranks is not None
         batch: Any = self._blank(batch_size, out, ranked)
         if out is not None and out is not self._accepted:
@@ -204,19 +205,19 @@ class HostPond(Generic[AnyBatch]):
         return cast(AnyBatch, batch)
 
     def _blank(self, number: int, out: Any = None, ranked: bool = False) -> Batch | SequenceBatch:
-        """Arrays for a batch, or those of `out`."""
+        """An empty batch, or `out`."""
         return blank_batch(self.spec, self.window, number, out, ranked)
 
     def update_priorities(self, draw: Draw, priorities: np.ndarray) -> None:
-        """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored."""
+        """Set new priorities[batch] for drawn rows; rows overwritten since are ignored."""
         if self._ranks is None:
             raise BadConfig("HostPond: update_priorities needs sampler=prioritized()")
         with self._lock:
             self._ranks.update(draw, priorities)
 
     def take(self, stream: np.ndarray, row: np.ndarray) -> AnyBatch:
-        """What starts at row ids[batch] of streams[batch]; where nothing does, all is masked."""
-        stream, row = rows_asked("HostPond.take", stream, row, self.streams)
+        """What starts at row ids row[batch] of stream[batch]; masked where nothing does."""
+        stream, row = checked_rows("HostPond.take", stream, row, self.streams)
         if row.ndim != 1 or stream.shape != row.shape:
             raise BadConfig(
                 "HostPond.take: streams and row ids must be two lists of the same length, got "
@@ -239,8 +240,8 @@ class HostPond(Generic[AnyBatch]):
         return cast(AnyBatch, batch)
 
     def read(self, stream: np.ndarray, row: np.ndarray) -> Rows:
-        """The rows with these ids of these streams, any shape, as they were added."""
-        stream, row = rows_asked("HostPond.read", stream, row, self.streams)
+        """The rows with these ids in these streams, of any shape, as they were added."""
+        stream, row = checked_rows("HostPond.read", stream, row, self.streams)
         with self._lock:
             return self._read(stream, row)
 
@@ -265,7 +266,7 @@ class HostPond(Generic[AnyBatch]):
             return self._ring.added.copy()
 
     def export(self) -> dict[str, np.ndarray]:
-        """The whole ring and its generator as flat arrays: `restore` gives an equal pond."""
+        """The ring and its generator as flat arrays, from which `restore` makes an equal pond."""
         with self._lock:
             arrays = snapshot.pack(
                 self,
@@ -278,7 +279,7 @@ class HostPond(Generic[AnyBatch]):
             return arrays | {"rng": self._random.pack()}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Become the pond that was exported, by a HostPond or by a Pond of the same shape."""
+        """Restore what a HostPond, or a Pond of the same shape, exported."""
         saved = snapshot.unpack(self, arrays)
         with self._lock:
             if "rng" in arrays:
@@ -289,10 +290,10 @@ class HostPond(Generic[AnyBatch]):
                 self._ranks.unpack(saved.priorities)
 
     def __reduce__(self) -> Any:
-        """Copies and messages to other processes: how it was built, and what it holds.
+        """Copied and pickled as constructor arguments and content.
 
-        Attribute by attribute would not do: views into the ring's arrays would become arrays of
-        their own, and what is added later would never be seen.
+        Not attribute by attribute: views into the ring's arrays would become separate arrays, which
+        later additions would not change.
         """
         how = (self.spec, self.capacity, self.num_envs, self.window, self.sampler)
         return _rebuilt, (type(self), (*how, self.layout.name), self.export())

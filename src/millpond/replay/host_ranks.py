@@ -1,4 +1,4 @@
-"""`HostRanks`: the priorities of a host ring's starts, and drawing by them."""
+"""`HostRanks`: priorities of a host ring's starts, and sampling by them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .priorities import LARGEST, HostTree, one_per_draw
 
 
 class HostRanks:
-    """A tree of masses, priority^alpha, over the valid starts of one ring."""
+    """A sum tree over the valid starts of one ring; a start's mass is priority^alpha."""
 
     def __init__(self, sampler: Prioritized, starts: HostStarts) -> None:
         self._sampler, self._starts, self._ring = sampler, starts, starts.ring
@@ -25,11 +25,11 @@ class HostRanks:
         self._streams = np.arange(starts.layout.streams)
 
     def mark(self) -> Any:
-        """How far the ring is before an add: what `follow` wants to know."""
+        """The rows added so far; call before an add, and pass the result to `follow` after it."""
         return self._ring.each if self._ring.lockstep else self._ring.added.copy()
 
     def follow(self, before: Any) -> None:
-        """After an add: starts now old enough get the highest mass seen, those too old none."""
+        """After an add: new starts get the highest mass seen, those that became too old get 0."""
         ring, window = self._ring, self._starts.window
         if np.ndim(before) == 0 and ring.lockstep:
             streams, before, added = self._streams, np.int64(before), np.int64(ring.each)
@@ -39,7 +39,7 @@ class HostRanks:
             before, added = before[streams], ring.added[streams]
         if not len(streams):
             return
-        # All streams at once: one that is out of step must not cost a separate pass.
+        # All streams at once, even if they are not in lockstep.
         low0, high0 = ring.old_enough(window, before)
         low1, high1 = ring.old_enough(window, added)
         end = np.minimum(low1, high0)
@@ -47,7 +47,7 @@ class HostRanks:
         self._give(streams, np.maximum(high0, low1), high1, self.highest)
 
     def _give(self, streams: np.ndarray, start: Any, stop: Any, mass: float) -> None:
-        """Give the valid starts among the rows start ... stop - 1 of every stream their mass."""
+        """Set the mass of valid starts among the rows start ... stop - 1 of every stream."""
         slots = self._span(streams, start, stop)
         if not len(slots):
             return
@@ -60,7 +60,7 @@ class HostRanks:
 
     def _span(self, streams: np.ndarray, start: Any, stop: Any) -> np.ndarray:
         """Slots of the rows start ... stop - 1 of every stream."""
-        if np.ndim(start) == 0:  # the same of all, row by row: neighbours in memory stay so
+        if np.ndim(start) == 0:  # the same rows of all streams, in memory order
             return self._starts.slots(streams, np.arange(start, stop)[:, None]).ravel()
         count = np.maximum(stop - start, 0)
         if (count == 1).all():  # a step of these streams
@@ -70,7 +70,7 @@ class HostRanks:
         return self._starts.slots(streams.repeat(count), ids)
 
     def draw(self, random: HostRandom, batch: Batch | SequenceBatch) -> tuple[np.ndarray, Any]:
-        """Slots and what their flags say; fills batch.draw and batch.weight."""
+        """Draw starts: returns their slots and verdicts, and fills batch.draw and batch.weight."""
         number = len(batch.weight)
         slots, mass, total = self.tree.draw(random.generator, number)
         if total <= 0:
@@ -84,7 +84,7 @@ class HostRanks:
         return slots, self._starts.judge(slots)
 
     def update(self, draw: Draw, priorities: Any) -> None:
-        """New priorities[batch] for drawn rows; draws of rows that are gone are ignored."""
+        """Set new priorities[batch] for drawn rows; rows overwritten since are ignored."""
         starts, streams = self._starts, len(self._streams)
         priorities = one_per_draw(draw, np.asarray(priorities)).astype(np.float64)
         stream, row = np.asarray(draw.stream), draw.ids()
@@ -105,10 +105,10 @@ class HostRanks:
         self.tree.assign(slots, mass)
 
     def pack(self) -> tuple[np.ndarray, float, int]:
-        """Masses of all slots, the highest, and how many batches were drawn."""
+        """Masses of all slots, the highest mass seen, and how many batches were drawn."""
         return self.tree.leaves[: self.tree.capacity], self.highest, self.samples
 
     def unpack(self, packed: tuple[np.ndarray, float, int]) -> None:
-        """Become what was packed."""
+        """Restore what `pack` returned."""
         mass, self.highest, self.samples = packed
         self.tree.rebuild(mass)

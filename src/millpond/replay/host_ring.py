@@ -1,4 +1,4 @@
-"""`HostRing`: the memory of a host ring, who wrote how much of it, and how it is written."""
+"""`HostRing`: the memory of a host ring, how many rows each stream has, and writing to it."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from .host_store import HostStore
 from .layouts import Layout
 from .snapshot import Snapshot, newest_flags
 
-# What FIRST and BORDER must be after a flags byte; after a cut they may be any: 255, as no row has.
+# By flags byte: FIRST and BORDER as the next row must have them; after a CUT 255, as no row has.
 FOLLOWS = bytes(
     255 if byte & CUT else BORDER if byte & ENDED else FIRST if byte & BORDER else 0
     for byte in range(256)
 )
-_DUE = [bytes([flags]) for flags in FOLLOWS]  # of a single stream, by its newest flags byte
+_DUE = [bytes([flags]) for flags in FOLLOWS]  # `due` of a single stream, by its newest flags byte
 
 
 class HostRing:
-    """Columns, flags and counts of every stream; writes are checked by the caller."""
+    """Columns, flags and row counts of every stream; the caller checks what is written."""
 
     def __init__(self, spec: Spec, layout: Layout, stretched: bool = False) -> None:
-        """`stretched`: all rows of a stream lie side by side in every column."""
+        """`stretched`: in every column, the rows of each stream are contiguous."""
         self.layout = layout
         self.length, self.streams = layout.length, layout.streams
         columns = layout.columns(spec)
         self.stores = {path: HostStore(field, layout, stretched) for path, field in columns.items()}
-        self.flags = np.full(layout.lead, CUT, np.uint8)  # CUT where nothing was written yet
+        self.flags = np.full(layout.lead, CUT, np.uint8)  # CUT where nothing has been written yet
         self.flat_flags = self.flags.reshape(-1)
         self._last = np.full(self.streams, CUT, np.uint8)
-        self._due: bytes | None = None  # what `due` said, if nothing was written since
-        self._noted = True  # whether `_last` knows of the newest step
+        self._due: bytes | None = None  # a cached `due`; None after a write
+        self._noted = True  # whether `_last` includes the newest step
         self.flag_grid = self.flags.T if layout.own_heads else self.flags  # [length, streams]
-        beside = self.streams == 1 or not layout.own_heads  # one item per step of all streams
+        beside = self.streams == 1 or not layout.own_heads  # a step of all streams is contiguous
         step = np.dtype((np.void, self.streams))
         self._flag_steps = self.flat_flags.view(step) if beside else None
         self._none = bytes(self.streams)
         self._every = np.arange(self.streams)
-        self._begin = self._every * self.length  # where every stream would lie, one after another
+        self._begin = self._every * self.length  # where streams would begin, stored one by one
         self._added = np.zeros(self.streams, np.int64)  # int32 would wrap in 36 min at 1M steps/s
-        self._each = 0  # rows added to every stream, while they are in lockstep; else -1
-        self._ahead = 0  # rows of every stream that `_added` does not count yet
-        self._uneven = False  # known not to be in lockstep
-        # Where every stream's next row goes, and how many more of each may be added before one of
-        # them turns around; -1: not known.
+        self._each = 0  # rows added to each stream, if in lockstep; else -1
+        self._ahead = 0  # rows of every stream that `_added` does not include yet
+        self._uneven = False  # whether streams are known not to be in lockstep
+        # Where every stream's next row goes, and how many rows each can still take before one wraps
+        # around; -1: not known.
         self._slots, self._room = self._begin.copy(), -1
-        self._spans: dict[Any, tuple[Any, Any]] = {}  # by rows added, what old_enough said last
+        self._spans: dict[Any, tuple[Any, Any]] = {}  # recent results of old_enough, by rows added
 
     @property
     def last(self) -> np.ndarray:
@@ -66,19 +66,19 @@ class HostRing:
 
     @property
     def due(self) -> bytes:
-        """The flags that the next row of every stream must have; after a cut, ones it cannot."""
+        """FIRST and BORDER as the next row of each stream must have them; 255 after a CUT."""
         if self._due is None:
             self._due = self.last.tobytes().translate(FOLLOWS)
         return self._due
 
     @property
     def plain(self) -> int:
-        """The common head if every stream's next row is an ordinary one, known at once; else -1."""
+        """The common head if every next row is known to be an ordinary step; else -1."""
         return self._each % self.length if self._due == self._none and self._each >= 0 else -1
 
     @property
     def lockstep(self) -> bool:
-        """Whether every stream has received the same number of rows."""
+        """Whether the same number of rows has been added to every stream."""
         return self.each >= 0
 
     @property
@@ -92,8 +92,8 @@ class HostRing:
 
     @property
     def added(self) -> np.ndarray:
-        """int64[streams]: rows ever added per stream; not to be changed by others."""
-        if self._each >= 0:  # one number is kept while it says all
+        """int64[streams]: rows ever added per stream; callers must not change it."""
+        if self._each >= 0:  # in lockstep, only this number is kept up to date
             self._added.fill(self._each)
         elif self._ahead:
             self._added += self._ahead
@@ -106,7 +106,7 @@ class HostRing:
         self._each, self._uneven, self._due, self._room = -1, False, None, -1
 
     def write_block(self, values: Mapping[str, np.ndarray], flags: np.ndarray) -> None:
-        """Write [time, stream] rows of all streams in lockstep: at most two stretches a column."""
+        """Write rows [time, stream] of all streams in lockstep, in one or two stretches."""
         time = len(flags)
         kept = min(time, self.length)
         skip = time - kept
@@ -124,15 +124,15 @@ class HostRing:
         self._each, self._due, self._room = self._each + time, None, -1
 
     def stepped(self, flags: np.ndarray, due: bytes | None) -> None:
-        """One row of every stream was written at the common head: note its flags.
+        """Record the flags of a row of every stream that was written at the common head.
 
-        `due`: the flags of the next rows, where the caller knows them already.
+        `due`: the flags due next, if the caller already knows them.
         """
         self.flag_grid[self._each % self.length] = flags
         self._each, self._due, self._noted, self._room = self._each + 1, due, False, -1
 
     def stepped_plainly(self, at: int) -> None:
-        """An ordinary row of every stream was written at the common head."""
+        """Record that an ordinary row of every stream was written at the common head."""
         if self._flag_steps is None:
             self.flag_grid[at] = 0
         else:
@@ -140,7 +140,7 @@ class HostRing:
         self._each, self._noted, self._room = self._each + 1, False, -1
 
     def heads(self, stream: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Where the next row of these streams, or of all, goes: slots, and stream by stream."""
+        """Where the next rows of these streams (None: all) go: slots, and stream-major slots."""
         if self._room < 0:
             position = self.added % self.length
             self._slots, self._room = self._begin + position, self.length - 1 - int(position.max())
@@ -155,7 +155,7 @@ class HostRing:
     def stepped_each(
         self, stream: np.ndarray | None, slots: np.ndarray, flags: Any, due: bytes | None = None
     ) -> None:
-        """One row of these streams, or of all, was written at their heads: note its flags.
+        """Record the flags of a row of these streams (None: all) that was written at their heads.
 
         `due`: as in `stepped`.
         """
@@ -165,7 +165,7 @@ class HostRing:
             if self._each >= 0:
                 self._each += 1
             else:
-                self._ahead += 1  # no one gains on another
+                self._ahead += 1  # the differences between streams stay the same
             self._due, self._noted = due, due is None
             if self._noted:
                 self._last[:] = flags
@@ -177,7 +177,7 @@ class HostRing:
         self._room = room
 
     def stepped_one(self, env: int, slot: int, flags: int) -> None:
-        """One row of one stream was written at its head: note its flags."""
+        """Record the flags of a row of one stream that was written at its head."""
         self.flat_flags[slot] = flags
         if self.streams == 1:
             self._each, self._due, self._noted = self._each + 1, _DUE[flags], False
@@ -196,7 +196,7 @@ class HostRing:
         env: int | None,
         keep: np.ndarray | None,
     ) -> None:
-        """Write [time, stream] rows of one stream, or the kept ones, each at its own head."""
+        """Write rows [time, stream] of one stream or, of all, those in `keep`, at their heads."""
         if len(flags) == 1:
             self._write_step(values, flags[0], env, keep)
             return
@@ -204,7 +204,7 @@ class HostRing:
         keep = np.ones(flags.shape, bool) if keep is None else keep
         rank = np.cumsum(keep, axis=0) - 1
         number = rank[-1] + 1
-        fits = keep & (rank >= number - self.length)  # of more than fit, the newest
+        fits = keep & (rank >= number - self.length)  # if more than fit, only the newest
         position = (self.added[stream] + rank) % self.length
         slots = self.layout.slot(stream, position)[fits]
         which = np.flatnonzero(fits)
@@ -224,7 +224,7 @@ class HostRing:
         env: int | None,
         keep: np.ndarray | None,
     ) -> None:
-        """`write_rows` for one row per stream at most."""
+        """`write_rows` for at most one row per stream."""
         stream = np.arange(self.streams) if env is None else np.array([env])
         kept = None if keep is None else keep[0].nonzero()[0]
         if kept is not None:
@@ -238,7 +238,7 @@ class HostRing:
         self._advance(stream, 1)
 
     def cut(self, streams: np.ndarray) -> None:
-        """Mark the newest row of these streams as CUT."""
+        """Set CUT on the newest row of these streams."""
         self.last[streams] |= CUT
         self._due = None
         self.flat_flags[self.newest()[streams]] |= CUT
@@ -248,15 +248,15 @@ class HostRing:
         return self.layout.slot(np.arange(self.streams), (self.added - 1) % self.length)
 
     def old_enough(self, window: AnyWindow, added: Any = None) -> tuple[Any, Any]:
-        """The first id that may start by age, and the first after it that may not.
+        """(low, high): row ids low ... high - 1 are possible starts by age.
 
-        Per stream; one number each when all streams are in lockstep.
+        Per stream; scalars when all streams are in lockstep.
         """
         if added is None:
             added = np.int64(self.each) if self.lockstep else self.added
         if np.ndim(added):
             return self._span(window, added)
-        if added not in self._spans:  # asked several times between two adds: keep the last two
+        if added not in self._spans:  # called several times between adds: keep the last two results
             newest = list(self._spans.items())[-1:]
             self._spans = {**dict(newest), added: self._span(window, added)}
         return self._spans[added]
@@ -268,27 +268,27 @@ class HostRing:
         return low, low + count
 
     def shift(self, slots: np.ndarray, rows: Any) -> np.ndarray:
-        """Slots that lie `rows` rows later in the same streams; takes go around the ring's end."""
+        """The slots `rows` rows later in the same streams, to be taken modulo the ring's size."""
         if self.layout.own_heads:
             stream, position = self.layout.place(slots)
             return self.layout.slot(stream, (position + rows) % self.length)
         return slots + rows * self.streams
 
     def ids(self, stream: np.ndarray, position: np.ndarray) -> np.ndarray:
-        """The 64-bit ids of the rows now at these places."""
+        """The 64-bit ids of the rows at these positions."""
         added: Any = self.each if self.lockstep else self.added[stream]
         row = added - added % self.length + position
         return row - self.length * (row >= added)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes of memory used."""
         heads = self.flags.nbytes + self._last.nbytes + self._added.nbytes
         heads += self._every.nbytes + self._begin.nbytes + self._slots.nbytes
         return heads + sum(store.nbytes for store in self.stores.values())
 
     def check(self) -> None:
-        """Raise BadState if the books do not agree."""
+        """Raise BadState if flags and counts contradict each other."""
         written = self.added > 0
         if not np.array_equal(self.flat_flags[self.newest()][written], self.last[written]):
             raise BadState(
@@ -296,7 +296,7 @@ class HostRing:
             )
 
     def restore(self, saved: Snapshot) -> None:
-        """Become the ring that was exported."""
+        """Restore an exported ring."""
         for path, store in self.stores.items():
             store.restore(saved.columns[path])
         self.flags[...] = saved.flags

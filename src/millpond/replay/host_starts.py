@@ -1,4 +1,4 @@
-"""`HostStarts`: which rows of a host ring may start a transition, and drawing from them."""
+"""`HostStarts`: judges which rows of a host ring are valid starts, and draws from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..sequence import AnyWindow, Sequence, Span
 from ..window import Judgement, Window
 from .host_ring import HostRing
 
-_ROUNDS = 64  # redraws before the valid starts are counted out
+_ROUNDS = 64  # redraws before all valid starts are listed instead
 _BYTES = np.arange(128, dtype=np.uint8)
 _ZERO, _ONE = np.int32(0), np.int32(1)
 
@@ -27,7 +27,7 @@ class HostStarts:
         self._interleaved = num_envs if self.layout.whole else 1
         self._known = np.zeros(1, np.int64), np.full(1, -1)  # stream and id of a valid start
         self.reach = np.arange(-window.before, window.n_step)
-        # Where one flags byte decides about a start, all 128 verdicts are known beforehand.
+        # If a start depends on one flags byte only, all 128 verdicts are precomputed.
         single = len(self.reach) == 1 and isinstance(window, Window)
         self.verdicts = window.judge(_BYTES[None], np) if single else None
         self._around = single and not self.layout.own_heads
@@ -37,14 +37,14 @@ class HostStarts:
         return self.layout.slot(stream, row % self.layout.length)
 
     def here(self, stream: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Which row ids are stored and old enough to start."""
+        """bool[...]: which row ids are stored and possible starts by age."""
         low, high = self.ring.old_enough(self.window)
         if self.ring.lockstep:
             return (row >= low) & (row < high)
         return (row >= low[stream]) & (row < high[stream])
 
     def judge(self, slots: np.ndarray) -> Any:
-        """What the flags around these slots say: a Judgement, or the Span of a Sequence."""
+        """Judge the starts at these slots by the flags around them: a Judgement, or a Span."""
         ring, window = self.ring, self.window
         if isinstance(window, Sequence):
             return self._judge_sequences(window, slots)
@@ -59,14 +59,15 @@ class HostStarts:
         """Exactly, at either end of the ring: what follows the newest row is not here yet."""
         ring, length, before = self.ring, self.layout.length, window.before
         stream, position = self.layout.place(slots)
-        reach = self.reach.reshape(-1, *(1,) * slots.ndim)
-        flags = ring.flat_flags.take(ring.shift(slots, reach), mode="wrap")
+        flags = ring.flat_flags.take(ring.shift(slots[..., None], self.reach), mode="wrap")
         added: Any = ring.each if ring.lockstep else ring.added[stream]
-        newest = (added - 1 - position + before) % length  # counted from the first row looked at
-        for again in range(0, len(reach), length):  # a long burn-in sees every row several times
-            met = np.nonzero(newest + again < len(reach))
-            if len(met[0]):
-                flags[(newest[met] + again, *met)] |= np.uint8(CUT)
+        newest = (added - 1 + before - position) % length  # counted from the first row looked at
+        rows = len(self.reach)
+        for again in range(0, rows, length):  # a long burn-in sees every row several times
+            met = newest < rows - again
+            if b"\1" in met.tobytes():  # in a tenth of the time of `any`
+                flags[met, newest[met] + again] |= np.uint8(CUT)
+        flags = flags.transpose(flags.ndim - 1, *range(flags.ndim - 1))
         span = window.judge(flags, np)
         if window.every == 1:
             return span
@@ -78,9 +79,9 @@ class HostStarts:
         low, high = self.ring.old_enough(self.window)
         if not np.any(high > low):
             return False
-        # A start once found stays valid until it is overwritten.
+        # A known start stays valid until it is overwritten.
         known = self.here(*self._known).all()
-        if known and isinstance(self.window, Sequence):  # or until what its stack needs is
+        if known and isinstance(self.window, Sequence):  # or until its stack is
             known = self.judge(self.slots(*self._known)).valid.all()
         if not known:
             slots = self.valid_slots()
@@ -91,11 +92,11 @@ class HostStarts:
         return True
 
     def forget(self) -> None:
-        """The ring has become another one."""
+        """Drop what is cached, after the ring was replaced."""
         self._known = np.zeros(1, np.int64), np.full(1, -1)
 
     def valid_slots(self) -> np.ndarray:
-        """Every valid start's slot, the oldest first: where almost nothing is valid."""
+        """The slots of all valid starts, the oldest first; used when almost none is valid."""
         low, high = self.ring.old_enough(self.window)
         ids = low + np.arange(self.layout.length)[:, None]
         slots = self.slots(np.arange(self.layout.streams), ids)
@@ -103,7 +104,7 @@ class HostStarts:
         return slots[self.judge(slots).valid]
 
     def draw(self, sampler: Proposer, random: HostRandom, into: Draw) -> tuple[np.ndarray, Any]:
-        """Slots of valid starts and what their flags say; fills `into`, whose size counts."""
+        """Draw as many valid starts as `into` has room for; return their slots and verdicts."""
         ring, stream, row, batch_size = self.ring, into.stream, into.row, len(into.row)
         low, high = ring.old_enough(self.window)
         every = self.window.every
@@ -128,7 +129,7 @@ class HostStarts:
         else:
             slots = self.slots(stream, row)
         verdict = self._judge_old(slots, stream, eligible)
-        if verdict.valid.all():
+        if b"\0" not in verdict.valid.tobytes():
             return slots, verdict
         for round_ in range(1, _ROUNDS):
             bad = np.flatnonzero(~verdict.valid)
@@ -159,14 +160,14 @@ class HostStarts:
         return slots, self.judge(slots)
 
     def _judge_old(self, slots: np.ndarray, stream: np.ndarray, eligible: Eligible) -> Any:
-        """As `judge`; a stream in which nothing is old enough yet has no valid start."""
+        """`judge`, but starts of streams without any possible start are invalid."""
         verdict = self.judge(slots)
         if self.ring.lockstep:
             return verdict
         return verdict._replace(valid=verdict.valid & (eligible.count > 0)[stream])
 
     def too_few(self, batch_size: int) -> NotEnoughData:
-        """The error where nothing can be drawn."""
+        """The error if no start is valid."""
         window = self.window
         need = 1 if self.layout.whole else window.n_step + 1
         what, end = "transitions", ""

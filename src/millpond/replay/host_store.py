@@ -1,4 +1,4 @@
-"""`HostStore`: one field of every row of a host ring, ready for `np.take`."""
+"""`HostStore`: one field of all rows of a host ring, laid out for `np.take`."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ import numpy as np
 from ..spec import Field
 from .layouts import Layout
 
-_WIDE = 1024  # bytes; wider fields lie stream by stream, which makes a window one stretch of memory
-SHORT = 8000  # bytes; as many are copied twice in less time than one more call takes
-_BLOCK = 2**18  # bytes that stay in a core's cache while as many are read and written
+_WIDE = 1024  # bytes; wider fields are stored stream by stream, so a window is contiguous
+SHORT = 8000  # bytes; copying up to this many twice is faster than one more NumPy call
+_BLOCK = 2**18  # bytes; a block of this size is read and written within a core's cache
 
 
 class HostStore:
-    """[capacity + 1, width]: the ring's rows and one row of zeros for padded stack positions."""
+    """[capacity + 1, width]: the ring's rows, and a row of zeros for padded stack positions."""
 
     def __init__(self, field: Field, layout: Layout, stretched: bool = False) -> None:
         """`stretched`: stream by stream, as narrow as it may be, for who reads many rows of one."""
         self.field, self.layout = field, layout
         wide = stretched or field.nbytes >= _WIDE
         self.turned = not layout.own_heads and layout.streams > 1 and wide
+        self._size = field.size
         width = field.nbytes if field.binary else field.size
         self.data = np.zeros(
             (layout.capacity + 1, width), np.uint8 if field.binary else field.dtype
         )
         self.ring = self.data[:-1]
-        # The same with one item per row, as rows lie here: such items are moved whole.
+        # The same with one item per row, in memory order: such items are copied whole.
         self._item = np.dtype((np.void, width * self.data.itemsize))
         self.rows = self.ring.reshape(-1).view(self._item)
         turned = self.turned or layout.own_heads
         outer = (layout.streams, layout.length) if turned else (layout.length, layout.streams)
         grid = self.ring.reshape(*outer, width)
         self.grid = grid.swapaxes(0, 1) if turned else grid  # a view [length, streams, width]
-        # One item per step of all streams, where those lie side by side and are few bytes: as many
-        # are copied twice sooner than assigned as an array.
+        # One item per step of all streams, if contiguous and short: then `tobytes` and one item
+        # assignment are faster than assigning an array.
         step, beside = layout.streams * self._item.itemsize, layout.streams == 1 or not turned
         short = beside and step <= SHORT
         self.steps = self.ring.reshape(-1).view(np.dtype((np.void, step))) if short else None
 
     @property
     def values_grid(self) -> np.ndarray:
-        """A view [length, streams, *field.shape] of a column that is not packed."""
+        """A view [length, streams, *field.shape] of a column that is not binary."""
         return self.grid.reshape(*self.grid.shape[:2], *self.field.shape)
 
     @property
@@ -59,11 +60,11 @@ class HostStore:
         return flat
 
     def put(self, slots: np.ndarray, rows: np.ndarray) -> None:
-        """Write encoded rows[n, width] at slots[n], none of them twice."""
+        """Write encoded rows[n, width] at distinct slots[n]."""
         self.put_as_they_lie(self._turn(slots) if self.turned else slots, rows)
 
     def put_as_they_lie(self, slots: np.ndarray, rows: np.ndarray) -> None:
-        """The same at indices of `rows`."""
+        """The same, with slots in this column's memory order."""
         if rows.dtype is self.data.dtype and rows.nbytes <= SHORT:
             self.rows[slots] = np.frombuffer(rows.tobytes(), self._item)
             return
@@ -71,7 +72,7 @@ class HostStore:
         self.rows.put(slots, items, "clip")  # five times faster than to index rows of numbers
 
     def take_around(self, slots: np.ndarray, out: np.ndarray) -> None:
-        """Rows at slots, which continue around the ring's end, into out[n, *field.shape]."""
+        """Read rows at slots, modulo the ring's size, into out[n, *field.shape]."""
         self._take(self.ring, self._turn(slots) if self.turned else slots, out)
 
     def take_stacks(
@@ -81,9 +82,9 @@ class HostStore:
         padded: np.ndarray,
         outs: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """Two stacks per sample, from rows[2, batch, stack] of stream[batch, 1].
+        """Read two stacks per sample, rows[2, batch, stack] of stream[batch, 1], into `outs`.
 
-        Block by block, so that frames in both stacks are read from memory once.
+        Block by block, so that frames in both stacks are fetched from memory once.
         """
         turned = self.turned or self.layout.own_heads
         slots = (
@@ -104,7 +105,7 @@ class HostStore:
     def take_stretched(
         self, slots: np.ndarray, out: np.ndarray, padded: np.ndarray | None = None
     ) -> None:
-        """Rows at stream * length + row, zeros where padded, into out[..., *field.shape]."""
+        """Read rows at slots stream * length + row, zeros where padded, into `out`."""
         if padded is not None:
             slots = np.where(padded, self.layout.capacity, slots)
         self._take(self.data, slots, out)
@@ -112,20 +113,22 @@ class HostStore:
     def _take(self, data: np.ndarray, slots: np.ndarray, out: np.ndarray) -> None:
         flat = slots.reshape(-1)
         if self.field.binary:
-            packed = data.take(flat, axis=0, mode="wrap")
-            bits = np.unpackbits(packed, axis=-1, count=self.field.size, bitorder="little")
-            out[...] = bits.reshape(out.shape)
+            out[...] = self.unpack(data.take(flat, axis=0, mode="wrap")).reshape(out.shape)
         elif self.field.shape:
             # The default mode checks every slot before it writes to `out`: 2.3 times slower.
-            data.take(flat, axis=0, out=out.reshape(flat.size, self.field.size), mode="wrap")
+            data.take(flat, axis=0, out=out.reshape(flat.size, self._size), mode="wrap")
         else:
             data.reshape(-1).take(flat, out=out.reshape(-1), mode="wrap")
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        """Rows of a binary field as stored, [..., width] → [..., size] of 0 and 1."""
+        return np.unpackbits(packed, axis=-1, count=self._size, bitorder="little")
 
     def values(self) -> np.ndarray:
         """A copy of the ring as values [*layout.lead, *field.shape]."""
         grid = self.grid.swapaxes(0, 1) if self.layout.own_heads else self.grid
         if self.field.binary:
-            bits = np.unpackbits(grid, axis=-1, count=self.field.size, bitorder="little")
+            bits = self.unpack(grid)
             return bits.reshape(*self.layout.lead, *self.field.shape).astype(self.field.dtype)
         return grid.copy().reshape(*self.layout.lead, *self.field.shape)
 
@@ -140,7 +143,7 @@ class HostStore:
 
 
 def _blocks(array: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """The array in parts of `size`, and what is left."""
+    """Split an array into parts of `size`, and a shorter last one."""
     whole = len(array) // size * size
     parts = array[:whole].reshape(-1, size, *array.shape[1:])
     return chain(parts, [array[whole:]] if whole < len(array) else [])

@@ -1,6 +1,6 @@
-"""`within`: whether many numbers lie within bounds, asked of the bytes of all of them at once.
+"""`within`: checks the bounds of several numbers at once, from their bytes.
 
-Of few numbers that takes a fraction of the time of one call of NumPy, and it needs two.
+For few numbers, this takes a fraction of the time of the two NumPy calls it replaces.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 Asked = Callable[[bytes], bool]
-# Bytes; more are searched faster by NumPy.
+# Bytes; for more, NumPy is faster.
 _MOST_LANES, _MOST_TOPS = 256, 1024
 
 
 def within(dtype: np.dtype, size: int, low: Any, high: Any) -> Asked | None:
-    """A function that tells whether the bytes of `size` numbers lie in [low, high], NaN nowhere.
+    """A function that checks from their bytes that `size` numbers are in [low, high], without NaN.
 
-    It may say no though they do, of a negative zero and of numbers near infinity, and never yes
-    though they do not. None bounds nothing; the function is None where there is no such way.
+    It never accepts invalid numbers, but may reject valid ones: a negative zero, and numbers near
+    infinity. A bound of None means no bound; the function is None if there is no fast check.
     """
     width, floats = dtype.itemsize, dtype.kind == "f"
     if dtype.kind not in "fiu" or not dtype.isnative:
@@ -38,16 +38,16 @@ def within(dtype: np.dtype, size: int, low: Any, high: Any) -> Asked | None:
 
 
 def _finite(width: int) -> Asked:
-    """By their highest bytes: those of NaN and of infinities are 127 or 255."""
+    """Checks the highest byte of each float: for NaN and infinities it is 127 or 255."""
     first = width - 1 if byteorder == "little" else 0
     return lambda packed: 127 not in (tops := packed[first::width]) and 255 not in tops
 
 
 def _lanes(width: int, size: int, most: int, even: bool) -> Asked:
-    """All numbers as lanes of one long integer, none of them above the bits `most`.
+    """Checks all numbers as lanes of one long integer, against the bits of the bound `most`.
 
-    Floats sort as their bits do, without the sign: after all numbers infinities, then NaN. `even`:
-    the sign does not matter, else it must not be there.
+    Apart from the sign, floats sort like their bits: numbers, then infinity, then NaN. `even`: the
+    bounds are symmetric, so the sign is ignored; otherwise it must not be set.
     """
 
     def everywhere(lane: int) -> int:
@@ -56,8 +56,8 @@ def _lanes(width: int, size: int, most: int, even: bool) -> Asked:
     sign = 1 << 8 * width - 1
     signs, rest, bounds = everywhere(sign), everywhere(sign - 1), everywhere(sign | most)
     read = int.from_bytes
-    # `bounds` has a sign in every lane, so that none borrows from the next; what is left of it is
-    # there if and only if the number is not above its bound.
+    # `bounds` has the sign bit set in every lane, so that no lane borrows from the next; after the
+    # subtraction it is still set if and only if the number is not above the bound.
     if even:
         return lambda packed: (bounds - (read(packed, byteorder) & rest)) & signs == signs
     return lambda packed: (

@@ -1,8 +1,8 @@
-"""`Layout`: how streams share a ring's rows. Three of them, for both placements.
+"""`Layout`: how streams share the rows of a ring, on the device and on the host.
 
 - `stream`: all envs step together; a ring by time and env, [length, env, ...], with one head.
 - `per_env`: every env has its own head and count, [env, length, ...]; adds may be masked.
-- `shared`: whole transitions with their next observation, one flat ring, any batch size.
+- `shared`: complete transitions with their next observations, in one flat ring, in any number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LayoutName = Literal["stream", "per_env", "shared"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where rows lie: `streams` rings of `length` rows each, `capacity` in all, exactly."""
+    """`streams` rings of `length` rows each, exactly `capacity` rows in total."""
 
     name: str
     capacity: int
@@ -42,22 +42,22 @@ class Layout:
 
     @property
     def whole(self) -> bool:
-        """Whether a row is a whole transition, with its next observation."""
+        """Whether a row is a complete transition, with its next observation."""
         return self.name == "shared"
 
     @property
     def lead(self) -> tuple[int, int]:
-        """Leading axes of every column of a ring."""
+        """The leading axes of every column."""
         if self.own_heads:
             return self.streams, self.length
         return self.length, self.streams
 
     def slot(self, stream: Array, position: Array) -> Array:
-        """Index of a row in a ring whose leading axes are flattened."""
+        """The index of a row in a column whose leading axes are flattened."""
         if self.own_heads:
             return stream * self.length + position
         if self.streams == 1:
-            return position + stream  # stream is 0, and an index less to multiply
+            return position + stream  # stream is 0; saves a multiplication
         return position * self.streams + stream
 
     def place(self, slot: Array) -> tuple[Array, Array]:
@@ -67,14 +67,14 @@ class Layout:
         return slot % self.streams, slot // self.streams
 
     def columns(self, spec: Spec) -> dict[str, Field]:
-        """What is stored per row; whole transitions hold the next observation too."""
+        """The fields stored per row; complete transitions include the next observation."""
         columns = spec.columns
         if self.whole:
             columns |= {f"next_{path}": field for path, field in walk(spec.obs, "obs")}
         return columns
 
     def eligible(self, window: AnyWindow, size: Array) -> tuple[Array, Array]:
-        """Of `size` rows of a stream, counted from the oldest: first start by age, how many."""
+        """(first, count): the possible starts by age, of `size` rows counted from the oldest."""
         if self.whole:
             return size * 0, size
         return window.eligible(size, self.length)
@@ -82,9 +82,9 @@ class Layout:
     def blocks(
         self, intake: Intake, rows: Rows, next_obs: Tree | None, mask: Array | None
     ) -> tuple[dict[str, Array], Array | None]:
-        """Values by path, and the mask if there is one, all with leading axes [time, stream].
+        """Values by path and the mask, if there is one, with leading axes [time, stream].
 
-        Takes rows [env] or [time, env]; where rows are whole transitions, [batch] or [time, env].
+        Takes rows [env] or [time, env]; in layout `shared`, [batch] or [time, env].
         """
         shape: tuple[int, ...] = np.shape(getattr(rows, "reward", 0))
         if self.whole:
@@ -104,7 +104,7 @@ class Layout:
         return values, self.mask_of(mask, lead, () if len(lead) == 2 else 0)
 
     def mask_of(self, mask: Any, lead: tuple[int, ...], axes: Any) -> Array | None:
-        """A checked mask of rows[lead], with `axes` put in to make it [time, stream]."""
+        """Check a mask of rows[lead], and insert `axes` to make it [time, stream]."""
         if mask is None:
             return None
         if not self.own_heads:
@@ -125,7 +125,7 @@ class Layout:
         keep: Array | None,
         xp: Any,
     ) -> tuple[dict[str, Array], Array | None]:
-        """Values and mask of `blocks`, closed by the observations of `final` where a row ended."""
+        """Values and mask of `blocks`, with the final observations of episodes that ended."""
         final = {path: final[path] for path in intake.obs}
         if self.whole:
             return final_observations(values, final, xp), keep
@@ -135,11 +135,11 @@ class Layout:
 def make_layout(
     name: str, spec: Spec, capacity: Any, num_envs: Any, window: AnyWindow, who: str
 ) -> Layout:
-    """The layout of a ring of exactly `capacity` rows, or BadConfig: capacity is never rounded."""
+    """The layout of a ring of exactly `capacity` rows; BadConfig rather than rounding it."""
     if name not in ("stream", "per_env", "shared"):
         raise BadConfig(
             f"{who}: layout must be 'stream', 'per_env' or 'shared', got {name!r}; "
-            "docs/replay.md says when to use which"
+            "docs/replay.md explains which to use"
         )
     for what, number in (("num_envs", num_envs), ("capacity", capacity)):
         if not isinstance(number, (int, np.integer)) or number < 1:
@@ -169,7 +169,7 @@ def make_layout(
 
 
 def which_envs(envs: Any, num_envs: int, xp: Any) -> Array:
-    """bool[env] from what `cut` takes: None for all, an env's index, or bool[env]."""
+    """The argument of `cut` as bool[env]: None for all, an env's index, or bool[env]."""
     if envs is None:
         return xp.ones(num_envs, bool)
     remedy = "pass an env's index, or one bool per env"

@@ -1,7 +1,7 @@
-"""`one_program`: a pure method that outside jit runs as one compiled program.
+"""`one_program`: makes a pure method run as one compiled program when called outside jit.
 
-Op by op each of its operations would be compiled by itself and then started from Python: of a
-`Pond.sample` some hundred. Inside jit, vmap and scan it is part of the program around it.
+Otherwise each of its operations, about a hundred in `Pond.sample`, would be compiled and dispatched
+separately. Inside jit, vmap and scan, the method is part of the surrounding program as usual.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import jax
 from jax.core import Tracer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-_STATIC = ("batch_size", "agents")  # arguments that decide shapes
+_STATIC = ("batch_size", "agents")  # arguments that determine shapes
 
 
 class CompiledCalls(dict[str, Any]):
-    """What was compiled for one object; a copy of that compiles for itself."""
+    """The compiled methods of one object; a copy of the object starts without any."""
 
     def __reduce__(self) -> Any:
         return CompiledCalls, ()
 
 
 def one_program(method: Method) -> Method:
-    """Of a class whose objects have `_programs`, a `CompiledCalls`."""
+    """Decorates a method of a class whose objects have `_programs`, a `CompiledCalls`."""
     name = method.__name__
     static = [one for one in _STATIC if one in inspect.signature(method).parameters]
 
@@ -36,7 +36,7 @@ def one_program(method: Method) -> Method:
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             return method(self, *given, **named)
         if name not in self._programs:
-            # Inlined: where nothing was given that is traced, as to `init`, it may be inside too.
+            # Inlined: without traced arguments, as in `init`, the call may still be inside jit.
             whole = functools.partial(method, self)
             self._programs[name] = jax.jit(whole, static_argnames=static, inline=True)
         return self._programs[name](*given, **named)

@@ -1,4 +1,4 @@
-"""`PackedStep`: a step of all envs as bytes."""
+"""`PackedStep`: a step of all envs, given as bytes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class PackedStep(NamedTuple):
-    """One row of every env, each column as `tobytes()` gives it in the column's own dtype.
+    """One row of every env, each column as `tobytes()` of an array in the column's dtype.
 
-    `flags`: as stored, with TERMINATED and TRUNCATED in them. `final`: by env, the final
-    observations of those that end. `pond.add_packed(PackedStep(...))`.
+    `flags` are as stored, including TERMINATED and TRUNCATED. `final` holds the final observations
+    of envs whose episodes end, by env. `pond.add_packed(PackedStep(...))`.
     """
 
     obs: bytes

@@ -1,7 +1,7 @@
-"""`Plan`: what a replay costs in every layout and placement, and what fits into this machine.
+"""`Plan`: how much memory a replay takes in every layout and placement, and what fits.
 
-Pure arithmetic over a `Spec`, from the column widths the rings themselves are built of; only
-`Machine.detect` looks around.
+Pure arithmetic over a `Spec`, using the column widths of the actual rings; only `Machine.detect`
+looks at the machine.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .columns import Column
 from .priorities import device_tree_bytes, host_tree_bytes
 
 _DEVICE_ROWS = 2**31 - 1  # a device ring counts positions in 32 bits
-_IMAGE = 1024  # bytes; a uint8 field of two or more axes and at least this wide is an image
-# Measured: bytes of one 84 x 84 uint8 frame under zstd with a trained dictionary.
+_IMAGE = 1024  # bytes; a uint8 field with two or more axes and at least this wide is an image
+# Measured: bytes per 84 x 84 uint8 frame, compressed by zstd with a trained dictionary.
 _FRAME = 84 * 84
 _FRAMES = {"Ms. Pacman": 327, "Gravitar": 158}
 NO_ACCELERATOR = "no accelerator"
@@ -34,20 +34,20 @@ NO_ACCELERATOR = "no accelerator"
 class Machine:
     """Memory to plan for, in bytes; None where it is not known. `Machine.detect()`."""
 
-    device: str = NO_ACCELERATOR  # a Pond then lies in RAM
+    device: str = NO_ACCELERATOR  # without one, a Pond is in RAM
     device_bytes: int | None = None
     ram_bytes: int | None = None
     disk_bytes: int | None = None
 
     @staticmethod
     def detect(folder: str | Path = ".") -> Machine:
-        """This machine: free memory of the first accelerator, all RAM, disk free at `folder`."""
-        import jax  # asking for devices starts a backend: only here
+        """This machine: free memory of its first accelerator, all RAM, free disk at `folder`."""
+        import jax  # only here, because listing devices starts a backend
 
         name, free = NO_ACCELERATOR, None
         try:
             device = jax.local_devices()[0]
-        except RuntimeError:  # the platform that JAX should use is not there
+        except RuntimeError:  # the platform that JAX is set to use is not available
             device = None
         if device is not None and device.platform != "cpu":
             stats = device.memory_stats() or {}
@@ -57,7 +57,7 @@ class Machine:
         return Machine(name, free, _ram(), shutil.disk_usage(folder).free)
 
     def memory(self, placement: str) -> int | None:
-        """Bytes there are for `device`, `host` or `lake`."""
+        """The bytes available to placement `device`, `host` or `lake`."""
         if placement == "lake":
             return self.disk_bytes
         in_ram = placement == "host" or self.device == NO_ACCELERATOR
@@ -66,29 +66,29 @@ class Machine:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One layout at one placement. Sizes are None where nothing is known or possible.
+    """One layout at one placement. Sizes are None if unknown or impossible.
 
-    `problem` says why the planned replay cannot be built this way at all; then `fits` is false.
+    `problem` says why the planned replay cannot be built this way; then `fits` is false.
     """
 
     layout: str  # two_stacks (the reference), stream, per_env, shared
-    placement: str  # device, host, lake; any for the reference
-    encoding: str  # words (32-bit), bytes, raw, zstd and by how much images shrink
+    placement: str  # device, host, lake; "any" for the reference
+    encoding: str  # words (32-bit), bytes, raw, or zstd with the compression ratio of images
     row_bytes: int | None
     tree_bytes: int  # the priority tree's share of total_bytes
     total_bytes: int | None
-    saving: float | None  # times smaller than two_stacks
+    saving: float | None  # how many times smaller than two_stacks
     estimate: bool
-    memory_bytes: int | None  # what there is at this placement
+    memory_bytes: int | None  # available at this placement
     fits: bool | None
-    rows_fit: int | None  # the largest capacity that fits, divided among the envs where it must be
+    rows_fit: int | None  # the largest capacity that fits, a multiple of num_envs if required
     problem: str
     note: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `capacity` rows over `num_envs` streams cost. Every `PlanRow` is for `rows` rows.
+    """The memory for `capacity` rows over `num_envs` streams. Every `PlanRow` is for `rows` rows.
 
     `make_plan(spec, stack=4, num_envs=8, capacity=10**6).to_json()`.
     """
@@ -97,16 +97,16 @@ class Plan:
     stack: int
     n_step: int
     num_envs: int
-    capacity: int  # as asked for
+    capacity: int  # as requested
     prioritized: bool
-    rows: int  # as planned: the capacity, or the nearest one below that divides among the envs
-    nearest: tuple[int, ...]  # capacities next to the one asked for that do divide
-    starts: int  # rows of a full stream ring that may be sampled, if no episode ended in it
+    rows: int  # the capacity, rounded down to a multiple of num_envs
+    nearest: tuple[int, ...]  # the multiples of num_envs nearest to the requested capacity
+    starts: int  # valid starts in a full ring of layout stream, if no episode ended in it
     machine: Machine
     layouts: tuple[PlanRow, ...]  # the reference first
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values: the fields of this class by name, and theirs; bytes are exact.
+        """Plain JSON values: the fields of this class and of those inside, with exact bytes.
 
         Keys: spec, stack, n_step, num_envs, capacity, prioritized, rows, nearest, starts, machine
         (a `Machine`), layouts (a list of `PlanRow`).
@@ -124,9 +124,9 @@ def make_plan(
     machine: Machine | None = None,
     prioritized: bool = False,
 ) -> Plan:
-    """Plan `capacity` rows; where they do not divide among the envs, the nearest number below.
+    """Plan a replay of `capacity` rows, rounded down to a multiple of `num_envs`.
 
-    With `prioritized`, totals of rings in memory count the tree of sampler `prioritized()` too.
+    With `prioritized`, totals of rings in memory include the sum tree of `prioritized()`.
 
     `make_plan(spec, stack=4, num_envs=2048, capacity=10**6, machine=Machine.detect())`.
     """
@@ -228,7 +228,7 @@ def _tree_bytes(placement: str, rows: int) -> int:
 
 
 def _most_rows(memory: int, row_bytes: int, tree: str) -> int:
-    """The largest number of rows that fit with the tree of placement `tree`, if it has one."""
+    """The most rows that fit, together with the sum tree of placement `tree` ("": no tree)."""
     fit, over = 0, memory // row_bytes + 1
     while over - fit > 1:
         middle = (fit + over) // 2
@@ -238,7 +238,7 @@ def _most_rows(memory: int, row_bytes: int, tree: str) -> int:
 
 
 def _remarks(spec: Spec, layout: str, placement: str, window: Window, rows: int) -> tuple[str, str]:
-    """Why a ring cannot be built so, if it cannot, and what else to know about it."""
+    """(problem, note): why a ring cannot be built this way, if so, and what else to know."""
     problem = note = ""
     if placement == "device" and rows > _DEVICE_ROWS:
         problem = f"Pond: {rows} rows need 64-bit positions, which JAX lacks on a device; "
@@ -254,7 +254,7 @@ def _remarks(spec: Spec, layout: str, placement: str, window: Window, rows: int)
 
 
 def _lake(spec: Spec) -> Iterator[tuple[str, int, str]]:
-    """Encoding, estimated bytes per row and what the estimate rests on, largest first."""
+    """Yield encoding, estimated bytes per row and the basis of the estimate, largest first."""
     images = sum(
         field.nbytes
         for path, field in spec.columns.items()
@@ -273,10 +273,10 @@ def _lake(spec: Spec) -> Iterator[tuple[str, int, str]]:
 
 
 def _ram() -> int | None:
-    """Bytes of RAM, or of this container's share of it."""
+    """Bytes of RAM, or of the container's limit."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system says
+    except (AttributeError, OSError, ValueError):  # not every system reports it
         return None
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:

@@ -1,4 +1,4 @@
-"""`Pond`: replay in device memory, as pure functions over a state that can be donated."""
+"""`Pond`: replay in device memory, as pure functions over a state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..asked import batch_asked, sampler_asked, window_asked
+from ..arguments import check_batch_size, checked_sampler, checked_window
 from ..errors import BadConfig, BadState, FaultsFound
 from ..intake import KNOWN_FLAGS, Intake, pack_values
 from ..rows import (
@@ -38,17 +38,17 @@ from .priorities import LARGEST
 
 
 class Pond(Generic[AnyBatch]):
-    """A ring of exactly `capacity` rows in device memory; the newest remain.
+    """A ring in device memory that keeps the newest `capacity` rows, exactly.
 
     `init`, `add`, `sample`, `update_priorities`, `can_sample`, `size` and `cut` are pure and run
-    inside jit, scan and vmap; donate the state. Outside, each call is one program. Layouts: see
-    docs/replay.md.
+    inside jit, scan and vmap; donate the state. Outside jit, each call runs as one compiled
+    program. Layouts: see docs/replay.md.
 
         pond = Pond(spec, capacity=499_712, num_envs=2048, window=Window(n_step=3))
         state = jax.jit(pond.add, donate_argnums=0)(pond.init(), rows)
         state, batch = pond.sample(state, key, 4096)
 
-    With `window=Sequence(...)` it gives a `SequenceBatch`.
+    With `window=Sequence(...)`, `sample` returns a `SequenceBatch`.
     """
 
     @overload
@@ -84,7 +84,7 @@ class Pond(Generic[AnyBatch]):
         layout: LayoutName = "stream",
     ) -> None:
         self.spec, self.num_envs, self.capacity = spec, num_envs, capacity
-        self.window, self.sampler = window_asked("Pond", window), sampler_asked("Pond", sampler)
+        self.window, self.sampler = checked_window("Pond", window), checked_sampler("Pond", sampler)
         self.layout = make_layout(layout, spec, capacity, num_envs, self.window, "Pond")
         if capacity >= 2**31:
             raise BadConfig(
@@ -106,9 +106,9 @@ class Pond(Generic[AnyBatch]):
 
     @functools.cached_property
     def packed(self) -> Pond[AnyBatch]:
-        """A Pond over the same states whose binary observations come and go as bytes.
+        """A Pond over the same states that takes and returns binary observations as bytes.
 
-        They need an eighth of the way: `pond.packed.read(state, ...)`, `pond.packed.add(...)`.
+        An eighth of the data to transfer: `pond.packed.read(state, ...)`, `pond.packed.add(...)`.
         """
         spec, layout = self.spec.packed, cast(LayoutName, self.layout.name)
         if spec.fingerprint() == self.spec.fingerprint():
@@ -124,15 +124,15 @@ class Pond(Generic[AnyBatch]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a state holds: the ring, its cursors and, if it is prioritised, its tree."""
+        """Bytes of a state: the ring, its cursors and, if prioritised, its sum tree."""
         leaves = jax.tree.leaves(jax.eval_shape(self.init))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     @property
     def axes(self) -> Any:
-        """vmap axes of a state for several agents' ponds that are written together.
+        """vmap axes of a state, for several agents' ponds that are written together.
 
-        In lockstep the head is shared: batched, it would turn every write into a scatter.
+        In lockstep the head is shared; a batched head would turn every write into a scatter.
         `jax.vmap(pond.add, in_axes=(pond.axes, 0), out_axes=pond.axes)(states, rows)`.
         """
         heads = 0 if self.layout.own_heads else None
@@ -150,7 +150,7 @@ class Pond(Generic[AnyBatch]):
         )
 
     def one(self, states: PondState, agent: int) -> PondState:
-        """The ring of one agent, out of `init_many`: `pond.export(pond.one(states, 0))`."""
+        """The ring of one agent, from `init_many`: `pond.export(pond.one(states, 0))`."""
         return jax.tree.map(
             lambda axis, leaf: leaf if axis is None else leaf[agent],
             self.axes,
@@ -166,13 +166,13 @@ class Pond(Generic[AnyBatch]):
         mask: Array | None = None,
         final_obs: Tree | None = None,
     ) -> PondState:
-        """Append rows [env] or [time, env], any number of them; the newest `capacity` remain.
+        """Append any number of rows, [env] or [time, env]; the newest `capacity` remain.
 
-        Layout `shared` takes rows [batch] with their `next_obs`; layout `per_env` may take a
-        `mask` of the rows to add. Wrong names, shapes and dtypes raise. A row with a bad value is
-        cut off from the rows before and after it, so that no sample touches it in any role, and
-        counted in `state.faults`: see `check`. `final_obs`, shaped as the observations, is for envs
-        that reset in the same step: the true final observations of the rows that ended.
+        Layout `shared` takes rows [batch] with their `next_obs`; layout `per_env` accepts a `mask`
+        of the rows to add. Wrong names, shapes and dtypes raise. A row with a bad value is cut off
+        from the rows before and after it, so that it is part of no sample, and counted in
+        `state.faults`: see `check`. `final_obs`, shaped like the observations, is for envs that
+        reset in the same step: the true final observations of the rows that ended an episode.
         """
         values, keep = self.layout.blocks(self._intake, rows, next_obs, mask)
         final = None
@@ -189,7 +189,7 @@ class Pond(Generic[AnyBatch]):
     def _write(
         self, state: PondState, values: dict[str, Array], keep: Array | None, final: Any
     ) -> PondState:
-        """Values [time, stream] whose names, shapes and dtypes are right."""
+        """Write values [time, stream] whose names, shapes and dtypes have been checked."""
         if final is not None:
             values, keep = self.layout.with_final(self._intake, values, final, keep, jnp)
         bad = self._intake.bad_values(values, rank=2, xp=jnp)
@@ -213,7 +213,7 @@ class Pond(Generic[AnyBatch]):
         return jax.lax.scan(step, state, (encoded, flags, bad, keep))[0]
 
     def _can_close(self) -> None:
-        """Raise BadConfig where border rows of some envs have no place."""
+        """Raise BadConfig if the layout cannot add border rows to some envs only."""
         if self.layout.name == "stream":
             raise BadConfig(
                 "Pond: final_obs adds a row to the envs that ended and to no other, and layout "
@@ -224,13 +224,13 @@ class Pond(Generic[AnyBatch]):
     def _add_step(
         self, state: PondState, encoded: dict[str, Array], flags: Array, bad: Array, keep: Array
     ) -> PondState:
-        """One step of the streams in keep[stream], and the masses of the starts it makes valid."""
+        """Write one step of the streams in keep[stream], and the masses of new starts."""
         ring, old = self._ring, state.priorities
         judged: Any = None
         if self._ranks:
             last = ring.join(state, flags[None], bad[None])[0][0]
             judged = self._ranks.newly_valid(state, last, keep)
-            # The judgement read the flags ring: finish it before the ring is written.
+            # `judged` was read from the ring: finish that before the ring is written.
             judged, zero = finished(judged, state.zero)
             state = state._replace(zero=zero)
         if self.layout.own_heads:
@@ -244,7 +244,7 @@ class Pond(Generic[AnyBatch]):
         return state
 
     def cut(self, state: PondState, envs: Array | None = None) -> PondState:
-        """Declare continuity lost after the newest row of `envs`: an index, bool[env], or all."""
+        """Cut the streams of `envs` (an index, bool[env], or all) after their newest rows."""
         which = which_envs(envs, self.num_envs, jnp)
         return state if self.layout.whole else self._cut(state, which)
 
@@ -258,16 +258,16 @@ class Pond(Generic[AnyBatch]):
 
     @one_program
     def can_sample(self, state: PondState) -> Array:
-        """Whether the ring holds any row old enough to be a start: bool."""
+        """Whether the ring holds any possible start by age: bool."""
         return (self.layout.eligible(self._judging, state.size)[1] > 0).any()
 
     @one_program
     def sample(self, state: PondState, key: Array, batch_size: int) -> tuple[PondState, AnyBatch]:
-        """Draw `batch_size` transitions or sequences; continue with the state that is returned.
+        """Draw `batch_size` transitions or sequences; continue with the returned state.
 
-        Where no valid start was found `batch.mask` is false.
+        Where no valid start was found, `batch.mask` is false.
         """
-        batch_asked(batch_size)
+        check_batch_size(batch_size)
         if self._ranks:
             return self._ranks.sample(state, key, batch_size)
         assert not isinstance(self.sampler, Prioritized)
@@ -285,8 +285,8 @@ class Pond(Generic[AnyBatch]):
         flags = self._batches.flags(state, tried, position)
         enough = (count > 0)[tried] if self.layout.own_heads else count > 0
         valid = self.window.judge(flags, jnp).valid & enough
-        # The first valid candidate; where there is none, the last one, masked. Little is chosen
-        # among, and the rest found once more: on a GPU every array costs a kernel.
+        # The first valid candidate; if there is none, the last one, masked. Only slots and flags
+        # are selected, and the rest is recomputed: on a GPU, every selected array costs a kernel.
         slots = self.layout.slot(tried, position)
         known = (slots, jnp.moveaxis(flags, 0, -1))
         *candidates, valid = settle((*known, valid), state.zero)
@@ -304,9 +304,9 @@ class Pond(Generic[AnyBatch]):
         return state._replace(zero=zero), batch
 
     def _multiples(self, state: PondState) -> tuple[Array, Array]:
-        """Of every stream's rows, counted from the oldest: first start, and how many there are.
+        """(first, count): each stream's possible starts by age, counted from its oldest row.
 
-        By age alone, and of these those whose ids are multiples of the window's `every`.
+        Only rows whose ids are multiples of the window's `every`.
         """
         first, count = self.layout.eligible(self._judging, state.size)
         every = self.window.every
@@ -318,9 +318,9 @@ class Pond(Generic[AnyBatch]):
         return first + skip, jnp.maximum(count - skip + every - 1, 0) // every
 
     def update_priorities(self, state: PondState, draw: Draw, priorities: Array) -> PondState:
-        """Give drawn rows new priorities[batch]; draws of rows that are gone are ignored.
+        """Set new priorities[batch] for drawn rows; rows overwritten since are ignored.
 
-        A priority that is negative, not a number or above 1e25 changes nothing and is counted.
+        A priority that is negative, NaN or above 1e25 is ignored and counted.
         """
         if not (self._ranks and state.priorities):
             raise BadConfig("Pond: update_priorities needs sampler=prioritized()")
@@ -333,7 +333,7 @@ class Pond(Generic[AnyBatch]):
 
     @one_program
     def take(self, state: PondState, stream: Array, position: Array) -> AnyBatch:
-        """What starts at ring positions[batch] of streams[batch]; masked where nothing does."""
+        """What starts at ring position[batch] of stream[batch]; masked where nothing does."""
         verdict = self._batches.judge(state, stream, position)
         first, count = self.layout.eligible(self._judging, state.size)
         age = (jnp.arange(self.length) - (state.head - state.size)[..., None]) % self.length
@@ -345,7 +345,7 @@ class Pond(Generic[AnyBatch]):
 
     @one_program
     def read(self, state: PondState, stream: Array, position: Array) -> Rows:
-        """The rows at ring positions of streams, any shape, as they were added. Pure."""
+        """The rows at ring positions of streams, of any shape, as they were added. Pure."""
 
         flags = self._ring.flags_at(state, stream, position)
         return unpack_rows(
@@ -353,14 +353,14 @@ class Pond(Generic[AnyBatch]):
         )
 
     def added(self, state: PondState) -> np.ndarray:
-        """Host: rows ever added per stream, int64[streams]; the newest has this id less one."""
+        """Host: rows ever added per stream, int64[streams]; the newest row's id is one less."""
         base = np.atleast_2d(np.asarray(state.base)).astype(np.int64)
         added = (base[:, 0] << 32) + base[:, 1] + np.asarray(state.head)
         return np.broadcast_to(added, self.streams).copy()
 
     def check(self, state: PondState) -> None:
         """Host: raise FaultsFound if bad values were ignored inside jit since `init`."""
-        values, borders = np.moveaxis(np.asarray(state.faults), -2, 0)  # agents may be vmapped
+        values, borders = np.moveaxis(np.asarray(state.faults), -2, 0)  # may be vmapped over agents
         ranked = state.priorities
         refused = int(np.sum(np.asarray(ranked.refused))) if ranked else 0
         if values.any() or borders.any() or refused:
@@ -374,7 +374,7 @@ class Pond(Generic[AnyBatch]):
             )
 
     def export(self, state: PondState) -> dict[str, np.ndarray]:
-        """The whole ring as flat NumPy arrays, from which `restore` gives an equal state."""
+        """The whole ring as flat NumPy arrays, from which `restore` makes an equal state."""
         lead, turned = self._ring.lead, self._ring.turned
         if state.flags.shape != lead:
             raise BadState(
@@ -421,7 +421,7 @@ class Pond(Generic[AnyBatch]):
     def _restored(
         self, columns: dict[str, Array], flags: Array, cursor: Array, faults: Array, ranked: Any
     ) -> PondState:
-        """Jax's own copies of all: what was given may change later."""
+        """The state, in copies made by JAX: the given arrays may change later."""
         turned = self._ring.turned
         return PondState(
             columns={

@@ -1,4 +1,4 @@
-"""Writing a block of rows into a ring in place: no scatter, no copy of the ring."""
+"""Writes blocks of rows into a ring in place, without copying the ring."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..rows import Array
 
 
 def write(rings: Any, blocks: Any, head: Array, axis: int = 0) -> Any:
-    """Put blocks [rows, ...] at head, head+1, ... of rings [length, ...], around their end.
+    """Write blocks [rows, ...] at head, head + 1, ... of rings [length, ...], wrapping around.
 
-    Trees of arrays with the same rows and length, both along `axis`; rows <= length. Each update
-    reads just the rows it writes, which XLA does in place.
+    Both are trees of arrays with equal rows and length along `axis`; rows <= length. Each update
+    reads only the rows it writes, which XLA does in place.
     """
     ring, block = jax.tree.leaves(rings)[0], jax.tree.leaves(blocks)[0]
     length, rows = ring.shape[axis], block.shape[axis]
@@ -24,15 +24,15 @@ def write(rings: Any, blocks: Any, head: Array, axis: int = 0) -> Any:
         return jax.tree.map(lambda ring, block: _put(ring, block, head, axis), rings, blocks)
     if 2 * rows > length:
         return jax.tree.map(lambda ring, block: _rebuild(ring, block, head, axis), rings, blocks)
-    # A loop of no or one turn is a choice that XLA makes in place; `cond` copies the rings. A GPU
-    # would have to ask the host how many turns; it scatters whole rows at full speed instead.
+    # On CPU, a loop of 0 or 1 iterations is a branch that XLA runs in place; `cond` would copy the
+    # rings. On GPU, such a loop has to ask the host, and scattering whole rows runs at full speed.
     ways = {"cpu": _write_by_loop, "default": _scatter}
     ways = {name: functools.partial(way, axis=axis) for name, way in ways.items()}
     return jax.lax.platform_dependent(rings, blocks, head, **ways)
 
 
 def _write_by_loop(rings: Any, blocks: Any, head: Array, axis: int) -> Any:
-    """All rows at once where they fit before the ring's end, or else one by one."""
+    """Write all rows at once if they fit before the ring's end, else one by one."""
     length, rows = (jax.tree.leaves(tree)[0].shape[axis] for tree in (rings, blocks))
     fits = head + rows <= length
 
@@ -60,7 +60,7 @@ def _scatter(rings: Any, blocks: Any, head: Array, axis: int) -> Any:
 
 
 def write_pair(ring: Array, pair: Array, head: Array, axis: int = 0) -> Array:
-    """Two rows at head and after it, as fast as either placement can."""
+    """Write two rows at head and head + 1, in the fastest way of each platform."""
     length = ring.shape[axis]
 
     def one_by_one(ring: Array, pair: Array, head: Array) -> Array:
@@ -78,7 +78,7 @@ def _put(ring: Array, block: Array, head: Array, axis: int) -> Array:
 
 
 def _rebuild(ring: Array, block: Array, head: Array, axis: int) -> Array:
-    """Most of the ring changes: one pass over it."""
+    """Write a block that replaces most of the ring, in one pass over it."""
     length, rows = ring.shape[axis], block.shape[axis]
     kept = jax.lax.slice_in_dim(ring, 0, length - rows, axis=axis)
     fresh = jnp.roll(jnp.concatenate([block, kept], axis), head, axis)

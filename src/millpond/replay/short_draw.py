@@ -1,4 +1,4 @@
-"""`ShortDraw`: small batches of single transitions leave a host ring in a few microseconds."""
+"""`ShortDraw`: the fast path for sampling small batches of single transitions from a host ring."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..window import Judgement
 from .host_batches import HostBatches
 from .host_starts import HostStarts
 
-_FEW = 128  # starts; more than that are compared with the newest rows faster by NumPy
+_FEW = 128  # starts; above that, the slow path is faster
 _TRUE, _ZERO, _ONE = np.True_, np.int32(0), np.int32(1)
 
 
 class ShortDraw:
-    """Draws evenly where one flags byte decides about a start, and fills a batch.
+    """Draws uniformly where validity depends on a single flags byte, and fills a batch.
 
-    A few more starts than wanted are drawn, and the first valid ones are taken: any of
-    them is as likely as it is when bad ones are drawn again. It declines where there are too few,
-    or where rows differ in more than their flags; the long way (`HostStarts.draw`) takes it then.
+    It draws a few more starts than wanted and takes the first valid ones, which has the same
+    distribution as redrawing invalid ones. It declines if too few are valid or streams are in a
+    state it cannot handle; the slow path (`HostStarts.draw`) then takes over.
     """
 
     def __init__(self, starts: HostStarts, batches: HostBatches) -> None:
@@ -31,17 +31,17 @@ class ShortDraw:
         assert starts.verdicts
         self._valid = starts.verdicts.valid
         self._good = bytes(np.flatnonzero(self._valid).tolist())
-        # Slots whose next row is a ring's length earlier: the last of every stream.
+        # Slots after which the ring wraps around: the last of every stream.
         self._ends = set((np.arange(1, self._streams + 1) * self._length - 1).tolist())
 
     @staticmethod
     def of(sampler: Proposer, starts: HostStarts, batches: HostBatches) -> ShortDraw | None:
-        """The short way out of a ring, if batches of this kind can take it."""
+        """The fast path for a ring, if batches of this kind can take it."""
         plain = type(sampler) is Uniform and starts.verdicts and not starts.layout.whole
         return ShortDraw(starts, batches) if plain else None
 
     def fill(self, random: HostRandom, batch: Batch) -> bool:
-        """Fill a batch but for its mask and weight; False if it was declined."""
+        """Fill a batch, except its mask and weight; False if it was declined."""
         ring, number = self._ring, len(batch.reward)
         if self._streams > 1 and ring.layout.own_heads:
             return number <= _FEW and self._fill_uneven(random, batch, number)
@@ -67,7 +67,7 @@ class ShortDraw:
         return True
 
     def _first(self, drawn: np.ndarray, slots: np.ndarray, number: int) -> tuple[Any, Any]:
-        """The first valid ones and their flags; None for flags if there are too few."""
+        """The first `number` valid starts and their flags (None: too few are valid)."""
         flags = self._ring.flat_flags.take(slots, mode="wrap")
         if flags.tobytes().translate(None, self._good):
             valid = self._valid.take(flags, mode="clip")
@@ -80,7 +80,7 @@ class ShortDraw:
         self._batches.fill(slots, Judgement(_TRUE, _ZERO, _ONE, flags, flags), batch, after)
 
     def _fill_uneven(self, random: HostRandom, batch: Batch, number: int) -> bool:
-        """Of streams that have a head each."""
+        """`fill` for several streams with their own heads."""
         ring, length = self._ring, self._length
         heads: list[int] = ring.added.tolist()
         most, least = max(heads), min(heads)
@@ -89,7 +89,7 @@ class ShortDraw:
         drawn = random.generator.integers(
             0, min(most, length) * self._streams, number + number // 4 + 8
         )
-        if least < length:  # what was never written is not valid
+        if least < length:  # rows never written are not valid
             stream, position = np.divmod(drawn, min(most, length))
             drawn = stream * length + position
         slots, flags = self._first(drawn, drawn, number)
@@ -97,7 +97,7 @@ class ShortDraw:
             return False
         chosen = slots.tolist()
         newest = {env * length + (head - 1) % length for env, head in enumerate(heads)}
-        if not newest.isdisjoint(chosen):  # what follows them is not here yet
+        if not newest.isdisjoint(chosen):  # their next rows do not exist yet
             return False
         after = slots + 1
         if not self._ends.isdisjoint(chosen):

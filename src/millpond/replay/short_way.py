@@ -1,4 +1,4 @@
-"""`ShortWay`: rows that are right at first sight enter a host ring in a few microseconds."""
+"""`ShortWay`: the fast path for adding clearly valid rows to a host ring."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .packed_step import PackedStep
 
 _ANY = FOLLOWS[CUT]
 _PLAIN = np.uint8(0)
-# By flags byte: what a packed row must be after the one before it (254: it is not a packed row),
-# and whether it ends an episode.
+# By flags byte: which `due` a packed row matches (254: never, such as border rows), and whether it
+# ends an episode.
 _ENTRY = bytes(254 if byte & ~(FIRST | CONTEXT | ENDED) else byte & FIRST for byte in range(256))
 _ENDS = bytes((byte & ENDED) != 0 for byte in range(256))
 _BOOL, _UINT8 = np.dtype(bool), np.dtype(np.uint8)
@@ -27,10 +27,10 @@ _ndarray, _frombuffer = np.ndarray, np.frombuffer
 
 
 class ShortWay:
-    """Takes one step of all envs, of those in a mask, or one row of one env, and writes it.
+    """Writes one step of all envs, of those in a mask, or one row of one env.
 
-    It declines whatever it is not sure of, and changes nothing then: the long way (`HostGate`)
-    takes up to ten times as long, finds every fault, and names it.
+    It declines, and changes nothing, unless rows are certainly valid: the slow path (`HostGate`)
+    takes up to ten times as long, and raises an error that names the fault.
     """
 
     def __init__(self, ring: HostRing) -> None:
@@ -42,7 +42,7 @@ class ShortWay:
         self._reward = Entrance(stores["reward"], ring.streams, reward=True)
         self._columns = self._obs, self._action, self._reward
         self._lead, self._none = (ring.streams,), bytes(ring.streams)
-        # A step of few bytes in the columns' own dtypes is written as such.
+        # A short step in the columns' own dtypes is written as bytes.
         self._pack_obs, self._pack_action, self._pack_reward = (
             column.pack_step for column in self._columns
         )
@@ -53,13 +53,13 @@ class ShortWay:
 
     @staticmethod
     def of(spec: Spec, ring: HostRing) -> ShortWay | None:
-        """The short way into a ring, if rows of this spec can take it."""
+        """The fast path into a ring, if rows of this spec can take it."""
         plain = isinstance(spec.obs, Field) and not spec.extras and not ring.layout.whole
         packed = any(field.binary for field in spec.columns.values())
         return ShortWay(ring) if plain and not packed else None
 
     def step(self, rows: Rows) -> bool:
-        """Write rows[env]; False if they were declined."""
+        """Write rows[env]; False if declined."""
         obs, action, reward, terminated, truncated, flags, extras = rows
         ring, none = self._ring, self._none
         if (
@@ -84,7 +84,7 @@ class ShortWay:
         return self._enter(rows, None, self._lead, none, ring.due)
 
     def packed(self, step: PackedStep) -> bool:
-        """Write a step of all envs, and the border rows of those that end; False if declined."""
+        """Write a step of all envs, and border rows where episodes end; False if declined."""
         obs, action, reward, flags, final = step
         first, second, third = self._columns
         ring, none = self._ring, self._none
@@ -117,7 +117,7 @@ class ShortWay:
         return True
 
     def _closed(self, flags: bytes, final: Mapping[int, bytes]) -> bool:
-        """Whether those that end, and only they, have a final observation that is right."""
+        """Whether exactly the envs whose episodes end have a valid final observation."""
         column = self._obs
         return flags.translate(_ENDS).count(1) == len(final) and all(
             0 <= env < self._streams
@@ -135,7 +135,7 @@ class ShortWay:
         self._ring.stepped_one(env, slot, BORDER)
 
     def _head(self, env: int) -> tuple[int, int]:
-        """Where the next row of one env goes: its slot, and stream by stream."""
+        """Where the next row of an env goes: its slot, and its stream-major slot."""
         if self._streams == 1:
             at = self._ring.each % self._length
             return at, at
@@ -144,7 +144,7 @@ class ShortWay:
         return turned if self._ring.layout.own_heads else at * self._streams + env, turned
 
     def some(self, rows: Rows, mask: Any) -> bool:
-        """Write the rows[env] in mask[env]; False if they were declined."""
+        """Write the rows[env] in mask[env]; False if declined."""
         given, ring = rows[:6], self._ring
         if mask.__class__ is not _ndarray or mask.dtype is not _BOOL or mask.shape != self._lead:
             return False
@@ -172,7 +172,7 @@ class ShortWay:
         none: bytes,
         due: bytes,
     ) -> bool:
-        """Check the flags of rows whose values are right, and write them."""
+        """Check the flags of rows whose values are valid, and write them; False if declined."""
         obs, action, reward, terminated, truncated, flags, extras = rows
         if (
             extras
@@ -205,7 +205,7 @@ class ShortWay:
         return True
 
     def closing(self, rows: Rows, final_obs: Any) -> bool:
-        """Write rows[env], and the border rows of those that ended; False if they were declined."""
+        """Write rows[env], and border rows where episodes ended; False if declined."""
         obs, terminated, truncated, ring = rows.obs, rows.terminated, rows.truncated, self._ring
         if (
             not (obs.__class__ is final_obs.__class__ is _ndarray)
@@ -231,12 +231,12 @@ class ShortWay:
         return True
 
     def _border(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Actions and rewards of that many border rows."""
+        """Actions and rewards of `number` border rows."""
         lowest = self._lowest
         return np.broadcast_to(lowest, (number, *lowest.shape)), np.zeros(number, np.float32)
 
     def row(self, rows: Rows, env: int | None) -> bool:
-        """Write one row, of the only env or of `env`; False if it was declined."""
+        """Write one row of `env` (None: the only env); False if declined."""
         obs, action, reward, terminated, truncated, flags, extras = rows
         ring, streams = self._ring, self._streams
         if env is None:

@@ -1,9 +1,9 @@
-"""A ring's whole state as flat arrays, in one form for every placement.
+"""Exports of a ring: its whole state as flat arrays, in the same form for Pond and HostPond.
 
-Arrays have the layout's leading axes, in ring order, with native dtypes; binary fields lie as
-packed bytes. So a Pond's export restores into a HostPond of the same layout, and back. Masses of
-priorities belong to the window and the alpha they were given under; for others they are worked out
-again, so that a start that is not valid never has any.
+Arrays have the layout's leading axes, in ring order, with native dtypes; binary fields are packed
+into bytes. So what a Pond exports can be restored into a HostPond of the same layout, and back.
+Masses of priorities depend on the window and alpha of the exporting ring; for others they are
+recomputed, so that an invalid start never has any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .layouts import Layout
 Masses = tuple[np.ndarray, float, int]  # leaves[capacity], the highest seen, batches drawn
 
 
-# Kinds of numbers and axes of what is not a column.
+# The allowed dtype kinds, and the number of axes, of arrays that are not columns.
 _KINDS: dict[str, tuple[str, int]] = {
     **dict.fromkeys(("spec", "layout", "meaning"), ("u", 1)),
     **dict.fromkeys(("shape", "added"), ("iu", 1)),
@@ -36,7 +36,7 @@ _KINDS: dict[str, tuple[str, int]] = {
 
 
 class Snapshot(NamedTuple):
-    """What `unpack` found: values by path, flags, rows ever added per stream, fault counts."""
+    """A checked export: values by path, flags, rows ever added per stream, fault counts, masses."""
 
     columns: dict[str, np.ndarray]
     flags: np.ndarray
@@ -53,7 +53,7 @@ def pack(
     faults: np.ndarray,
     priorities: Masses | None,
 ) -> dict[str, np.ndarray]:
-    """Everything by name, of a ring with a spec, a layout, a window and a sampler."""
+    """The arrays to export, by name; `ring` is a Pond or a HostPond."""
     layout, spec = ring.layout, ring.spec
     fields = layout.columns(spec)
     arrays = {f"columns/{path}": _pack(fields[path], value) for path, value in columns.items()}
@@ -77,7 +77,7 @@ def pack(
 
 
 def unpack(ring: Any, arrays: Mapping[str, np.ndarray]) -> Snapshot:
-    """Check that the arrays belong to a ring like `ring`, or raise BadState."""
+    """Check and decode exported arrays; BadState unless they belong to a ring like `ring`."""
     who, layout, spec = type(ring).__name__, ring.layout, ring.spec
     fields = layout.columns(spec)
     if not isinstance(arrays, Mapping):
@@ -125,7 +125,7 @@ def unpack(ring: Any, arrays: Mapping[str, np.ndarray]) -> Snapshot:
 def _masses(
     who: str, ring: Any, arrays: Mapping[str, np.ndarray], flags: np.ndarray, added: np.ndarray
 ) -> Masses:
-    """Masses as this ring's window and sampler would have them, or BadState."""
+    """The masses, adapted to this ring's window and sampler, or BadState."""
     layout, window, sampler = ring.layout, ring.window.ranked, ring.sampler
     mass = np.asarray(arrays.get("priorities/mass", np.zeros(0)))
     if mass.shape != (layout.capacity,):
@@ -145,7 +145,7 @@ def _masses(
         if alpha and alpha != sampler.alpha:
             mass, highest = (x ** (sampler.alpha / alpha) for x in (mass, highest))
         known = known | valid_starts(layout, before, flags, added)
-        if type(before) is not type(window):  # priorities of transitions say nothing of sequences
+        if type(before) is not type(window):  # priorities of transitions do not apply to sequences
             known = np.zeros_like(known)
     return np.where(valid, np.where(known, mass, highest), 0.0), highest, samples
 
@@ -153,7 +153,7 @@ def _masses(
 def valid_starts(
     layout: Layout, window: AnyWindow, flags: np.ndarray, added: np.ndarray
 ) -> np.ndarray:
-    """bool[capacity], by slot: every start that may be drawn by priority."""
+    """bool[capacity], by slot: which rows are valid starts."""
     age, _ = _ages(layout, added)
     grid = flags.T if layout.own_heads else flags
     reach = range(-window.before, window.n_step)
@@ -165,7 +165,7 @@ def valid_starts(
 
 
 def _ages(layout: Layout, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64[length, streams] counted from the oldest row; and which are stored, [*lead]."""
+    """int64[length, streams]: each row's age from the oldest; and bool[*lead]: which are stored."""
     size = np.minimum(added, layout.length)
     age = (np.arange(layout.length)[:, None] - (added - size)) % layout.length
     stored = age < size
@@ -173,7 +173,7 @@ def _ages(layout: Layout, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _meaning(ring: Any) -> dict[str, Any]:
-    """What masses depend on, apart from the rows."""
+    """The settings that masses depend on."""
     window, alpha = ring.window, _alpha(ring.sampler)
     if isinstance(window, Sequence):
         names = ("length", "stack", "end", "every")
@@ -191,7 +191,7 @@ def _alpha(sampler: Sampler) -> float | None:
 
 
 def _said(who: str, arrays: Mapping[str, np.ndarray]) -> tuple[AnyWindow, float] | None:
-    """What the exporting ring said of its window and alpha; None: version 0.1 did not say."""
+    """The window and alpha of the exporting ring; None in exports of version 0.1."""
     if "meaning" not in arrays:
         return None
     try:

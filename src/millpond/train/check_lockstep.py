@@ -1,7 +1,7 @@
-"""The sequential twin of a lockstep run: the same cycles in one process, compared hash by hash.
+"""Check a lockstep run: repeat its cycles in one process and compare the two hash by hash.
 
-`python -m millpond.train.check_lockstep RUN` writes `twin/trace.jsonl` into the run's folder. It
-is its own process because it must have the environment that the run's processes had.
+`python -m millpond.train.check_lockstep RUN` runs this twin and writes `twin/trace.jsonl` into the
+run's folder. It is a process of its own, as it needs the environment that the run's processes had.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .run import Run
 class Comparison(NamedTuple):
     """Two traces side by side."""
 
-    cycles: int  # that are equal, from the start
-    differs: str  # the first difference, or nothing
-    digest: str  # of all rows, draws and agents up to the last equal cycle
+    cycles: int  # from the start on, that are equal
+    differs: str  # the first difference; empty if there is none
+    digest: str  # hash of all rows, draws and agents up to the last equal cycle
 
     @property
     def identical(self) -> bool:
@@ -48,7 +48,7 @@ def compare_with_twin(run: Run, timeout: float = 3600.0) -> Comparison:
 
 
 def compare(mine: Path, other: Path) -> Comparison:
-    """The first place where two traces part."""
+    """Find the first place where two traces differ."""
     digest = ""
     here, there = read_trace(mine), read_trace(other)
     for number, (one, two) in enumerate(zip(here, there, strict=False)):
@@ -63,12 +63,12 @@ def compare(mine: Path, other: Path) -> Comparison:
 
 
 def _digest(line: dict[str, Any]) -> str:
-    """One hash of a cycle's hashes. Each of them covers all cycles before it."""
+    """One hash of a cycle's hashes, each of which covers all cycles before it."""
     return xxhash.xxh3_64_hexdigest("".join(str(value) for value in line.values()).encode())
 
 
 def main() -> int:
-    """Run as many cycles as the run has taken."""
+    """Repeat all cycles of the run."""
     run = Run.open(Path(sys.argv[1]))
     cycles = len(read_trace(Trace(run.path).path))
     folder = run.path / "twin"

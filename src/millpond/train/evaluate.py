@@ -1,4 +1,4 @@
-"""Greedy episodes in their own envs, from fixed seeds: what a policy is worth."""
+"""`Referee`: the returns of greedy episodes, in envs of their own and from fixed seeds."""
 
 from __future__ import annotations
 
@@ -11,23 +11,18 @@ import numpy as np
 
 from ..engine.episode_stats import steps_of
 from ..engine.keys import Role, key_of
-from ..engine.make_agent import make_agent
-from ..engine.player import Past, Player
-from ..engine.population import Population
+from ..engine.player import Past, make_player
 from ..engine.settings import Settings
 from ..envs import (
     Counting,
     Env,
-    HostEnv,
     HostVector,
     VectorEnv,
     action_of,
     any_action,
     checked_vector,
-    spec_of,
 )
 from ..rows import Array
-from ..window import Stacker
 
 # Evaluation must not share random numbers with training, whatever the run's seed.
 EVALUATION_SEED = 1_000_003
@@ -37,7 +32,7 @@ Choose = Callable[[Any, Past, Array, jax.Array], tuple[Past, Array]]
 
 
 class Scores(NamedTuple):
-    """Returns: [policies, episodes]. `unfinished` ones were cut off and count as they are.
+    """Returns and lengths, [policies, episodes]; `unfinished` episodes count as far as they went.
 
     `counts` are the events that the env counts, by name: int32[members, episodes].
     `Referee(settings, 100).play(params).mean()`.
@@ -65,31 +60,32 @@ class Scores(NamedTuple):
 
 
 class Referee:
-    """Plays `episodes` whole episodes with every policy; the agents of one env play together.
+    """Plays `episodes` whole episodes with every policy; the agents of an env play together.
 
-    `referee.play(params)` is greedy; `referee.watch(name)` plays a scripted reference or `random`.
-    Choose by the returns of episodes with another `seed` than those reported.
+    `referee.play(params)` plays greedily, `referee.watch(name)` a scripted reference or `random`.
+    To choose between policies, use another `seed` than for the returns that you report.
     """
 
     def __init__(self, settings: Settings, episodes: int, seed: int = EVALUATION_SEED) -> None:
         self.settings, self.episodes, self.seed = settings, episodes, seed
-        world: Any = settings.world
-        self.population = Population(settings.members, world.num_agents, episodes)
-        self.agent = make_agent(settings)
-        stacker = Stacker(spec_of(world), settings.sight)
-        self.player = Player(self.agent, stacker, self.population)
-        self._greedy = self._make(lambda params, *seen: self.player.best(params, *seen[:2]))
+        self.player = make_player(settings, episodes)
+        self.population = self.player.population
+        self._greedy = self._make(self._best)
 
     def play(self, params: Any) -> Scores:
-        """All policies, greedily; params have the leading axis [policies]."""
+        """Play greedily with params [policies, ...]."""
         return self._greedy(params)
 
     def watch(self, name: str) -> Scores:
-        """The same episodes under a reference policy of the env, by all agents of one member."""
+        """Play the same episodes with a reference policy of the env."""
         return self._make(reference(self.settings, name))(None)
 
+    def _best(self, params: Any, past: Past, stacks: Array, _: jax.Array) -> tuple[Past, Array]:
+        return self.player.best(params, past, stacks)
+
     def _make(self, choose: Choose) -> Callable[[Any], Scores]:
-        if isinstance(self.settings.world, Env):
+        world: Any = self.settings.world
+        if isinstance(world, Env):
             run = jax.jit(lambda params: self._on_device(params, choose))
 
             def play(params: Any) -> Scores:
@@ -97,8 +93,8 @@ class Referee:
                 return Scores(returns, lengths, int(unfinished), counts)
 
             return play
-        move = jax.jit(choose)
-        return lambda params: self._on_host(params, move)
+        move, number = jax.jit(choose), self.population.all_envs
+        return lambda params: self._in(checked_vector(world, number, self.seed), params, move)
 
     def _on_device(self, params: Any, choose: Choose) -> tuple[Array, ...]:
         population, seed = self.population, self.seed
@@ -136,7 +132,7 @@ class Referee:
         return total, length, alive.sum(), counts
 
     def _events(self, before: Any, after: Any, alive: Array) -> dict[str, Array]:
-        """What the env counts in one turn, in the episodes still running: [members, episodes]"""
+        """What the env counts in one turn, in episodes still running: [members, episodes]."""
         world, population = self.settings.world, self.population
         if not isinstance(world, Counting):
             return {}
@@ -145,16 +141,9 @@ class Referee:
         found = jax.vmap(world.counts)(before, after)
         return {name: number.reshape(shape) * going for name, number in found.items()}
 
-    def _on_host(self, params: Any, choose: Choose) -> Scores:
-        """One episode per env, so that short episodes do not count more often than long ones."""
-        world: Any = self.settings.world
-        assert isinstance(world, HostEnv)
-        return self._in(checked_vector(world, self.population.all_envs, self.seed), params, choose)
-
     def follow(self, vector: HostVector, params: Any, seen: Callable[[], object]) -> Scores:
-        """Greedy episodes in given envs, which are closed at the end; `seen()` after each turn."""
-        best = jax.jit(lambda params, *seen: self.player.best(params, *seen[:2]))
-        return self._in(vector, params, best, seen)
+        """Play greedily in the given envs and close them; calls `seen()` after each turn."""
+        return self._in(vector, params, jax.jit(self._best), seen)
 
     def _in(
         self,
@@ -163,6 +152,7 @@ class Referee:
         choose: Choose,
         seen: Callable[[], object] = lambda: None,
     ) -> Scores:
+        """One episode per env, so that short episodes do not count more often than long ones."""
         look = jax.jit(self.player.look)
         history: Any = self.player.init()
         shape = (self.population.policies, self.population.envs)
@@ -187,7 +177,7 @@ class Referee:
 
 
 def reference(settings: Settings, name: str) -> Choose:
-    """A player that needs no learning: `random`, or one of the env's own references."""
+    """A policy that needs no parameters: `random`, or one of the env's references."""
     world: Any = settings.world
     policies = world.references
     if name != "random" and name not in policies:

@@ -21,10 +21,10 @@ from .evaluate import EVALUATION_SEED, Referee
 
 
 def film(settings: Settings, params: Any, path: Path, turns: int = 1000, fps: int = 12) -> int:
-    """Play one episode greedily (the first member's policies), write it, return its pictures."""
+    """Film one greedy episode of the first member's policies; returns the number of pictures."""
     kind = path.suffix.lower()
     if kind not in (".gif", ".mp4"):
-        raise BadConfig(f"a film is a .gif or an .mp4, not '{path.name}'; name it so")
+        raise BadConfig(f"film: expected the name of a .gif or an .mp4, got '{path.name}'")
     encoder = find_ffmpeg() if kind == ".mp4" else ""
     if kind == ".gif":
         require("a film", "view", "PIL")
@@ -37,13 +37,13 @@ def film(settings: Settings, params: Any, path: Path, turns: int = 1000, fps: in
 
 
 def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
-    """Pictures uint8[h, w, 3] of one greedy episode, the first and the last state included."""
+    """Pictures uint8[h, w, 3] of one greedy episode, from its first state to its last."""
     world: Any = settings.world
     if isinstance(world, Env):
         vector: HostVector = HostedVector(world, 1, EVALUATION_SEED)
     else:
         if any(field.name == "film" for field in dataclasses.fields(world)):
-            world = dataclasses.replace(world, film=True)  # built so that it can be rendered
+            world = dataclasses.replace(world, film=True)  # so that it can render
         vector = world.vector(1, EVALUATION_SEED)
     pictures = [vector.render()]
     referee = Referee(dataclasses.replace(settings, members=1, eval_turns=turns), 1)
@@ -53,7 +53,7 @@ def play(settings: Settings, params: Any, turns: int) -> list[np.ndarray]:
 
 
 def write_gif(path: Path, pictures: Sequence[np.ndarray], fps: int) -> None:
-    """An endless GIF."""
+    """Write a GIF that repeats for ever."""
     from PIL import Image
 
     images = [Image.fromarray(picture) for picture in pictures]
@@ -67,7 +67,7 @@ def write_gif(path: Path, pictures: Sequence[np.ndarray], fps: int) -> None:
 
 
 def write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: int, encoder: str) -> None:
-    """H.264 by ffmpeg, which wants even sides."""
+    """Write H.264 with ffmpeg, which requires even sides."""
     height, width = (side - side % 2 for side in pictures[0].shape[:2])
     raw = b"".join(np.ascontiguousarray(p[:height, :width]).tobytes() for p in pictures)
     size = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps)]
@@ -79,7 +79,7 @@ def write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: int, encoder: str
 
 
 def find_ffmpeg() -> str:
-    """The ffmpeg of the system, or that of the extra `film`."""
+    """The path of the system's ffmpeg, or that of the extra `film`."""
     if found := shutil.which("ffmpeg"):
         return found
     try:

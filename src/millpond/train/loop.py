@@ -1,4 +1,4 @@
-"""`open_loop`: what runs the rounds of a session: one program, or a crew, wherever it is."""
+"""`open_loop`: the loop that runs a session's rounds: one program, or actors and learners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Loop = DeviceLoop | CrewLoop
 
 @contextlib.contextmanager
 def open_loop(settings: Settings, folder: Path) -> Generator[Loop]:
-    """The loop that the settings ask for; whatever it opens is closed at the end."""
+    """The loop for these settings; whatever it opens is closed at the end."""
     if settings.way == "fused":
         yield DeviceLoop(settings)
     elif settings.way == "sequential":

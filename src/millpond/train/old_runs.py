@@ -1,4 +1,4 @@
-"""Settings of runs of version 0.1, as this version reads them: to look at, not to resume."""
+"""Read the settings of runs of version 0.1, which can be shown but not resumed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 
 def from_version_1(plain: Any) -> Any:
-    """Nested tables in today's form. Then the sampler was a setting of DQN's, and `fused` meant
-    whatever one process did."""
+    """The tables in today's form; in 0.1 the sampler was one of DQN's settings."""
     if not isinstance(plain, dict):
         return plain
     new: dict[str, Any] = {**plain}
@@ -24,7 +23,7 @@ def from_version_1(plain: Any) -> Any:
 
 
 def with_auto_mode(plain: Any) -> Any:
-    """The same for a run of `train`."""
+    """Today's mode, for runs of `train`; in 0.1 `fused` meant any run in one process."""
     if isinstance(plain, dict) and plain.get("mode") == "fused":
         return {**plain, "mode": "auto"}
     return plain

@@ -1,4 +1,4 @@
-"""Presets: one readable file per environment, with the settings that work there."""
+"""Presets: for each environment a readable file with settings that work."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FOLDER = files("millpond") / "presets"
 
 
 def preset_names() -> list[str]:
-    """Every preset that comes with millpond."""
+    """The names of all presets that come with millpond."""
     return sorted(f.name.removesuffix(".toml") for f in _FOLDER.iterdir() if f.name[-5:] == ".toml")
 
 
 def preset_text(name: str) -> str:
-    """A preset's file as it is."""
+    """The text of a preset's file."""
     if name not in preset_names():
         raise BadConfig(f"there is no preset '{name}'; {nearest(name, preset_names())}")
     return (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
@@ -46,15 +46,15 @@ def settings_for(
     sampler: str | None = None,
     world: Any = None,
 ) -> Settings:
-    """The settings of an env by its preset, by another one's name, or by a file of that form.
+    """The settings for an env from its preset, from another preset, or from a file like one.
 
-    `settings_for("minatar/breakout", agent="dqn")`: of another agent or sampler than the preset's.
-    If no one names an agent, it is one that fits `world`: the env with the options it will have.
+    `settings_for("minatar/breakout", agent="dqn")` takes another agent or sampler than the preset.
+    If none is named anywhere, the agent is one that fits `world`, the env with its final options.
     """
     given = {"agent": agent, "sampler": sampler}
     chosen = {name: value for name, value in given.items() if value is not None}
     for check, value in ((find_agent, agent), (make_sampler, sampler)):
-        if value is not None:  # what they refuse is not a fault of a preset
+        if value is not None:  # an unknown name is not the preset's fault
             check(value)
     name = preset_for(env)
     if file and file.suffix != ".toml" and not file.exists():
@@ -70,11 +70,11 @@ def settings_for(
             f"{where} cannot be read: {error.strerror}; millpond presets lists them"
         ) from error
     except UnicodeDecodeError as error:
-        raise BadConfig(f"{where} is not TOML: it holds bytes that are no UTF-8") from error
+        raise BadConfig(f"{where} is not TOML: its bytes are not UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{where} is not TOML: {error}") from error
     if agent is None and file is None and name == preset_for(env) != _own(env):
-        # A family's preset names the agent of most of its envs, which need not fit this one.
+        # A family's preset names an agent for most of its envs, which may not fit this one.
         usual = usual_agent(world or make_env(env))
         if find_agent(usual).continuous != find_agent(plain.get("agent", usual)).continuous:
             chosen["agent"] = usual
@@ -82,7 +82,7 @@ def settings_for(
         raise BadConfig(f"{where} is for env {other}, not {env}; name that env instead")
     try:
         return settings_from(plain | chosen, env, world)
-    except NotInstalled:  # no fault of a preset
+    except NotInstalled:  # not the preset's fault
         raise
     except BadConfig as error:
         raise BadConfig(f"{where}: {error}") from error

@@ -1,8 +1,8 @@
-"""`Run`: the folder of one training run, which holds all that is needed to continue it.
+"""`Run`: the folder of a training run, which holds everything needed to continue it.
 
 config.json            the settings, and the version that wrote them
-status.json            running, finished, stopped, diverged or failed (and why), and how far
-metrics.jsonl          what happened, by env steps; speed.jsonl: how fast, by the clock
+status.json            running, finished, stopped, diverged or failed (and why); env steps
+metrics.jsonl          results by env steps; speed.jsonl: how fast, by the clock
 checkpoints/N.safetensors   the parameters after N env steps; kept
 resume.safetensors     the whole state; replaced
 """
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..engine.settings import Settings
 from ..errors import BadConfig, Diverged, MillpondError, Paused, RunRefused
-from ..run_folder import is_logged, lock_folder, read_status, refuse_used, word, write_status
+from ..run_folder import is_logged, lock_folder, read_status, refuse_used, shell_word, write_status
 from ..whole_file import write_whole
 from .old_runs import from_version_1, with_auto_mode
 
@@ -40,12 +40,12 @@ class Run:
 
     path: Path
     settings: Settings
-    version: int = VERSION  # of millpond's runs, that wrote it
-    parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # as they were then
+    version: int = VERSION  # of the run's format
+    parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # when it was created
 
     @staticmethod
     def create(path: Path, settings: Settings) -> Run:
-        """A new run in a folder that is empty or does not exist yet."""
+        """Create a run in a folder that is empty or does not exist."""
         refuse_used(path)
         settings.check_saved()
         run = Run(path, settings, VERSION, settings.parts())
@@ -60,13 +60,13 @@ class Run:
 
     @staticmethod
     def open(path: Path) -> Run:
-        """The run in a folder; another folder or another version raises RunRefused."""
+        """Open the run in a folder; raises RunRefused if it has none, or one of another version."""
         file = path / "config.json"
         if not file.is_file():
             raise RunRefused(_no_run(path))
         if is_logged(path):
             raise RunRefused(
-                f"{path} was logged by your own loop (millpond.run), which alone can play it "
+                f"{path} was logged by your own loop (millpond.run), and only that loop can play "
                 "or continue it; runs, watch, report and doctor work with it"
             )
         try:
@@ -87,7 +87,7 @@ class Run:
             raise RunRefused(f"{file} cannot be used: {error}") from error
 
     def check_parts(self) -> None:
-        """Raise RunRefused unless classes and versions are those that the run began with."""
+        """Raise RunRefused unless the parts' classes and versions are those of its beginning."""
         if self.version != VERSION:
             raise RunRefused(
                 f"{self.path} was begun by millpond 0.1, whose saved states this version does not "
@@ -115,11 +115,11 @@ class Run:
         return self.path / "resume.safetensors"
 
     def checkpoint_path(self, steps: int) -> Path:
-        """Where the checkpoint after that many env steps lies."""
+        """The path of the checkpoint after that many env steps."""
         return self.path / "checkpoints" / f"{steps:012d}.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Every kept checkpoint, oldest first. None is opened."""
+        """All kept checkpoints, oldest first; none is opened."""
         files = sorted((self.path / "checkpoints").glob("*.safetensors"))
         return [Checkpoint(file, int(file.stem)) for file in files if file.stem.isdigit()]
 
@@ -141,14 +141,14 @@ class Run:
         return read_status(self.path)
 
     def say(self, state: str, steps: int, why: str = "", traceback: str = "") -> None:
-        """Publish the run's state, and `why` it stopped, if it had to."""
+        """Record the run's state and, if it failed, why."""
         write_status(self.path, state, steps, why, traceback)
 
     def gave_up(self, error: BaseException) -> None:
-        """Record what ended the run, with its traceback, unless that was recorded already."""
+        """Record the error that ended the run, unless that was recorded already."""
         if isinstance(error, (Diverged, Paused)):
             return
-        where = getattr(error, "traceback", "")  # of another process, where it happened
+        where = getattr(error, "traceback", "")  # that of the process in which it happened
         text = where or "".join(traceback.format_exception(error))
         why = f"{type(error).__name__}: {error}".replace(text, "").strip()
         with contextlib.suppress(MillpondError):  # the error itself says that the disk is full
@@ -160,22 +160,24 @@ class Run:
 
 
 def _no_run(path: Path) -> str:
-    """What there is instead of a run, and what to do."""
+    """What there is at `path` instead of a run, and what to do."""
     remedy = "millpond runs lists all runs"
     if not path.exists():
         return f"there is no folder {path}; {remedy}"
     if (path / "lake.json").is_file():
-        return f"{path} is a Lake, not a run; millpond lake info {word(path)} says what it holds"
+        return (
+            f"{path} is a Lake, not a run; millpond lake info {shell_word(path)} says what it holds"
+        )
     return f"{path} is not a run: it has no config.json; {remedy}"
 
 
 def find_runs(root: Path) -> Iterator[Run]:
-    """Every run in a folder and in the folders inside it, by name; others are passed over.
+    """All runs in a folder and its subfolders, by name; folders that are no runs are skipped.
 
     `for run in find_runs(Path("runs")): print(run.path, run.status())`.
     """
     if not root.is_dir():
-        raise RunRefused(f"there is no folder {root}; millpond train makes runs")
+        raise RunRefused(f"there is no folder {root}; millpond train creates runs")
     for file in sorted(root.rglob("config.json")):
         try:
             yield Run.open(file.parent)

@@ -24,17 +24,17 @@ from .evaluate import Referee
 from .loop import Loop, open_loop
 from .run import Run
 
-# report(line): a progress display, or nothing.
+# report(line) shows progress.
 Report = Callable[[dict[str, Any]], None]
 Opener = Callable[[Settings, Path], AbstractContextManager[Loop]]
 
 
 def train(run: Run, report: Report = lambda line: None, opener: Opener = open_loop) -> str:
-    """Train from the start or the resume state to the end; returns the hash of the parameters.
+    """Train from the start or the resume state to the end; returns a hash of the parameters.
 
-    A run that loses a learner process continues from its resume state. Stopped by Ctrl-C, SIGTERM
-    or SIGHUP it saves its state first and raises KeyboardInterrupt. Any other exception, such as
-    one in a user's env or agent, is written to the run with its traceback and raised.
+    A run that loses a learner process continues from its resume state. On Ctrl-C, SIGTERM or SIGHUP
+    it saves its state and raises KeyboardInterrupt. Any other exception, such as one in a user's
+    env or agent, is recorded in the run with its traceback and raised.
     `train(Run.create(Path("runs/mine"), settings), report=print)`.
     """
     run.check_parts()
@@ -50,25 +50,25 @@ def train(run: Run, report: Report = lambda line: None, opener: Opener = open_lo
 
 
 class _Attempts:
-    """One attempt after the other, while learners are lost that may come back."""
+    """Tries again whenever a learner is lost, as long as that gets the run further."""
 
     def __init__(self, run: Run, report: Report, opener: Opener, asked: list[int]) -> None:
         self.run, self.report, self.opener, self.asked = run, report, opener, asked
-        self.lost = self.in_vain = 0  # learners; those in a row without getting further
-        self.steps = self.furthest = -1  # where this attempt is, or the one that came furthest
+        self.lost = self.in_vain = 0  # lost learners; those in a row without getting further
+        self.steps = self.furthest = -1  # how far this attempt came, and the best one
 
     def go(self) -> str:
-        """The hash of the parameters, at the end."""
+        """Run to the end; returns the hash of the parameters."""
         while True:
             try:
-                return self._sit()
+                return self._attempt()
             except LearnerLost as error:
-                if self.asked:  # to stop: what was saved last is what the run continues from
+                if self.asked:  # to stop: the run will continue from what was saved last
                     self._stopped()
                 self._may_return(error)
                 self.report({"kind": "restart", "steps": self.steps, "why": str(error)})
 
-    def _sit(self) -> str:
+    def _attempt(self) -> str:
         self.steps, session = -1, None
         try:
             with (
@@ -109,7 +109,7 @@ class _Attempts:
 
 
 class _Attempt:
-    """One attempt at a run: from where it stands to its end, or until it is stopped."""
+    """One attempt at a run, from its saved state to its end or until it is stopped."""
 
     def __init__(self, run: Run, loop: Loop, report: Report, asked: list[int]) -> None:
         self.run, self.loop, self.report, self.asked = run, loop, report, asked
@@ -124,11 +124,11 @@ class _Attempt:
         self.metrics = Metrics(run.metrics, sinks)
         self.speed = Metrics(run.speed)
         self.started = time.perf_counter()
-        self.reached = self.steps  # by the last whole round
-        self.saved = -1  # where this attempt has saved its state last
+        self.reached = self.steps  # at the end of the last whole round
+        self.saved = -1  # the steps at which this attempt last saved its state
 
     def _begin(self) -> tuple[Any, int]:
-        """The state to continue from, and how long the metrics were then."""
+        """The state to continue from, and the length of the metrics file at that time."""
         path = self.run.resume_state
         if not path.exists():
             self._drop_later(-1)
@@ -138,7 +138,7 @@ class _Attempt:
         return self.loop.unpack(tree), int(about["metrics"])
 
     def _drop_later(self, steps: int) -> None:
-        """Checkpoints beyond the resume state will be written again, the same."""
+        """Delete checkpoints beyond the resume state, which will be written again."""
         for checkpoint in self.run.checkpoints():
             if checkpoint.steps > steps:
                 checkpoint.path.unlink()
@@ -161,7 +161,7 @@ class _Attempt:
 
     @property
     def steps(self) -> int:
-        """Env steps that every policy has taken."""
+        """Env steps of the policy that has taken fewest."""
         return int(np.min(self.state.steps))
 
     @property
@@ -215,7 +215,7 @@ class _Attempt:
         self._report({"kind": "train", "steps": self.steps, **line, **pace})
 
     def _report(self, line: dict[str, Any]) -> None:
-        """A display that fails, as that of a terminal that was closed, keeps no state from disk."""
+        """Show progress. While stopping, ignore a display that fails, such as a closed terminal."""
         try:
             self.report(line)
         except OSError:
@@ -254,13 +254,13 @@ class _Attempt:
         self.run.say("running", self.steps)
 
     def _guard(self, before: int) -> None:
-        """Stop before anything bad is logged, evaluated or saved."""
+        """Raise Diverged before anything that is not finite is logged, evaluated or saved."""
         bad = np.asarray(self.state.agent.bad)
         wrong = bad | np.asarray(not_finite(self.state.agent.params))
         if not wrong.any():
             return
         policy = int(np.argmax(wrong))
-        # A bad update is not counted. One that overflows the parameters is: nothing stopped it.
+        # A bad update was not counted; one that overflowed the parameters was.
         update = int(np.asarray(self.state.agent.updates)[policy]) + int(bad[policy])
         path = self.run.path / "diverged.safetensors"
         tree = {"agent": self.state.agent, "batch": self.state.evidence}
@@ -280,10 +280,10 @@ class _Attempt:
 
 
 def schedules(settings: Settings, steps: np.ndarray) -> dict[str, Any]:
-    """What the agent's schedules are at these steps: epsilon of each policy, the others' means."""
+    """The agent's schedules at these steps: epsilon of each policy, means of the others."""
     now = settings.now(steps, np.arange(settings.policies))
     if settings.from_lake and "epsilon" in now:
-        now["epsilon"] = np.zeros(settings.policies)  # no one acts
+        now["epsilon"] = np.zeros(settings.policies)  # nobody acts
     return {
         name: value.tolist() if name == "epsilon" else float(value.mean())
         for name, value in now.items()
@@ -292,7 +292,7 @@ def schedules(settings: Settings, steps: np.ndarray) -> dict[str, Any]:
 
 
 def summary(sums: Sums, reports: tuple[str, ...]) -> dict[str, Any]:
-    """Means of a round, over its episodes and over its updates."""
+    """The means over a round's episodes and updates, for metrics.jsonl."""
     episodes, updates = np.asarray(sums.episodes), np.maximum(np.asarray(sums.updates), 1)
     some = np.maximum(episodes, 1)
     returns = [
@@ -321,13 +321,13 @@ def not_finite(params: Any) -> Array:
 
 
 def cut_file(path: Path, length: int) -> None:
-    """Forget what was written beyond `length`: it will be written again, the same."""
+    """Truncate a file to `length` bytes: the rest will be written again."""
     if path.exists() and path.stat().st_size > length:
         os.truncate(path, length)
 
 
 def resume_point(run: Run) -> int:
-    """Env steps at which `train` would continue."""
+    """The env steps from which `train` would continue."""
     if not run.resume_state.exists():
         return 0
     return int(about_file(run.resume_state)["steps"])
@@ -335,18 +335,18 @@ def resume_point(run: Run) -> int:
 
 @contextmanager
 def debugging(settings: Settings) -> Generator[None]:
-    """Without jit, so that a debugger can step through and an error names its line; NaNs raise."""
+    """With `--debug`: no jit, so that a debugger can step through the code, and NaNs raise."""
     if not settings.debug:
         yield
         return
-    # RAdam itself computes a NaN in its first steps and discards it; there our guard must do.
+    # RAdam computes NaNs in its first steps and discards them, so do not trap those.
     trap = getattr(getattr(settings.learning, "optimizer", None), "kind", "") != "radam"
     with jax.disable_jit(), jax.debug_nans(trap):
         yield
 
 
 def curve(run: Run) -> tuple[list[int], list[float]]:
-    """Env steps and greedy returns of every evaluation so far."""
+    """The env steps and greedy returns of all evaluations so far."""
     lines = list(read_metrics(run.metrics, "eval"))
     return [line["steps"] for line in lines], [line["return"] for line in lines]
 

@@ -1,8 +1,7 @@
 """Between processes: `Channel` carries rows one way, `Weights` carries parameters the other."""
 
 from .channel import Channel, Counters
-from .channel_reader import ChannelReader
-from .channel_writer import ChannelWriter
+from .channel_ends import ChannelReader, ChannelWriter
 from .weights import Weights, WeightsReader, WeightsWriter
 
 __all__ = [

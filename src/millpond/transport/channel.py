@@ -1,30 +1,28 @@
 """`Channel`: rows from one process to another, whole and in order, or an error.
 
 A ring of slots in shared memory with one writer and one reader. The head is published after the
-payload: a writer that dies while it writes leaves nothing behind that could be read. The tail is
-published after the copy: a slot is never written while it is read.
+payload, so a writer that dies while writing leaves nothing that could be read. The tail is
+published after the copy, so no slot is written while it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
 
-from ..errors import BadConfig, ChannelBroken, SpecMismatch
+from ..errors import ChannelBroken, SpecMismatch
 from ..spec import Spec
-from .channel_reader import ChannelReader
-from .channel_writer import ChannelWriter
+from .channel_ends import ChannelReader, ChannelWriter
 from .eventfd import EventFd
 from .header import HEADER_BYTES, READER, WRITER, Header
-from .memory import PAGE, Canary, Memory
+from .memory import PAGE, Canary, Memory, Shared
 from .slots import Slots
 
 Alive = Callable[[], bool]
 
 
 class Counters(NamedTuple):
-    """What went through a channel so far; the same numbers on both sides.
+    """What went through a channel so far; both sides see the same numbers.
 
     `channel.counters().in_flight`.
     """
@@ -36,7 +34,7 @@ class Counters(NamedTuple):
     bytes_pushed: int
     writer_waits: int  # pushes that had to wait for room
     reader_waits: int  # pops that had to wait for a push
-    torn: int  # pushes that were not what was written; they were not delivered
+    torn: int  # damaged pushes, which were not delivered
 
     @property
     def in_flight(self) -> int:
@@ -44,7 +42,7 @@ class Counters(NamedTuple):
         return self.pushed - self.popped
 
 
-class Channel:
+class Channel(Shared):
     """A ring of `slots` pushes of up to `time` steps of `num_envs` envs; pass it to a Process.
 
         channel = Channel.create(spec, num_envs=64)
@@ -70,13 +68,13 @@ class Channel:
         return Channel((spec, num_envs, time, slots), memory, EventFd(), EventFd())
 
     def writer(self, spec: Spec, alive: Alive | None = None) -> ChannelWriter:
-        """The end that pushes; only one process may have it. `alive`: whether a reader lives."""
+        """The end that pushes, for one process only; `alive()` says whether the reader lives."""
         header = self._check(spec, WRITER)
         slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
         return ChannelWriter(header, slots, *self._bells, alive)
 
     def reader(self, spec: Spec, alive: Alive | None = None) -> ChannelReader:
-        """The end that pops; only one process may have it. `alive`: whether a writer lives."""
+        """The end that pops, for one process only; `alive()` says whether the writer lives."""
         header = self._check(spec, READER)
         slots = self._layout.attach(self._memory, PAGE + HEADER_BYTES)
         return ChannelReader(header, slots, *reversed(self._bells), alive)
@@ -94,14 +92,14 @@ class Channel:
         return header
 
     def confirm(self, canary: Canary) -> None:
-        """Raise ChannelBroken unless the canary that an end in another process wrote is seen here.
+        """Raise ChannelBroken unless the `.canary` of an end in another process is seen here.
 
-        The end has it as `.canary`; it must come by another way, such as a pipe.
+        It must have come another way, such as through a pipe.
         """
         self._memory.confirm(canary)
 
     def counters(self) -> Counters:
-        """What went through so far, from any process."""
+        """What went through so far."""
         return Counters(*Header(self._memory).counts())
 
     def whole(self) -> int:
@@ -118,32 +116,21 @@ class Channel:
         return counts.pushed
 
     def share(self) -> tuple[dict[str, Any], list[int]]:
-        """What another process needs to attach: plain values, and descriptors to send it."""
         plain, fds = self._memory.share()
         layout = [self.num_envs, self.time, self.slots]
         about = {"spec": self.spec.to_json(), "layout": layout, "memory": plain}
         return about, [*fds, *(bell.fd for bell in self._bells)]
 
-    @staticmethod
-    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Channel:
-        """The channel that another process shared; its descriptors are ours from now on."""
+    @classmethod
+    def attach(cls, plain: Mapping[str, Any], fds: Sequence[int]) -> Channel:
         layout = (Spec.from_json(plain["spec"]), *plain["layout"])
         memory, *bells = fds
         return Channel(layout, Memory.attach(plain["memory"], [memory]), *map(EventFd, bells))
 
     def close(self) -> None:
-        """Release the memory here; ends that were made keep theirs."""
+        """Release the memory in this process; ends that were made keep theirs."""
         self._memory.close()
         self._bells = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if get_spawning_popen() is None:
-            raise BadConfig(
-                "channel: its memory cannot be copied or pickled; pass the Channel itself in the "
-                "arguments of a spawned Process, or create another"
-            )
-        layout = (self.spec, self.num_envs, self.time, self.slots)
-        return Channel, (layout, self._memory, *self._bells)
 
 
 def _difference(own: Spec, held: Spec) -> str:

@@ -7,11 +7,10 @@ import os
 import select
 import time
 from collections.abc import Callable
-from typing import Any
 
-from .memory import fence, pass_on, received
+from .memory import fence
 
-SLICE_S = 0.05  # how long a wait trusts the other end to be alive, and a bell to be heard
+SLICE_S = 0.05  # how often a wait looks whether the other end is alive, or was not heard
 
 
 class EventFd:
@@ -26,12 +25,12 @@ class EventFd:
 
     @property
     def fd(self) -> int:
-        """Its descriptor, to be sent to another process and made a `EventFd(fd)` there."""
+        """Its descriptor, which becomes an `EventFd(fd)` in another process."""
         return self._fd
 
     def ring(self) -> None:
         """Wake the one that waits, or the next one that does."""
-        with contextlib.suppress(BlockingIOError):  # rung 2^64 times and never heard
+        with contextlib.suppress(BlockingIOError):  # the counter is full
             os.eventfd_write(self._fd, 1)
 
     def wait(
@@ -41,15 +40,15 @@ class EventFd:
         waiting: memoryview,
         alive: Callable[[], bool] | None,
     ) -> bool:
-        """True as soon as `ready()`; False after `timeout` seconds, or when not `alive()`.
+        """True as soon as `ready()`; False after `timeout` seconds, or once not `alive()`.
 
-        `waiting[0]` is 1 meanwhile: the other end rings only then.
+        `waiting[0]` is 1 meanwhile; only then does the other end ring.
         """
         deadline = time.monotonic() + timeout
         try:
             while True:
                 waiting[0] = 1
-                fence()  # the other end sees that we wait, or we see what it did
+                fence()  # either the other end sees that we wait, or we see what it did
                 if ready():
                     return True
                 left = deadline - time.monotonic()
@@ -58,7 +57,7 @@ class EventFd:
                 if self._poll.poll(min(left, SLICE_S) * 1000 + 0.5):
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(self._fd)
-                # Once more after it is dead: what it published before must not be lost.
+                # Look once more after its death: what it published before must not be lost.
                 if not ready() and alive is not None and not alive():
                     return ready()
         finally:
@@ -68,10 +67,3 @@ class EventFd:
         if getattr(self, "_open", False):
             self._open = False
             os.close(self._fd)
-
-    def __reduce__(self) -> tuple[Callable[..., EventFd], tuple[Any, ...]]:
-        return _attach, (pass_on(self._fd),)
-
-
-def _attach(fd: Any) -> EventFd:
-    return EventFd(received(fd))

@@ -1,4 +1,4 @@
-"""`Header`: the words that the two ends of a channel share, each written by one end alone."""
+"""`Header`: the words that both ends of a channel share; each word is written by one end only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WRITER, READER = 1, 2  # each end's canary word
 _BASE = PAGE // 8  # after the canaries
 _MAGIC = int.from_bytes(b"pondchn1", "little")
 _DESCRIPTION = _BASE  # magic, fingerprint, num_envs, time, slots, stride
-# Each side's words lie on lines of their own, so that neither slows the other down.
+# The words of each side lie on cache lines of their own, so that neither slows the other down.
 _WRITER, _READER = _BASE + 32, _BASE + 64
 _WRITER_WAITS, _READER_WAITS = _BASE + 96, _BASE + 128  # whether it waits now: two writers
 
@@ -32,7 +32,7 @@ class Header:
         self.reader_waiting = self.words[_READER_WAITS : _READER_WAITS + 1]
 
     def describe(self, layout: Slots) -> None:
-        """Write what the channel is made for."""
+        """Write the layout of the channel."""
         for word, value in enumerate(_description(layout), _DESCRIPTION):
             self.words[word] = value
 
@@ -47,16 +47,16 @@ class Header:
             )
 
     def mine(self) -> bool:
-        """Whether no newer end of the same side was made since this one."""
+        """Whether this is still the newest end of its side."""
         return self.words[self.canary.word] == self.canary.value
 
     @property
     def fingerprint(self) -> str:
-        """That of the spec which the channel was made for."""
+        """The fingerprint of the spec that the channel was made for."""
         return f"{self.words[_DESCRIPTION + 1]:016x}"
 
     def counts(self) -> tuple[int, int, int, int, int, int, int, int]:
-        """In the order of `Counters`. Pops first: so they are never more than the pushes."""
+        """In the order of `Counters`. Pops are read first, so they never exceed the pushes."""
         popped, rows_popped, torn, reader_waits, _ = self.reader.tolist()
         pushed, rows_pushed, sent, writer_waits, _ = self.writer.tolist()
         return pushed, popped, rows_pushed, rows_popped, sent, writer_waits, reader_waits, torn

@@ -1,12 +1,13 @@
-"""`Memory`: shared memory without a name, passed to spawned processes by descriptor.
+"""`Memory`: anonymous shared memory, passed to other processes by its descriptor.
 
-The kernel frees it with the last process that holds it, also after SIGKILL of all of them. A view
-of it must never travel by value: the receiver would get a private copy, and both sides would work
-on without ever seeing each other. So each end proves with a canary that its view is the memory.
+The kernel frees it with the last process that holds it, even if all are killed. A view of it must
+never be pickled: the receiver would get a private copy, and both sides would go on without seeing
+each other. So each end proves with a canary that its view is the shared memory.
 """
 
 from __future__ import annotations
 
+import abc
 import fcntl
 import mmap
 import os
@@ -25,8 +26,8 @@ from ..errors import BadConfig, ChannelBroken, MillpondError
 
 PAGE = 4096
 CANARIES = PAGE // 8  # words of the first page, which holds nothing else
-PLACES = range(4, CANARIES)  # canaries of those of whom there may be many
-_TRIES = 8  # ends that attach at the same moment may draw the same word
+PLACES = range(4, CANARIES)  # words for the canaries of ends of which there may be many
+_TRIES = 8  # two ends that attach at the same moment may draw the same word
 _gate = threading.Lock()
 
 
@@ -40,10 +41,42 @@ class Canary(NamedTuple):
     value: int
 
 
-class Memory:
-    """`size` zeroed bytes that spawned processes share; the first page is for canaries.
+class Shared(abc.ABC):
+    """Something in shared memory. Other processes get it as an argument of a spawned Process.
 
-    Give it to `Process(args=...)` as it is; the child finds the same memory.
+    Processes that were started otherwise `attach` to what `share` returns.
+    """
+
+    @abc.abstractmethod
+    def share(self) -> tuple[dict[str, Any], list[int]]:
+        """What another process needs to attach: plain values, and descriptors to send it."""
+
+    @classmethod
+    @abc.abstractmethod
+    def attach(cls, plain: Mapping[str, Any], fds: Sequence[int]) -> Shared:
+        """What another process shared; its descriptors belong to us from now on."""
+
+    def __reduce__(self) -> tuple[Callable[..., Shared], tuple[Any, ...]]:
+        if get_spawning_popen() is None:
+            name = type(self).__name__
+            raise BadConfig(
+                f"{name}: shared memory cannot be copied or pickled; pass the {name} itself in the "
+                "arguments of a spawned Process, or create another"
+            )
+        plain, fds = self.share()
+        return _receive, (type(self), plain, [DupFd(fd) for fd in fds])
+
+
+def _receive(kind: type[Shared], plain: Mapping[str, Any], sent: Sequence[Any]) -> Shared:
+    fds = [fd.detach() for fd in sent]
+    for fd in fds:
+        os.set_inheritable(fd, False)  # not for programs that are started from here
+    return kind.attach(plain, fds)
+
+
+class Memory(Shared):
+    """`size` zeroed bytes that processes share; the first page is for canaries.
+
     `memory = Memory.create(1 << 20); memory.prove(); memory.words()[512] = 1`.
     """
 
@@ -78,14 +111,12 @@ class Memory:
         return memory
 
     def share(self) -> tuple[dict[str, Any], list[int]]:
-        """What another process needs to attach: plain values, and a descriptor to send it."""
         if self._map is None:
             raise BadConfig("shared memory: it was closed here; create a new one")
         return {"size": self.size, "identity": list(self.identity)}, [self._fd]
 
-    @staticmethod
-    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Memory:
-        """The memory that another process shared; the descriptor is ours from now on."""
+    @classmethod
+    def attach(cls, plain: Mapping[str, Any], fds: Sequence[int]) -> Memory:
         device, inode = plain["identity"]
         return Memory(fds[0], int(plain["size"]), (device, inode))
 
@@ -102,14 +133,14 @@ class Memory:
     def array(
         self, dtype: Any, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]
     ) -> np.ndarray:
-        """An array over the memory, for writing in place. Never hand it on."""
+        """An array over the memory, for writing in place. Never pass it on."""
         return np.ndarray(shape, dtype, self.raw(), offset, strides)
 
     def prove(self, word: int | None = None, words: memoryview | None = None) -> Canary:
-        """Write a random canary through `words` and find it in the descriptor's memory, and back.
+        """Write a random canary through `words`, find it in the descriptor's memory; and back.
 
-        Raises ChannelBroken if the two differ. `word` is this end's own; else one of `PLACES` is
-        drawn, where another end that draws the same soon writes its own.
+        Raises ChannelBroken if the two differ. `word` is this end's own; without it one of `PLACES`
+        is drawn, which another end may draw too and overwrite.
         """
         if _identity(self._fd) != self.identity:
             raise _by_value("its descriptor leads to other memory than the one created")
@@ -130,7 +161,7 @@ class Memory:
             raise _by_value("the canary that the other process wrote is not seen here")
 
     def close(self) -> None:
-        """Release it here; the mapping goes with the last view."""
+        """Release it in this process; the mapping goes with the last view."""
         if self._map is not None:
             self._map = None
             os.close(self._fd)
@@ -139,29 +170,9 @@ class Memory:
         if getattr(self, "_map", None) is not None:
             self.close()
 
-    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
-        return _attach, (pass_on(self._fd), self.size, self.identity)
-
-
-def pass_on(fd: int) -> Any:
-    """A descriptor on its way into a process that is being spawned."""
-    if get_spawning_popen() is None:
-        raise BadConfig(
-            "shared memory: it travels only in the arguments of a spawned Process; "
-            "create it before the process and pass it there"
-        )
-    return DupFd(fd)
-
-
-def received(fd: Any) -> int:
-    """The descriptor that `pass_on` sent; programs started from here do not inherit it."""
-    number = fd.detach()
-    os.set_inheritable(number, False)
-    return number
-
 
 def fence() -> None:
-    """What was stored before is seen before what is stored or loaded after, on every CPU."""
+    """A memory barrier: all CPUs see what was stored before it before they see what follows."""
     # Two locked instructions in a row; x86 alone would only need one, before a load.
     _gate.acquire()
     _gate.release()
@@ -169,12 +180,8 @@ def fence() -> None:
     _gate.release()
 
 
-def _attach(fd: Any, size: int, identity: tuple[int, int]) -> Memory:
-    return Memory(received(fd), size, identity)
-
-
 def _available() -> int:
-    """Bytes available without swapping: asking for more would wake the kernel's killer."""
+    """Bytes available without swapping; taking more could wake the kernel's OOM killer."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(1024 * int(s.split()[1]) for s in lines if s.startswith("MemAvailable:"))
 

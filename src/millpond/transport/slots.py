@@ -1,9 +1,9 @@
-"""`Slots`: how pushed rows lie in shared memory, and whether what lies there is what was written.
+"""`Slots`: how pushed rows lie in shared memory, and whether they are what was written.
 
 A slot holds one push: a head of six words, one packed record per row (flags, reward, action and
 extras), and one section per observation field. Binary fields take one bit per element. The hash in
 the head covers the rest of the head and every used byte, so a slot that was half written, changed
-or belongs to another lap is distinguished from a good one.
+or belongs to another lap is recognised.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Slots:
         self.fingerprint = int(spec.fingerprint(), 16)
         self.obs = dict(walk(spec.obs, "obs"))
         self.small = {path: f for path, f in spec.columns.items() if path not in self.obs}
-        # Aligned: NumPy copies fields that are not several times slower.
+        # Aligned: NumPy copies unaligned fields several times slower.
         parts: list[tuple[str, Any, Any]] = [
             (path, "u1", (f.nbytes,)) if f.binary else (path, f.dtype, f.shape)
             for path, f in self.small.items()
@@ -95,7 +95,7 @@ class SlotMemory:
         self._step = sum(s.width for s in layout.sections.values())
 
     def put(self, number: int, values: Mapping[str, np.ndarray], flags: np.ndarray) -> int:
-        """Write push `number`, values and flags [env] or [time, env]; the bytes it takes."""
+        """Write push `number`, values and flags [env] or [time, env]; returns its bytes."""
         layout = self.layout
         slot, rank = number % layout.count, flags.ndim
         time = 1 if rank == 1 else len(flags)
@@ -137,8 +137,8 @@ class SlotMemory:
     def get(self, heads: list[Head]) -> tuple[Rows, int]:
         """A copy of the rows of these pushes as [time, env], and how many pushes it holds.
 
-        Bytes are copied out first and judged then, so nothing can change in between. It ends
-        before the first push that is not what was written; if that is the very first, it raises.
+        Bytes are copied first and then checked, so nothing can change in between. The copy ends
+        before the first damaged push; if that is the very first, ChannelBroken is raised.
         """
         layout = self.layout
         total = sum(head.time for head in heads)
@@ -179,7 +179,7 @@ class SlotMemory:
             bits = np.unpackbits(stored, axis=-1, count=field.size, bitorder="little")
             return bits.reshape(*lead, *field.shape).astype(field.dtype, copy=False)
 
-        # Contiguous: it is asked for several bits, and a strided byte is slow to read.
+        # Contiguous: several bits are read from each byte, and strided reads are slow.
         return unpack_rows(layout.spec, np.ascontiguousarray(record["flags"]), at)
 
 
@@ -195,7 +195,7 @@ class Head(NamedTuple):
 
 
 def broken(number: int, what: str) -> ChannelBroken:
-    """The error for a slot that does not hold what was written to it."""
+    """The error for a damaged slot."""
     return ChannelBroken(
         f"channel: push {number} is not what was written: {what}; nothing of it was delivered. "
         "Restart the writer with a new channel and cut its streams"

@@ -1,4 +1,4 @@
-"""`TreeLayout`: how a tree of arrays lies in one flat buffer, fixed by a template."""
+"""`TreeLayout`: how a tree of arrays, given by a template, lies in one flat buffer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from ..errors import BadConfig, SpecMismatch
 
-_LINE = 64  # arrays begin on a cache line: JAX takes aligned arrays as they are
+_LINE = 64  # arrays begin on cache lines, as JAX uses aligned arrays without a copy
 Tree = Any
 
 
 class Leaf(NamedTuple):
-    """One array of the tree: its path, shape, dtype and the byte at which it begins."""
+    """One array of the tree: its path, shape, dtype, and its bytes in the buffer."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class TreeLayout:
         self.nbytes = end
 
     def describe(self) -> list[str]:
-        """Every leaf in words: `['params']['bias'] float32 (64,)`."""
+        """Every leaf as text: `['params']['bias'] float32 (64,)`."""
         return [f"{leaf.name} {leaf.dtype} {leaf.shape}" for leaf in self.leaves]
 
     def fingerprint(self) -> int:
@@ -65,7 +65,7 @@ class TreeLayout:
         if structure != self._structure:
             raise _mismatch(f"a tree like {self._structure}", f"{structure}")
         arrays = [np.asarray(value) for value in values]
-        for leaf, array in zip(self.leaves, arrays, strict=True):  # all before any is written
+        for leaf, array in zip(self.leaves, arrays, strict=True):  # check all before any is written
             if array.shape != leaf.shape or array.dtype != leaf.dtype:
                 wanted = f"{leaf.name} {leaf.dtype} {leaf.shape}"
                 raise _mismatch(wanted, f"{array.dtype} {array.shape}")
@@ -83,7 +83,7 @@ class TreeLayout:
 
 
 def aligned(size: int) -> np.ndarray:
-    """uint8[size], not filled, that begins on a cache line."""
+    """uint8[size], uninitialised, that begins on a cache line."""
     whole = np.empty(size + _LINE, np.uint8)
     start = -whole.ctypes.data % _LINE
     return whole[start : start + size]

@@ -1,8 +1,8 @@
 """`Weights`: parameters from one process to many, each version whole or not at all.
 
-A few slots in shared memory, written in turn. The number of the newest one is published last, so
-a writer that dies while it writes leaves the version before it in place. A reader copies first and
-judges the copy by its hash; if the writer came around meanwhile, it takes the newer version.
+A few slots in shared memory are written in turn. The number of the newest is published last, so a
+writer that dies while writing leaves the version before in place. A reader copies a slot and checks
+the copy by its hash; if the writer overwrote the slot meanwhile, it takes the newer version.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 import xxhash
 
 from ..errors import BadConfig, ChannelClosed, SpecMismatch, WeightsBroken
-from .memory import PAGE, PLACES, Canary, Memory, fence
+from .memory import PAGE, PLACES, Canary, Memory, Shared, fence
 from .tree_layout import Tree, TreeLayout, aligned
 
 _HEAD = struct.Struct("=3Q")  # sequence, version, bytes; the hash follows
 _HEAD_BYTES = 64
 _BASE = PAGE // 8
 _FINGERPRINT, _NEWEST, _TORN = _BASE, _BASE + 16, _BASE + 32
-_WRITER = 1  # its canary's word; readers have theirs in PLACES
+_WRITER = 1  # the word of its canary; those of readers are in PLACES
 _SLOTS_AT = 2 * PAGE
-_SAME = 3  # times that the same bytes must be wrong before they count as damaged
+_SAME = 3  # readings of the same wrong bytes after which they count as damaged
 
 
-class Weights:
+class Weights(Shared):
     """One tree of arrays, published again and again; pass it to a Process.
 
         weights = Weights.create(params)
@@ -44,7 +44,7 @@ class Weights:
 
     @staticmethod
     def create(template: Tree, slots: int = 3) -> Weights:
-        """Memory for `slots` versions; nothing is published yet."""
+        """Memory for `slots` versions, with nothing published yet."""
         if slots < 3:
             raise BadConfig(f"Weights: slots must be at least 3, got {slots}")
         layout = TreeLayout(template)
@@ -79,7 +79,7 @@ class Weights:
 
     @property
     def torn(self) -> int:
-        """Versions that a reader found damaged; none of them was delivered."""
+        """How many damaged versions readers found; none was delivered."""
         return self._memory.words()[_TORN]
 
     def confirm(self, canary: Canary) -> None:
@@ -87,23 +87,18 @@ class Weights:
         self._memory.confirm(canary)
 
     def share(self) -> tuple[dict[str, Any], list[int]]:
-        """What another process needs to attach: plain values, and a descriptor to send it."""
         plain, fds = self._memory.share()
         layout = [self._leaves, self._slots, self._stride]
         return {"layout": layout, "memory": plain}, fds
 
-    @staticmethod
-    def attach(plain: Mapping[str, Any], fds: Sequence[int]) -> Weights:
-        """The weights that another process shared; the descriptor is ours from now on."""
+    @classmethod
+    def attach(cls, plain: Mapping[str, Any], fds: Sequence[int]) -> Weights:
         leaves, slots, stride = plain["layout"]
         return Weights(leaves, slots, stride, Memory.attach(plain["memory"], fds))
 
     def close(self) -> None:
-        """Release the memory here; ends that were made keep theirs."""
+        """Release the memory in this process; ends that were made keep theirs."""
         self._memory.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Weights, (self._leaves, self._slots, self._stride, self._memory)
 
 
 class WeightSlots:
@@ -154,7 +149,7 @@ class WeightsWriter:
                 "publish: a newer writer has taken these weights over; nothing was published"
             )
         payload = slots.payload(number)
-        slots.put_head(number, bytes(32))  # whoever reads this slot still sees that it is gone
+        slots.put_head(number, bytes(32))  # whoever still reads this slot sees that it is gone
         fence()
         self._layout.write(tree, payload)
         head = _HEAD.pack(number, version, payload.size)
@@ -186,7 +181,7 @@ class WeightsReader:
         while number := slots.words[_NEWEST]:
             if number == self._last[0] and self._last[1] <= have_version:
                 return None
-            fence()  # no slot is looked at before its number
+            fence()  # read no slot before its number
             head = slots.head(number)
             sequence, version, size = _HEAD.unpack(head[:24])
             whole = sequence == number and size == self._layout.nbytes
@@ -196,7 +191,7 @@ class WeightsReader:
                 if _digest(head[:24], copy) == head[24:]:
                     self._last = (number, version)
                     return (self._layout.read(copy), version) if version > have_version else None
-            # Wrong while the writer is idle: damaged. Otherwise it came around meanwhile.
+            # Wrong although the writer is idle: damaged. Otherwise it was overwritten meanwhile.
             fence()
             still = slots.words[_NEWEST] == number and head == before
             wrong, before = wrong + 1 if still else 0, head

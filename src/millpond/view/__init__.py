@@ -1,4 +1,4 @@
-"""Seeing a run: curves in the terminal and as pictures."""
+"""Curves, reports and the live page of runs."""
 
 from ..curve import save_curve, terminal_curve
 

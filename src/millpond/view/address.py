@@ -1,4 +1,4 @@
-"""Where the page is: a socket that listens, and the address that opens it."""
+"""The page's socket, and the address that opens the page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import socket
 from ..errors import BadConfig
 from .guard import is_loopback
 
-PORT = 8787  # if it is free
-LONG_ENOUGH = 16  # characters of a token that somebody chose
+PORT = 8787  # the default, if it is free
+LONG_ENOUGH = 16  # least characters in a token chosen by the user
 
 
 def listen(host: str = "127.0.0.1", port: int | None = None, token: str = "") -> socket.socket:
-    """A socket that listens; without a port at 8787, or at a free one where that is taken."""
+    """A listening socket; without `port` at 8787, or at any free port if that is taken."""
     check_door(host, token)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tries = (PORT, 0) if port is None else (port,)
@@ -29,29 +29,29 @@ def listen(host: str = "127.0.0.1", port: int | None = None, token: str = "") ->
                 continue
             raise _refused(host, one, error) from error
         return listener
-    raise BadConfig(f"watch: no port of {host} is free; close something that listens there")
+    raise BadConfig(f"watch: no port of {host} is free; stop a program that listens there")
 
 
 def check_door(host: str, token: str) -> None:
-    """Other machines may look only with a token that was chosen for them."""
+    """BadConfig for a bad token, or if other machines may connect without a chosen token."""
     if token and len(token) < LONG_ENOUGH:
         raise BadConfig(
             f"watch: --token must have at least {LONG_ENOUGH} characters, got {len(token)}; "
-            "python -c 'import secrets; print(secrets.token_urlsafe())' makes a good one"
+            "make a good one with python -c 'import secrets; print(secrets.token_urlsafe())'"
         )
     if token and not token.isascii():
-        raise BadConfig("watch: --token may hold ASCII characters only, as an address does")
+        raise BadConfig("watch: --token must be ASCII, because it is part of an address")
     if not is_loopback(host) and not token:
         raise BadConfig(
-            f"watch: --host {host} lets other machines look, so it needs a token: add --token "
+            f"watch: --host {host} lets other machines connect, so it needs a token: add --token "
             "TEXT, or omit --host and use a tunnel: ssh -L 8787:127.0.0.1:8787 MACHINE"
         )
 
 
 def address(listener: socket.socket, token: str) -> str:
-    """What to open in a browser."""
+    """The address to open in a browser."""
     host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # what it listens on is no name to open
+    if host in ("0.0.0.0", "::"):  # a browser needs a name instead
         host = socket.gethostname()
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}/?token={token}"

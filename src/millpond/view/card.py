@@ -1,4 +1,4 @@
-"""`card(folder, ...)`: how a run stands, from the ends of its files alone."""
+"""`card(folder, ...)`: a run's status, read from the ends of its files only."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from ..run_folder import OWN_LOOP, read_status
 from .tail import Line, last_lines
 
-_RECENT = 30  # lines of speed from which the pace is taken
+_RECENT = 30  # newest lines of speed.jsonl, from which the pace is computed
 
 
 def card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
-    """State, phase, progress, pace and time left; cheap, however long the run is.
+    """State, phase, progress, pace and time left; the cost does not depend on the run's length.
 
-    A run whose files hold what no run writes is `unreadable`; the others are shown all the same.
+    A run whose files cannot be understood gets the state `unreadable`.
     """
     try:
         return _card(path, mixture, settings)
@@ -53,7 +53,7 @@ def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
         "progress": progress,
         "x": frames,
         "unit": "updates" if offline else "frames",
-        "pace": pace * frames / done if pace and done else None,  # in the same unit
+        "pace": pace * frames / done if pace and done else None,  # in `unit` per second
         "left_s": left,
         "greedy": evals[-1].get("return") if evals else None,
         "big": evals[-1].get("big_return") if evals else None,
@@ -62,13 +62,13 @@ def _card(path: Path, mixture: bool, settings: Line) -> dict[str, Any]:
 
 
 def pace_of(speed: list[Line], at: str) -> float | None:
-    """Steps, or frames of a mixture, per second of late; None if it is not known yet.
+    """Recent steps per second, or frames for a mixture; None if unknown.
 
-    A mixture's frames stand still in some phases, so there it is the mean of this session.
+    A mixture's frames pause in some phases, so its pace is the mean of this session.
     """
     ends = [(float(x.get("seconds") or 0), float(x.get(at) or 0)) for x in speed]
     begin = len(ends) - 1
-    while begin > 0 and ends[begin - 1][0] < ends[begin][0]:  # seconds begin at 0 when it resumes
+    while begin > 0 and ends[begin - 1][0] < ends[begin][0]:  # seconds restart at 0 on a resume
         begin -= 1
     ends = ends[begin:]
     if at != "frames":
@@ -82,7 +82,7 @@ def pace_of(speed: list[Line], at: str) -> float | None:
 
 
 def phase_of(last: Line, mixture: bool) -> str:
-    """What a run is doing, by what it said last."""
+    """What a run is doing, judged by the last line of its metrics."""
     kind = last.get("kind")
     if kind is None:
         return "compiling"

@@ -1,4 +1,4 @@
-"""`Checkup`: the doctor's verdicts of a run, looked up again when its files have changed."""
+"""`Checkup`: the doctor's verdicts on a run, cached until its files change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..run_folder import is_logged
 from ..train import Run
 
 _FILES = ("metrics.jsonl", "speed.jsonl", "events.jsonl", "status.json", "random.json")
-_REST = 100.0  # times as long as a checkup took, before the next one: at most 1% of one core
+_REST = 100.0  # pause before the next checkup, in durations of the last: at most 1% of a core
 
 
 class Checkup:
-    """`checkup(path)`: verdicts as plain values, worst first. It reads and never writes."""
+    """`checkup(path)`: verdicts as plain values, worst first. It never writes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Checkup:
 
 
 def verdicts_of(path: Path) -> list[dict[str, Any]]:
-    """What every check says of a run; of a mixture those that fit one."""
+    """The verdicts of all checks that apply to a run or mixture."""
     try:
         if is_mixture(path):
             return [verdict._asdict() for verdict in examine_mixture(MixRun.open(path))]
@@ -52,7 +52,7 @@ def verdicts_of(path: Path) -> list[dict[str, Any]]:
         evidence.chance = known_chance(run)
         return [verdict._asdict() for verdict in folded(examine(evidence))]
     except (MillpondError, LookupError, TypeError, ValueError, OSError) as error:
-        # The page continues without the doctor; the reason is where its verdicts would be.
+        # The page works without the doctor, and shows the reason in place of its verdicts.
         why = f"the doctor could not read this run: {type(error).__name__}: {error}"
         return [dict(name="doctor", state="unknown", message=why, evidence={}, remedy="")]
 

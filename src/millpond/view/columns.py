@@ -1,4 +1,4 @@
-"""`MetricColumns`: the numbers of many lines, by name; 100,000 lines take a few megabytes."""
+"""`MetricColumns`: the numbers of many lines as columns; 100,000 lines take a few megabytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 _NAN = float("nan")
-_MOST = 400  # columns; a run that keeps writing new names must not fill the memory
+_MOST = 400  # most columns, so that a run that keeps writing new names cannot fill the memory
 
 
 class MetricColumns:
-    """`MetricColumns()` keeps every number of every line, `MetricColumns(names)` those; else NaN.
+    """`MetricColumns()` keeps all numbers of all lines, `MetricColumns(names)` only these.
 
-    A list of numbers becomes three columns: `returns.mean`, `returns.low` and `returns.high`.
+    A missing number is NaN. A list of numbers becomes three columns: `returns.mean`, `returns.low`
+    and `returns.high`.
     """
 
     def __init__(self, names: tuple[str, ...] = ()) -> None:
@@ -32,15 +33,15 @@ class MetricColumns:
 
     @property
     def names(self) -> list[str]:
-        """Of all columns, in the order in which lines brought them."""
+        """The names of all columns, in order of appearance."""
         return list(self._columns)
 
     def add(self, line: dict[str, Any]) -> None:
-        """Take one line."""
+        """Add one line."""
         self.extend([line])
 
     def extend(self, lines: list[dict[str, Any]]) -> None:
-        """Take many lines: name by name, which is much faster than line by line."""
+        """Add many lines, column by column, which is much faster than line by line."""
         for name in self._wanted or _names(lines):
             values = [line.get(name) for line in lines]
             kinds = set(map(type, values))
@@ -78,7 +79,7 @@ class MetricColumns:
 
 
 def _names(lines: list[dict[str, Any]]) -> Iterable[str]:
-    """Of everything that these lines say; most of them say the same, so that is asked only once."""
+    """All names in these lines; equal sets of names are looked at only once."""
     return dict.fromkeys(chain.from_iterable(dict.fromkeys(map(tuple, lines))))
 
 
@@ -88,7 +89,7 @@ def _number(value: Any) -> float:
 
 
 def _all_ends(values: list[Any]) -> Sequence[Iterable[float]]:
-    """Means, lowest and highest of many lists."""
+    """The means, minima and maxima of many lists."""
     plain = (
         set(map(type, values)) == {list}
         and len(widths := set(map(len, values))) == 1
@@ -102,7 +103,7 @@ def _all_ends(values: list[Any]) -> Sequence[Iterable[float]]:
 
 
 def _ends(value: Any) -> tuple[float, float, float]:
-    """Mean, lowest and highest of the numbers in a list, however deep."""
+    """The mean, minimum and maximum of the numbers in a nested list."""
     if not isinstance(value, list):
         return _NAN, _NAN, _NAN
     numbers = value if set(map(type, value)) <= {int, float} else list(_numbers(value))

@@ -1,4 +1,4 @@
-"""Fewer points of a curve that look the same: lowest and highest of each bucket are kept."""
+"""Thin curves without changing how they look: keep the lowest and highest point per bucket."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-POINTS = 800  # of one curve, about as many as a screen has columns for it
+POINTS = 800  # most points of a curve, about as many as a screen has columns for it
 
 
 def kept_of(y: Any, points: int = POINTS) -> np.ndarray:
-    """Which of the values are kept: at most `points`, spikes and both ends among them, no NaN."""
+    """Indices of the values to keep: at most `points`, with spikes and both ends, without NaN."""
     y = np.asarray(y, np.float64)
     there = np.flatnonzero(np.isfinite(y))
     y = y[there]
@@ -25,11 +25,11 @@ def kept_of(y: Any, points: int = POINTS) -> np.ndarray:
     low = start + np.where(np.isnan(rows), np.inf, rows).argmin(1)
     high = start + np.where(np.isnan(rows), -np.inf, rows).argmax(1)
     kept = np.unique(np.concatenate([[0], low, high, [len(y) - 1]]))
-    return there[kept[kept < len(y)]]  # buckets after the end hold nothing
+    return there[kept[kept < len(y)]]  # buckets beyond the end are empty
 
 
 def thin(x: Any, y: Any, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """The points (x, y) that are kept."""
+    """Thin the points (x, y)."""
     kept = kept_of(y, points)
     return np.asarray(x, np.float64)[kept], np.asarray(y, np.float64)[kept]
 
@@ -37,7 +37,7 @@ def thin(x: Any, y: Any, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
 def thin_band(
     low: Any, high: Any, points: int = POINTS
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same for a band: where its points lie, the lowest and the highest of each bucket."""
+    """Thin a band: indices, and the lowest and highest value of each bucket."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     there = np.flatnonzero(np.isfinite(low) & np.isfinite(high))
     low, high = low[there], high[there]

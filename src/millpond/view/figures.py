@@ -1,6 +1,6 @@
-"""Figures: what a run said, as Plotly figures in plain dicts. Page, report and pictures share them.
+"""Figures of a run, as plain dicts in Plotly's form, for the page, the report and PNGs.
 
-Every figure is `{"name", "title", "note", "data", "layout"}`; who shows it adds fonts and grounds.
+Every figure is `{"name", "title", "note", "data", "layout"}`; fonts and colours come later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 from .history import RunHistory
 from .other_figures import other_figures
 from .pace import pace
-from .places import Places
 from .replay_figures import age, fill, lag, reuse, turnover
 from .traces import (
     BLUE,
@@ -26,6 +25,7 @@ from .traces import (
     Figure,
     axes_of,
     band_of,
+    escaped,
     layout_of,
     level_at,
     line_of,
@@ -33,26 +33,26 @@ from .traces import (
     mean_of,
     plain,
     rare_of,
-    words,
 )
+from .x_values import XValues
 
 
 def figures_of(history: RunHistory) -> list[Figure]:
-    """All that can be shown of a run, in the order in which it is looked at."""
+    """All figures of a run, the most important first."""
     found = [make(history) for make in FIGURES]
     return [figure for figure in found if figure and figure["data"]] + other_figures(history)
 
 
-# --- how well ------------------------------------------------------------------------------------
+# --- returns -------------------------------------------------------------------------------------
 
 
 def returns(history: RunHistory) -> Figure | None:
-    """Returns while training and greedy ones, with resets."""
+    """Returns while training and greedy returns, with resets."""
     train, judged = history.train, history.eval
     if not len(train) and not len(judged):
         return None
     data: list[Any] = []
-    x = history.places(judged)
+    x = history.x_values(judged)
     note = ""
     if "interval" in judged:
         middle, half = judged.of("return"), judged.of("interval")
@@ -64,7 +64,9 @@ def returns(history: RunHistory) -> Figure | None:
         data += band_of(x, judged.of("returns.low"), judged.of("returns.high"), BLUE)
         note = "Band: lowest to highest agent."
     if len(train):
-        data += line_of(history.places(train), train.of("return"), "while training", GREY, width=1)
+        data += line_of(
+            history.x_values(train), train.of("return"), "while training", GREY, width=1
+        )
     data += line_of(x, judged.of("return"), "greedy", BLUE, marks=True)
     if "big_return" in judged:
         data += line_of(x, judged.of("big_return"), "BigAgent, greedy", ORANGE, True, dash="dot")
@@ -74,12 +76,12 @@ def returns(history: RunHistory) -> Figure | None:
 
 
 def recovery(history: RunHistory) -> Figure | None:
-    """Greedy return after every reset, minus that before it."""
+    """Greedy return after every reset, minus the return before it."""
     resets = history.rare.get("reset", [])
     if not resets:
         return None
     x, y, after = (
-        history.places(history.eval).x,
+        history.x_values(history.eval).x,
         history.eval.of("return"),
         history.eval.of("after"),
     )
@@ -91,25 +93,25 @@ def recovery(history: RunHistory) -> Figure | None:
             continue
         since, colour = x[chosen] - history.at(reset), COLOURS[(number - 1) % len(COLOURS)]
         name = f"reset {reset.get('cycle')}"
-        data += line_of(Places(since), y[chosen] - target, name, colour, True)
-    layout = axes_of(history, "return minus that before")
+        data += line_of(XValues(since), y[chosen] - target, name, colour, True)
+    layout = axes_of(history, "return minus return before")
     layout["xaxis"]["title"]["text"] = f"{history.unit} since the reset"
     layout["shapes"] = [level_at(0)]
     told = [mean_of(line.get("frames_to_recovery")) for line in history.rare.get("recovery", [])]
     note = ", ".join(f"{took:,.0f}" if took is not None else "not reached" for took in told)
-    note = f"Frames until the return was back: {note}." if told else ""
+    note = f"Frames until the return had recovered: {note}." if told else ""
     return make_figure("recovery", "Resets and recovery", data, layout, note) | {"apart": True}
 
 
-# --- how it learns -------------------------------------------------------------------------------
+# --- learning ------------------------------------------------------------------------------------
 
 
 def epsilon(history: RunHistory) -> Figure | None:
-    """Epsilon as it was applied."""
+    """The epsilon that was applied."""
     train = history.train
     if "epsilon.mean" not in train:
         return None
-    x = history.places(train)
+    x = history.x_values(train)
     low, high = train.of("epsilon.low"), train.of("epsilon.high")
     spread = not np.array_equal(low, high, equal_nan=True)
     data = band_of(x, low, high, VIOLET) if spread else []
@@ -123,11 +125,11 @@ def epsilon(history: RunHistory) -> Figure | None:
 
 
 def actions(history: RunHistory) -> Figure | None:
-    """Of real actions: how many are at a bound, how far they differ between observations."""
+    """For continuous actions: the share at a bound, and the spread over observations."""
     train = history.train
     if "saturated" not in train:
         return None
-    x = history.places(train)
+    x = history.x_values(train)
     data = line_of(x, train.of("saturated"), "share at a bound", ORANGE)
     if "spread" in train:
         data += line_of(x, train.of("spread"), "spread over observations", BLUE)
@@ -135,11 +137,11 @@ def actions(history: RunHistory) -> Figure | None:
 
 
 def temperature(history: RunHistory) -> Figure | None:
-    """What SAC pays for entropy, and the entropy that it gets."""
+    """SAC's temperature, and the policy's entropy."""
     train = history.train
     if "temperature" not in train:
         return None
-    x = history.places(train)
+    x = history.x_values(train)
     data = line_of(x, train.of("temperature"), "temperature", VIOLET)
     data += line_of(x, train.of("entropy"), "entropy", GREEN)
     layout = axes_of(history, "temperature, entropy")
@@ -147,11 +149,11 @@ def temperature(history: RunHistory) -> Figure | None:
 
 
 def q_values(history: RunHistory) -> Figure | None:
-    """Mean Q of what was learned from, and next to it the realised return."""
+    """Mean Q of the minibatches, and the realised return."""
     train = history.train
-    data = line_of(history.places(train), train.of("q"), "mean Q", BLUE)
+    data = line_of(history.x_values(train), train.of("q"), "mean Q", BLUE)
     if "big_q.mean" in train:
-        data += line_of(history.places(train), train.of("big_q.mean"), "BigAgent", ORANGE)
+        data += line_of(history.x_values(train), train.of("big_q.mean"), "BigAgent", ORANGE)
     for name, kind, key, colour in (
         ("BigAgent", "big", "q", ORANGE),
         ("max Q, before a reset", "measure", "max_q", GREEN),
@@ -165,11 +167,11 @@ def q_values(history: RunHistory) -> Figure | None:
 
 
 def loss(history: RunHistory) -> Figure | None:
-    """Loss, norm of the gradient and relative change of the parameters.
+    """Loss, gradient norm and relative change of the parameters.
 
     The axis is logarithmic unless one of them is ever negative.
     """
-    train, x = history.train, history.places(history.train)
+    train, x = history.train, history.x_values(history.train)
     data: list[Any] = []
     parts = (
         ("loss", "loss", BLUE),
@@ -209,7 +211,7 @@ def measures(history: RunHistory) -> Figure | None:
 
 
 def speed(history: RunHistory) -> Figure | None:
-    """Env steps per second; of a mixture frames per second between its lines."""
+    """Env steps per second; for a mixture, frames per second."""
     name, places, rate = pace(history)
     data = line_of(places, rate, f"{name}/s", GREEN)
     if not data:
@@ -218,7 +220,7 @@ def speed(history: RunHistory) -> Figure | None:
 
 
 def shares(history: RunHistory) -> Figure | None:
-    """How the time was spent: by a mixture's phases, or by each process."""
+    """How the time was spent, by a mixture's phases or by process."""
     last = history.last_speed
     if isinstance(last.get("share"), dict):
         rows = {"this session": last["share"]}
@@ -232,8 +234,8 @@ def shares(history: RunHistory) -> Figure | None:
     for number, name in enumerate(names):
         share = [float(row.get(name, 0)) for row in rows.values()]
         look = dict(marker=dict(color=COLOURS[number % len(COLOURS)]), orientation="h")
-        who = [words(row) for row in rows]
-        data.append(dict(type="bar", name=words(name), y=who, x=plain(share), **look))
+        who = [escaped(row) for row in rows]
+        data.append(dict(type="bar", name=escaped(name), y=who, x=plain(share), **look))
     layout = layout_of("share of time", "")
     layout["barmode"] = "stack"
     layout["xaxis"]["range"] = [0, 1]
@@ -264,7 +266,7 @@ def _resets(history: RunHistory) -> tuple[list[Any], list[Any]]:
     shapes: list[Any] = []
     texts: list[Any] = []
     resets = history.rare.get("reset", [])
-    places = history.places_of(resets)
+    places = history.x_values_of(resets)
     for number, reset in enumerate(resets):
         where = places.take([number]).to_json()
         (x,), at = where["x"], {name: one for name, (one,) in where.get("at", {}).items()}

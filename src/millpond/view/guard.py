@@ -1,7 +1,7 @@
-"""`Guard`: who may see the page. One door, in front of everything the server has.
+"""`Guard`: decides which requests the server answers.
 
-A request must name a host that is ours (a foreign page could lead a name of its own to this
-machine), must only read, and must bring the cookie that an address with a token was traded for.
+A request must name one of our hosts (against DNS rebinding), must only read, and must carry the
+session cookie that was given for an address with a token.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Nothing from elsewhere, no script or style inside the page. Plotly draws pictures of its own
-# (cursors, exports) from data and blob addresses; nothing else may come from there.
+# Nothing from other hosts, and no inline scripts or styles. Plotly uses data and blob addresses for
+# its own images (cursors, exports).
 POLICY = "; ".join(
     [
         "default-src 'self'",
@@ -39,7 +39,7 @@ HEADERS = {
 
 
 class Tokens:
-    """Addresses that open the page. A token works once; a chosen one works for all who know it."""
+    """Tokens that open the page. A token works once; one chosen by the user works repeatedly."""
 
     def __init__(self, chosen: str = "", first: str = "") -> None:
         self.chosen = chosen
@@ -49,11 +49,11 @@ class Tokens:
 
     @property
     def token(self) -> str:
-        """The one that works now."""
+        """The token that is valid now."""
         return self._token
 
     def trade(self, token: str) -> str | None:
-        """A new session for a token, which is spent; None for a wrong one."""
+        """Exchange a token for a new session; None if the token is wrong."""
         with self._lock:
             if not secrets.compare_digest(token.encode(), self._token.encode()):
                 return None
@@ -64,7 +64,7 @@ class Tokens:
             return session
 
     def knows(self, session: str) -> bool:
-        """Whether a session was given out by us."""
+        """Whether we issued this session."""
         said = session.encode()
         found = [secrets.compare_digest(said, one.encode()) for one in tuple(self._sessions)]
         return any(found)
@@ -73,7 +73,7 @@ class Tokens:
 class Guard:
     """ASGI middleware: `Guard(app, tokens, port, hosts, traded)`.
 
-    `traded()` is called when a token was spent, so that the next address can be shown.
+    `traded()` is called when a token was used, so that the next address can be printed.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Guard:
         traded: Callable[[], None] = lambda: None,
     ) -> None:
         self.app, self.tokens, self.traded = app, tokens, traded
-        self.cookie = f"millpond_watch_{port}"  # cookies do not tell ports apart
+        self.cookie = f"millpond_watch_{port}"  # browsers share cookies between ports
         self.hosts = {*LOOPBACK, *(host.lower() for host in hosts)}
         self.open_elsewhere = bool(self.hosts - set(LOOPBACK))
 
@@ -93,7 +93,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] != "http":
-            return  # no websocket is spoken here
+            return  # there are no websockets here
         else:
             refusal = self._refuse(scope)
             if refusal is not None:
@@ -102,9 +102,9 @@ class Guard:
                 await self._answered(scope, receive, _with_headers(send))
 
     async def _answered(self, scope: Any, receive: Any, send: Any) -> None:
-        """By the app; one that is being made when the server ends is given up without a traceback.
+        """Let the app answer; if the server ends meanwhile, answer 503 instead of a traceback.
 
-        Only the server's own end cancels an answer.
+        Answers are cancelled only when the server ends.
         """
         begun = False
 
@@ -120,11 +120,11 @@ class Guard:
                 await _answer(send, 503, "watch: the server has ended\n", {})
 
     def _refuse(self, scope: Any) -> tuple[int, str, dict[str, str]] | None:
-        """Status, text and headers of a refusal or a redirection; None: continue."""
+        """Status, text and headers of a refusal or redirection; None to let the app answer."""
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
         host = headers.get("host", b"").decode("latin-1")
         if not self._ours(host):
-            text = f"watch: the address says host '{host[:80]}', which is not this server's name; "
+            text = f"watch: this server does not answer to the host name '{host[:80]}'; "
             return 421, f"{text}open the address that millpond watch printed\n", {}
         if scope["method"] not in ("GET", "HEAD"):
             return 405, "watch: this page is read-only; use GET\n", {"allow": "GET, HEAD"}
@@ -148,10 +148,9 @@ class Guard:
         return found.value if found else ""
 
     def _ours(self, host: str) -> bool:
-        """A loopback name, with any port (a tunnel may have its own), or one we were given.
+        """Whether a host is ours: a loopback name with any port, or one of `hosts`.
 
-        Where we listen to other machines a bare IP address is ours too: only names can be led here
-        by somebody else.
+        If other machines may connect, any IP address is ours, too: only names can be rebound.
         """
         name = _name_of(host)
         if name in self.hosts:
@@ -160,14 +159,14 @@ class Guard:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach us there."""
+    """Whether a host can be reached only from this machine."""
     if host == "localhost":
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 def own_names() -> set[str]:
-    """What this machine is called."""
+    """The host names of this machine."""
     name = socket.gethostname().lower()
     return {name, name.partition(".")[0]}
 
@@ -188,12 +187,12 @@ def _is_address(name: str) -> bool:
 
 
 _MISSING = (
-    "watch: this page opens with the address that millpond watch printed, with its token; "
-    "without it, or after the server was restarted, there is nothing to see here\n"
+    "watch: this page needs the address with a token that millpond watch printed; after a restart "
+    "of the server, open the new address\n"
 )
 _WRONG = (
-    "watch: this token is wrong or was used already; each one works once: open the newest address "
-    "that millpond watch printed\n"
+    "watch: this token is wrong or was already used, since each works once; open the newest "
+    "address that millpond watch printed\n"
 )
 
 

@@ -1,4 +1,4 @@
-"""`RunHistory`: all that a run has said so far, as columns by frames, kept up to date by `look`."""
+"""`RunHistory`: everything that a run has written so far, as columns; `look` reads what is new."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy as np
 from ..errors import RunRefused
 from ..run_folder import LOGGED, OWN_LOOP, read_status
 from .columns import MetricColumns
-from .places import Places, elapsed
 from .tail import Line, Tail
+from .x_values import XValues, elapsed
 
-# Of config.json: is it a mixture?
+# Keys of config.json, and whether they mark a mixture.
 _MARKS = {"millpond_run": False, LOGGED: False, "millpond_mixture": True}
 _HEALTH = ("rows", "overwritten", "overwritten_unsampled", "sampled", "stored")
 _PLACE = ("steps", "frames")
@@ -25,17 +25,17 @@ _WATCHED = (*_PLACE, *_HEALTH, "epsilon_off", "learners")
 
 
 class Config(NamedTuple):
-    """What config.json says: is it a mixture, its settings, what its agent learns from."""
+    """The contents of config.json: whether it is a mixture, the settings, what is learned from."""
 
     mixture: bool
     settings: Line
-    learns: Line  # as Replayed or Rollouts; empty for mixtures
+    learns: Line  # the fields of Replayed or Rollouts; empty for mixtures
 
 
 class RunHistory:
-    """`history = RunHistory(folder)`, then `history.look()` whenever there may be news.
+    """`history = RunHistory(folder)`, then `history.look()` whenever the run may have written.
 
-    Everything in it is read while `lock` is held: the page looks from several threads.
+    Hold `lock` while reading from it, because the page looks from several threads.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,8 +55,8 @@ class RunHistory:
             MetricColumns(),
             MetricColumns(_WATCHED),
         )
-        self.rare: dict[str, list[Line]] = {}  # resets, fills and so on: few, kept whole
-        self.lag: np.ndarray | None = None  # rows by how many updates the policy had missed
+        self.rare: dict[str, list[Line]] = {}  # resets, fills and so on: few, so kept as lines
+        self.lag: np.ndarray | None = None  # rows by the number of updates the policy had missed
         self.last_lag: np.ndarray | None = None
         self.last_health: Line = {}
         self.last: Line = {}
@@ -70,7 +70,7 @@ class RunHistory:
         """Read what is new."""
         while True:
             news = self._metrics.read()
-            if news.anew:
+            if news.truncated:
                 self._forget_metrics()
             self.train.extend([line for line in news.lines if line.get("kind") == "train"])
             evaluations: list[Line] = []
@@ -81,7 +81,7 @@ class RunHistory:
                 break
         while True:
             news = self._speed.read()
-            if news.anew:
+            if news.truncated:
                 self._forget_speed()
             if not news.lines:
                 break
@@ -89,14 +89,14 @@ class RunHistory:
             self._elapsed = None
             self.last_speed = news.lines[-1]
         news = self._events.read()
-        self.events = news.lines if news.anew else self.events + news.lines
+        self.events = news.lines if news.truncated else self.events + news.lines
         self.status = read_status(self.path)
 
     def _take(self, line: Line, evaluations: list[Line]) -> None:
         kind = line.get("kind")
         self.last = line
         if kind == "train":
-            return  # many of these are taken at once
+            return  # taken together in `look`
         if kind == "eval":
             after = len(self.rare.get("reset", ()))
             evaluations.append({**line, "after": after, **_interval(line)})
@@ -118,48 +118,48 @@ class RunHistory:
             self.lag = before + self.last_lag
         self.last_health = line
 
-    # --- by which x -----------------------------------------------------------------------------
+    # --- x axis ---------------------------------------------------------------------------------
 
     @property
     def logged(self) -> bool:
-        """Whether a user's own loop logs it."""
+        """Whether the run is logged by a user's own loop."""
         return self.settings.get("mode") == OWN_LOOP
 
     @property
     def offline(self) -> bool:
-        """Whether it learns from a Lake alone, so that there are no frames but updates."""
+        """Whether the run learns from a Lake alone, and so counts updates instead of frames."""
         return bool(self.settings.get("from_lake"))
 
     @property
     def unit(self) -> str:
-        """What the x of every curve counts."""
+        """The unit of the x axis: frames or updates."""
         return "updates" if self.offline else "frames"
 
-    def places(self, columns: MetricColumns) -> Places:
-        """Where every line lies."""
-        return self._places(columns.of("steps"), columns.of("frames"))
+    def x_values(self, columns: MetricColumns) -> XValues:
+        """The x values of columns."""
+        return self._x_values(columns.of("steps"), columns.of("frames"))
 
-    def places_of(self, lines: Sequence[Line]) -> Places:
-        """The same of lines that are kept whole."""
+    def x_values_of(self, lines: Sequence[Line]) -> XValues:
+        """The x values of lines."""
         steps, frames = (
             np.array([float(line.get(name) or 0) for line in lines]) for name in _PLACE
         )
-        return self._places(steps, frames)
+        return self._x_values(steps, frames)
 
-    def _places(self, steps: np.ndarray, frames: np.ndarray) -> Places:
+    def _x_values(self, steps: np.ndarray, frames: np.ndarray) -> XValues:
         if self._elapsed is None:
             self._elapsed = elapsed(self.speed.of("steps"), self.speed.of("seconds"))
         at, spent = self._elapsed
         seconds = np.interp(steps, at, spent) if len(at) else None
-        return Places(steps if self.offline else frames, steps, seconds)
+        return XValues(steps if self.offline else frames, steps, seconds)
 
     def at(self, line: Line) -> float:
-        """The x of one line."""
+        """The x value of one line."""
         return float(line.get("steps" if self.offline else "frames") or 0)
 
 
 def _interval(line: Line) -> dict[str, float]:
-    """Half of the 95% interval of the mean over all policies, where their errors are known."""
+    """Half the 95% interval of the mean over all policies, if their errors are known."""
     errors = [error for error in line.get("errors", []) if error is not None]
     if not errors or len(errors) < len(line["errors"]):
         return {}
@@ -167,13 +167,12 @@ def _interval(line: Line) -> dict[str, float]:
 
 
 def read_config(path: Path) -> Config:
-    """Whether a run is a mixture, and its settings; RunRefused if it is neither."""
+    """Read a run's config.json; RunRefused if the folder is not a run."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunRefused(
-            f"{path} is not a run: it has no config.json that can be read; "
-            "millpond runs lists all runs"
+            f"{path} is not a run: it has no readable config.json; millpond runs lists the runs"
         ) from error
     for mark, mixture in _MARKS.items():
         if isinstance(config, dict) and mark in config:
@@ -184,7 +183,7 @@ def read_config(path: Path) -> Config:
 
 
 def _learned(mark: str, settings: Line) -> Line:
-    """The same where the config does not say it apart: of a run of version 0.1, for one."""
+    """What a run of version 0.1, whose config does not state it, learns from."""
     if mark == LOGGED:
         return {}
     if settings.get("agent") != "dqn":
@@ -194,7 +193,7 @@ def _learned(mark: str, settings: Line) -> Line:
 
 
 def flat(settings: Any, where: str = "") -> dict[str, str]:
-    """Settings as one list: `{"pqn.gamma": "0.99"}`."""
+    """Settings as a flat dict of texts: `{"pqn.gamma": "0.99"}`."""
     found: dict[str, str] = {}
     for name, value in settings.items():
         if isinstance(value, dict) and value:
@@ -205,7 +204,7 @@ def flat(settings: Any, where: str = "") -> dict[str, str]:
 
 
 def differences(settings: Sequence[Any]) -> list[tuple[str, list[str]]]:
-    """Names of the settings that are not the same in all runs, with every run's value."""
+    """The names of settings that differ between runs, each with every run's value."""
     all_flat = [flat(one) for one in settings]
     names = dict.fromkeys(name for one in all_flat for name in one)
     rows = [(name, [one.get(name, "–") for one in all_flat]) for name in names]

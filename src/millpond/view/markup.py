@@ -1,4 +1,4 @@
-"""Pieces of HTML that reports are made of, for the sheet `page.css`."""
+"""Pieces of HTML for reports, styled by `page.css`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 def safe(text: Any) -> str:
-    """As text, whatever is in it."""
+    """The text, escaped for HTML."""
     return html.escape(str(text))
 
 
 def panel(title: str, inside: str, kind: str = "") -> str:
-    """A box with a heading; what is too wide for it scrolls, unless it is of a `kind`."""
+    """A box with a heading. Its contents scroll if they are too wide, unless it has a `kind`."""
     scroll = "" if kind else f'<div class="scroll">{inside}</div>'
     return f'<section class="panel {kind}"><h3>{safe(title)}</h3>{scroll or inside}</section>'
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are text."""
+    """A table; cells are escaped."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{safe(cell)}</{tag}>" for cell in cells) + "</tr>"

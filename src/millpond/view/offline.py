@@ -1,4 +1,4 @@
-"""`offline_page(...)`: a report as one HTML file that needs no network, in the page's own style."""
+"""`offline_page(...)`: a report as one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .traces import Figure
 def offline_page(
     title: str, parts: Iterable[str], figures: Sequence[list[Figure]], waters: Sequence[Any] = ()
 ) -> str:
-    """The whole file. `<div class="charts" data-charts="0">` in a part is the first of `figures`.
+    """The whole file. `<div class="charts" data-charts="0">` in a part shows the first `figures`.
 
-    So is `data-water` of `waters`; with `data-seeds` the reader may choose means over seeds.
+    `data-water` does the same for `waters`; with `data-seeds` readers may choose means over seeds.
     """
-    # `<` is written otherwise, so that no name in the data can end the script it lies in.
+    # Escape `<`, so that no name in the data can close the script element.
     data = json.dumps(
         {"figures": figures, "water": waters}, allow_nan=False, separators=(",", ":")
     ).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Figures of all other numbers that a run writes: every agent and env has some of its own."""
+"""Figures of all remaining numbers in a run's metrics, some of which depend on agent and env."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .traces import (
     Figure,
     axes_of,
     band_of,
+    escaped,
     line_of,
     make_figure,
     mean_of,
     rare_of,
-    spoken,
-    words,
+    title_of,
 )
 
 PLACES = ("kind", "steps", "frames", "cycle")
-# Columns that the figures with a form of their own show already, and what is made of them.
+# Columns that dedicated figures show already.
 SHOWN = {
     "train": {
         *("return", "returns.mean", "epsilon.mean", "q", "big_q.mean"),
@@ -31,15 +31,15 @@ SHOWN = {
     },
     "eval": {"return", "returns.mean", "big_return", "errors.mean", "interval", "after"},
 }
-_MOST = 60  # figures of one kind of line
-# Kinds of lines that have such figures, or that only say that something happened.
+_MOST = 60  # most figures of one kind of line
+# Kinds of lines that have dedicated figures, or that hold no numbers worth a figure.
 _KINDS = {"reset", "recovery", "fill", "big", "measure", "recloned", "diverged"}
 
 
 def other_figures(history: RunHistory) -> list[Figure]:
-    """One figure for each number of lines of training and evaluation that no other figure shows.
+    """A figure for each number in `train` and `eval` lines that no other figure shows.
 
-    Of a run that a user's own loop logs they are what there is to see, so none is put aside.
+    They are listed under "More metrics", except for a run of a user's own loop.
     """
     found: list[Figure | None] = []
     for kind in ("train", "eval"):
@@ -52,14 +52,14 @@ def other_figures(history: RunHistory) -> list[Figure]:
 
 
 def other_names(columns: MetricColumns, kind: str) -> list[str]:
-    """Names of columns that no figure shows; of lists the mean alone."""
+    """Names of columns that no other figure shows; for lists only the mean."""
     known = {*PLACES, *SHOWN[kind]}
     names = [name for name in columns.names if not name.endswith((".low", ".high"))]
     return [name for name in names if name not in known][:_MOST]
 
 
 def _one(history: RunHistory, columns: MetricColumns, kind: str, name: str) -> Figure | None:
-    base, places = name.removesuffix(".mean"), history.places(columns)
+    base, places = name.removesuffix(".mean"), history.x_values(columns)
     data: list[Any] = []
     note = ""
     if base != name:
@@ -67,25 +67,25 @@ def _one(history: RunHistory, columns: MetricColumns, kind: str, name: str) -> F
         if not np.array_equal(low, high, equal_nan=True):
             data += band_of(places, low, high, BLUE)
             note = "Band: lowest to highest agent."
-    said = base if history.logged else spoken(name)  # a user's own names stay as they are
-    data += line_of(places, columns.of(name), words(said), BLUE, marks=kind == "eval")
+    said = base if history.logged else title_of(name)  # a user's own names stay as they are
+    data += line_of(places, columns.of(name), escaped(said), BLUE, marks=kind == "eval")
     if not data:
         return None
     title = f"{said}, greedy" if kind == "eval" else said
-    layout = axes_of(history, words(said if history.logged else said.lower()))
+    layout = axes_of(history, escaped(said if history.logged else said.lower()))
     return make_figure(f"{kind}-{base}", title, data, layout, note)
 
 
 def _rare(history: RunHistory, kind: str) -> list[Figure | None]:
-    """Numbers of lines of a kind that we do not know."""
+    """Figures of the numbers in lines of an unknown kind."""
     lines = history.rare[kind]
     keys = dict.fromkeys(key for line in lines for key in line if key not in PLACES)
     found: list[Figure | None] = []
     for key in keys:
         if not any(mean_of(line.get(key)) is not None for line in lines):
             continue
-        data = rare_of(history, kind, key, words(spoken(key)), BLUE)
-        layout = axes_of(history, words(spoken(key).lower()))
-        title = f"{spoken(key)} ({spoken(kind).lower()})"
+        data = rare_of(history, kind, key, escaped(title_of(key)), BLUE)
+        layout = axes_of(history, escaped(title_of(key).lower()))
+        title = f"{title_of(key)} ({title_of(kind).lower()})"
         found.append(make_figure(f"{kind}-{key}", title, data, layout))
     return found

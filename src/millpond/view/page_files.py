@@ -1,4 +1,4 @@
-"""The files of the page, as they ship; and Plotly's, from the installed package."""
+"""The files of the page, and Plotly's script from the installed package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-# In the order in which they are run. Reports carry the shared ones.
+# In order of execution. Reports include the shared ones.
 SHARED_SCRIPTS = ("dom.js", "curves.js", "controls.js", "downloads.js", "charts.js", "water.js")
 PAGE_SCRIPTS = (
     "numbers.js",
@@ -21,21 +21,21 @@ PAGE_SCRIPTS = (
 
 
 def page_file(name: str) -> str:
-    """A file of the page."""
+    """The text of one of the page's files."""
     return (files("millpond.view") / "page" / name).read_text(encoding="utf-8")
 
 
 def plotly_path() -> Path:
-    """Plotly's script."""
+    """The path of Plotly's script."""
     return Path(str(files("plotly") / "package_data" / "plotly.min.js"))
 
 
 @cache
 def index_page() -> str:
-    """The page, with its scripts and with the marks that keep Plotly's sheets out.
+    """The page, with its scripts and with elements that keep Plotly from adding style sheets.
 
-    Plotly adds a sheet for maps to the page unless there is an element of a certain id; our policy
-    would refuse it, and the browser's console would say so each time.
+    Plotly adds a style sheet for maps unless there is an element with a certain id. Our policy
+    would refuse it, with an error in the browser's console.
     """
     found = re.findall(r'getElementById\("([0-9a-f]{64})"\)', plotly_path().read_text("utf-8"))
     marks = "".join(f'<meta id="{one}">' for one in dict.fromkeys(found))

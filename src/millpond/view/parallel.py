@@ -1,4 +1,4 @@
-"""Parallel coordinates: settings side by side, a line through them for each run, by its score."""
+"""Parallel coordinates: an axis per setting, and a line per run, coloured by its score."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from .sketch import Sketch, compared
-from .traces import Figure, make_figure, words
+from .traces import Figure, escaped, make_figure
 
 _LOW_TO_HIGH = ("#6c7a9c", "#3c8dbc", "#4f9d69", "#bf9530", "#d9773c")
-_TICKS = 8  # different values that are all written next to their axis
-_RUNS = 3  # of fewer a table says more
-_AXES = 12  # more do not fit side by side
+_TICKS = 8  # most distinct values that are all written next to their axis
+_RUNS = 3  # for fewer runs a table says more
+_AXES = 12  # most axes that fit side by side
 
 Value = float | str
 Row = tuple[str, Sequence[str]]
@@ -22,9 +22,9 @@ def parallel(
     runs: Sequence[tuple[str, Sequence[Value], float | None]],
     score: str,
 ) -> Figure | None:
-    """`parallel(["dqn.batch"], [("a", [32], 1.5), ("b", [64], 2.0)], "IQM")`; None if too little.
+    """`parallel(["dqn.batch"], [("a", [32], 1.5), ("b", [64], 2.0)], "IQM")`; None if too few.
 
-    Runs without a score are left out. Few different values lie at equal distances, in order.
+    Runs without a score are left out. An axis with few distinct values is evenly spaced.
     """
     scored = sorted(
         ((name, values, float(s)) for name, values, s in runs if s is not None),
@@ -35,18 +35,20 @@ def parallel(
     scores: list[Value] = [s for *_, s in scored]
     columns = [[values[i] for _, values, _ in scored] for i in range(len(names))]
     axes = [*map(_axis, columns), _axis(scores, spread=True)]
-    titles = [words(name) for name in (*names, score)]
+    titles = [escaped(name) for name in (*names, score)]
     data: list[Any] = []
     for number, (name, values, s) in enumerate(scored):
         y = [at(value) for (at, _), value in zip(axes, (*values, s), strict=True)]
         place = number / (len(scored) - 1) * (len(_LOW_TO_HIGH) - 1)
         line = dict(color=_LOW_TO_HIGH[round(place)], width=2, dash="solid")
         values_text = ", ".join(f"{n} {_text(v)}" for n, v in zip(names, values, strict=False))
-        hover = f"{words(name)}<br>{words(values_text)}<br>{words(score)} {s:.4g}<extra></extra>"
-        trace = dict(type="scatter", mode="lines", name=words(name), x=titles, y=y, line=line)
+        hover = (
+            f"{escaped(name)}<br>{escaped(values_text)}<br>{escaped(score)} {s:.4g}<extra></extra>"
+        )
+        trace = dict(type="scatter", mode="lines", name=escaped(name), x=titles, y=y, line=line)
         data.append(trace | dict(hovertemplate=hover, showlegend=False))
     ticks = [
-        dict(x=title, y=y, text=words(text), showarrow=False, xanchor="left", xshift=5)
+        dict(x=title, y=y, text=escaped(text), showarrow=False, xanchor="left", xshift=5)
         for title, (_, marks) in zip(titles, axes, strict=True)
         for text, y in marks
     ]
@@ -56,17 +58,17 @@ def parallel(
         "annotations": ticks,
         "hovermode": "closest",
     }
-    note = f"One line for each run, orange the highest {score}, grey-blue the lowest."
+    note = f"One line per run, from orange for the highest {score} to grey-blue for the lowest."
     return make_figure("parallel", "Settings and score", data, layout, note) | {"apart": True}
 
 
 def settings_and_score(runs: Sequence[tuple[str, Sketch]], rows: Sequence[Row]) -> list[Figure]:
-    """The same of several runs: the settings in which they differ, seeds apart, and how they do.
+    """Parallel coordinates of runs: the settings in which they differ, and the greedy return.
 
-    `rows` are those settings with every run's value, as `differences` gives them.
+    `rows` holds those settings with every run's value, as `differences` returns them.
     """
     rows = _independent([row for row in rows if row[0] not in ("seed", "members")])
-    if len(rows) > _AXES:  # there is nothing to see in dozens of axes
+    if len(rows) > _AXES:  # too many axes to read
         return []
     lines = [
         (name, [_value(values[i]) for _, values in rows], sketch.score)
@@ -81,13 +83,13 @@ def settings_and_score(runs: Sequence[tuple[str, Sketch]], rows: Sequence[Row]) 
 def comparison(
     runs: Sequence[tuple[str, Sketch]], rows: Sequence[Row], wanted: Sequence[str] | None = None
 ) -> list[Figure]:
-    """All figures of several runs: the first curves, then their settings, then the other curves."""
+    """All figures of several runs: the first curves, the settings, then the other curves."""
     figures = compared(runs, wanted)
     return [*figures[:1], *settings_and_score(runs, rows), *figures[1:]]
 
 
 def _independent(rows: Sequence[Row]) -> list[Row]:
-    """Without settings that follow from one before them, as presets follow from the env."""
+    """Leave out settings that are determined by another one, as presets are by the env."""
     found: list[Row] = []
     for name, values in sorted(rows, key=lambda row: row[0] not in ("env", "agent")):
         follows = any(
@@ -106,7 +108,7 @@ def _value(text: str) -> Value:
 
 
 def _axis(values: Sequence[Value], spread: bool = False) -> tuple[Any, list[tuple[str, float]]]:
-    """Where a value lies between 0 and 1, and the values that are written next to the axis."""
+    """A function from values to heights in [0, 1], and the labels of the axis."""
     numbers = [value for value in values if isinstance(value, (int, float))]
     different: list[Any] = sorted(set(numbers)) if len(numbers) == len(values) else []
     if different and (spread or len(different) > _TICKS):

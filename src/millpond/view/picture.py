@@ -1,4 +1,4 @@
-"""A figure of the page as a PNG: the same curves, bands, bars and marks, drawn by Matplotlib."""
+"""Draw a figure of the page as a PNG with Matplotlib: curves, bands, bars and marks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 
 def save_figure(path: Path, figure: dict[str, Any]) -> None:
-    """`save_figure(Path("returns.png"), returns(history))`."""
+    """Write a figure as a PNG: `save_figure(Path("returns.png"), returns(history))`."""
     require("a picture", "view", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def _scatter(axes: Any, trace: dict[str, Any]) -> None:
 
 
 def _bars(axes: Any, bars: list[dict[str, Any]], stacked: bool) -> None:
-    """Stacked ones lie, those side by side stand, as in all figures there are."""
+    """Draw bars: horizontal if stacked, else vertical, as in all figures of the page."""
     if stacked:
         left = [0.0] * len(bars[0]["y"])
         for trace in bars:
@@ -79,7 +79,7 @@ def _bars(axes: Any, bars: list[dict[str, Any]], stacked: bool) -> None:
 
 
 def _plain(name: str) -> str:
-    """As it is written: no tags as for Plotly, no formulas."""
+    """The name without Plotly's escapes, and without Matplotlib's formulas."""
     return html.unescape(name).replace("$", r"\$")
 
 

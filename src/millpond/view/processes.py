@@ -1,4 +1,4 @@
-"""`processes(history)`: the table of a run's processes and how each stands."""
+"""`processes(history)`: the table of a run's processes and their health."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOST = {"lost", "not shared"}
 
 
 def processes(history: RunHistory) -> list[dict[str, Any]]:
-    """One row per process: name, health, pid, incarnation, losses, shares of its time."""
+    """One row per process: name, health, pid, incarnation, losses, shares of time."""
     running = history.status["state"] == "running"
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for event in history.events:
@@ -52,11 +52,11 @@ def _health(row: dict[str, Any], running: bool) -> str:
 
 
 def _alive(pid: Any) -> bool:
-    """Whether there is such a process; one that is not ours is there too."""
+    """Whether a process with this pid exists, ours or not."""
     if not isinstance(pid, int) or pid <= 0:
         return False
     try:
-        os.kill(pid, 0)  # signal 0 asks and sends nothing
+        os.kill(pid, 0)  # signal 0 only checks
     except PermissionError:
         return True
     except OSError:

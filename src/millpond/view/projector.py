@@ -1,7 +1,7 @@
-"""`Projector`: films of the newest checkpoints, made on demand by a process that costs no one time.
+"""`Projector`: films of the newest checkpoints, made on demand by a low-priority child process.
 
-The child runs only when a core has nothing else to do, is ended with us, and the run's folder
-is not written to: the film lies in memory.
+The child runs only when a core is idle and ends with its parent. Films are kept in memory; nothing
+is written to the run's folder.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 
 from ..engine.environment import child_environment
 
-_AGAIN_S = 60.0  # a run is filmed at most so often
-_LIMIT_S = 600.0  # a film that takes longer is given up
-_KEPT = 24  # films in memory
+_AGAIN_S = 60.0  # least time between two films of a run
+_LIMIT_S = 600.0  # a film that takes longer is abandoned
+_KEPT = 24  # films kept in memory
 
 
 @dataclass
 class _Film:
-    """The film of one run, or the making of it."""
+    """The film of one run."""
 
     steps: int  # of the checkpoint
     data: bytes | None = None
-    why: str = ""  # it failed
+    why: str = ""  # the reason, if it failed
     ended: float = 0.0
 
 
 class Projector:
-    """`projector.film(run_id, path)` gives its status and starts what is missing."""
+    """`projector.film(run_id, path)` returns the film's status, and starts making it if needed."""
 
     def __init__(self) -> None:
         self._films: dict[str, _Film] = {}
@@ -74,7 +74,7 @@ class Projector:
         return film.data if film else None
 
     def close(self) -> None:
-        """End the child, if there is one."""
+        """End the child process, if there is one."""
         with self._lock:
             self._closed = True
             if self._child is not None:
@@ -91,7 +91,7 @@ class Projector:
         with self._lock:
             before = self._films.pop(run, None)
             if film.data is None and before is not None and before.data is not None:
-                film.data, film.steps = before.data, before.steps  # better an old one than none
+                film.data, film.steps = before.data, before.steps  # keep showing the old one
             self._films[run] = film
             while len(self._films) > _KEPT:
                 del self._films[next(iter(self._films))]
@@ -99,7 +99,7 @@ class Projector:
 
     def _filmed(self, path: Path, steps: int, folder: Path) -> bytes:
         target = folder / "film.gif"
-        command = [sys.executable, "-m", "millpond.view.film_child", str(os.getpid())]
+        command = [sys.executable, "-m", "millpond.view.film_process", str(os.getpid())]
         environment = child_environment(1, True, folder / "compiled")
         with self._lock:
             if self._closed:
@@ -125,7 +125,7 @@ class Projector:
 
 
 def newest_checkpoint(path: Path) -> int | None:
-    """Steps of the newest checkpoint of a run, by its name."""
+    """The steps of a run's newest checkpoint, from its file name."""
     try:
         names = [entry.name for entry in os.scandir(path / "checkpoints")]
     except OSError:

@@ -1,4 +1,4 @@
-"""Figures of the replay: how far behind, how old, how often drawn, how full."""
+"""Figures of the replay: policy lag, age, reuse, turnover and fill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .traces import (
 
 
 def lag(history: RunHistory) -> Figure | None:
-    """How many updates the acting policy had missed, of all rows and of the newest round."""
+    """The number of updates that the acting policy had missed, for all rows and the newest."""
     if history.lag is None or history.last_lag is None:
         return None
     names = _lag_names()
@@ -42,24 +42,24 @@ def lag(history: RunHistory) -> Figure | None:
 
 
 def age(history: RunHistory) -> Figure | None:
-    """How old the rows in a DQN's ring are; every row is as likely as any other."""
+    """The age of the rows in the replay, if all are equally likely to be drawn."""
     capacity, per = _capacity(history), _frames_per_step(history)
     if not capacity or not per:
         return None
-    x = history.places(history.train)
+    x = history.x_values(history.train)
     oldest = np.minimum(history.train.of("steps"), capacity) * per
     data = line_of(x, oldest, "oldest row", GREY) + line_of(x, oldest / 2, "mean row", BLUE)
     return make_figure("age", "Age of the replay", data, axes_of(history, "frames", low=0))
 
 
 def reuse(history: RunHistory) -> Figure | None:
-    """How often a row is drawn."""
+    """How often each row is drawn."""
     if history.mixture:
         data = rare_of(history, "big", "samples_per_row", "draws per row of BigPond", BLUE)
     elif len(history.health):
         drawn, rows = history.health.of("sampled"), history.health.of("rows")
         share = np.divide(drawn, rows, out=np.full(len(rows), np.nan), where=rows > 0)
-        data = line_of(history.places(history.health), share, "drawn per row added", BLUE)
+        data = line_of(history.x_values(history.health), share, "drawn per row added", BLUE)
     else:
         steps, updates = history.train.of("steps"), history.train.of("updates")
         if not _capacity(history) or len(steps) < 2:
@@ -70,24 +70,24 @@ def reuse(history: RunHistory) -> Figure | None:
             * float(history.learns.get("batch") or 0)
             / np.where(new, new, 1)
         )
-        data = line_of(history.places(history.train), share, "drawn per row added", BLUE)
+        data = line_of(history.x_values(history.train), share, "drawn per row added", BLUE)
     if not data:
         return None
     return make_figure("reuse", "Reuse", data, axes_of(history, "draws", low=0))
 
 
 def turnover(history: RunHistory) -> Figure | None:
-    """How often a ring was written over, and which share of it had never been drawn."""
+    """How often the ring was overwritten, and the share of rows that had never been drawn."""
     capacity = _capacity(history)
     if not capacity:
         return None
-    x = history.places(history.train)
+    x = history.x_values(history.train)
     data = line_of(x, history.train.of("steps") / capacity, "times the ring was written", BLUE)
     layout = axes_of(history, "times", low=0)
     if len(history.health):
         lost, gone = history.health.of("overwritten_unsampled"), history.health.of("overwritten")
         share = np.divide(lost, gone, out=np.full(len(gone), np.nan), where=gone > 0)
-        second = line_of(history.places(history.health), share, "overwritten, never drawn", RED)
+        second = line_of(history.x_values(history.health), share, "overwritten, never drawn", RED)
         data += [one | {"yaxis": "y2"} for one in second]
         if second:
             about = dict(overlaying="y", side="right", rangemode="tozero", showgrid=False)
@@ -96,8 +96,8 @@ def turnover(history: RunHistory) -> Figure | None:
 
 
 def fill(history: RunHistory) -> Figure | None:
-    """How full Ponds, Lake and BigPond were."""
-    train, x = history.train, history.places(history.train)
+    """How full Ponds, Lake and BigPond are."""
+    train, x = history.train, history.x_values(history.train)
     data = line_of(x, train.of("pond_fill"), "Ponds", BLUE)
     data += line_of(x, train.of("lake_fill"), "Lake", GREEN)
     data += line_of(x, train.of("big_pond_fill"), "BigPond", ORANGE)
@@ -108,7 +108,7 @@ def fill(history: RunHistory) -> Figure | None:
 
 
 def _lag_names() -> list[str]:
-    """0, 1, 2–3, 4–7, ..., 512+."""
+    """Labels of the bins: 0, 1, 2–3, 4–7, ..., 512+."""
     names = ["0"]
     for low, after in zip(LAG_EDGES, LAG_EDGES[1:], strict=False):
         names.append(f"{low}" if after == low + 1 else f"{low}–{after - 1}")
@@ -116,7 +116,7 @@ def _lag_names() -> list[str]:
 
 
 def _capacity(history: RunHistory) -> float:
-    """Rows of the ring, per policy; 0 where there is none."""
+    """Rows in the ring, per policy; 0 if there is none."""
     if history.mixture or history.offline:
         return 0.0
     return float(history.learns.get("capacity") or 0)

@@ -1,4 +1,4 @@
-"""A comparison as pictures: `report.html`, one file that works offline, and `report.png`."""
+"""The report of a comparison: `report.html`, one file that works offline, and `report.png`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .offline import offline_page
 
 _COLOURS = ("#1f6f8b", "#d1603d", "#5b8e3e", "#8a5aa3", "#b8952a", "#555555")
 _DASHES = ("-", "--", ":", "-.")
-_PANELS = 4  # side by side in a picture
+_PANELS = 4  # most panels side by side in the picture
 
 Plain = dict[str, Any]
 
 
 def arms_table(results: Plain) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the table of arms."""
+    """Column heads and rows of the table of arms."""
     heads = [
         "arm",
         "what",
@@ -54,7 +54,7 @@ def arms_table(results: Plain) -> tuple[list[str], list[list[str]]]:
 
 
 def pairs_table(results: Plain) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the table of pairs."""
+    """Column heads and rows of the table of pairs."""
     heads = ["pair", "P(better)", "95%", "difference of means", "95% (Welch)", "95% (bootstrap)"]
     rows = [
         [
@@ -71,7 +71,7 @@ def pairs_table(results: Plain) -> tuple[list[str], list[list[str]]]:
 
 
 def grid_table(results: Plain) -> tuple[list[str], list[list[str]]] | None:
-    """Heads and rows of a sweep, the best first: every setting of the grid, and what it came to."""
+    """Column heads and rows of a sweep, best arm first; None without a grid."""
     arms = [arm for arm in results["arms"] if arm.get("values")]
     if not arms:
         return None
@@ -92,7 +92,7 @@ def grid_table(results: Plain) -> tuple[list[str], list[list[str]]] | None:
 
 
 def save_report(path: Path, results: Plain) -> None:
-    """One HTML file with plotly.js inside it: no network is needed to look at it."""
+    """Write the HTML file, which includes plotly.js and so needs no network."""
     require("a report", "view", "plotly")
     swept = grid_table(results)
     arms = table(*arms_table(results))
@@ -107,7 +107,7 @@ def save_report(path: Path, results: Plain) -> None:
 
 
 def save_picture(path: Path, results: Plain) -> None:
-    """The same as a PNG: curves by frames, scores with their intervals, every reset."""
+    """Write the PNG: curves by frames, scores with intervals, every reset."""
     require("a picture", "view", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -147,12 +147,12 @@ def save_picture(path: Path, results: Plain) -> None:
 
 
 _NOTE = (
-    "Score: mean greedy return of a seed's agents after the last frame, normalised where there is "
-    "a scripted player (then over the last three evaluations), on episodes that were not used to "
-    "choose anything; the BigAgent's score is given separately. IQM: mean of the middle half of "
-    "the seeds. Intervals: 95%, stratified bootstrap, or Welch's where it says so. P(better): that "
-    "a seed of the first arm scores higher than one of the second. Bands in the curves: the middle "
-    "half of the seeds."
+    "Score: mean greedy return of a seed's agents at the end, on episodes that were not used to "
+    "choose anything. With a scripted player it is normalised and averaged over the last three "
+    "evaluations. The BigAgent's score is given separately. IQM: mean of the middle half of the "
+    "seeds. Intervals: 95%, by stratified bootstrap unless marked Welch. P(better): the "
+    "probability that a seed of the first arm scores higher than one of the second. Bands in the "
+    "curves: the middle half of the seeds."
 )
 
 
@@ -166,14 +166,14 @@ def _title(results: Plain) -> str:
 
 
 def unit_of(results: Plain) -> str:
-    """What a score is. Only normalised ones have a worst agent."""
+    """The unit of the scores; only normalised ones come with a worst agent."""
     normalised = all("worst_agent" in arm for arm in results["arms"])
     return "normalised score" if normalised else "return"
 
 
 def _span(limits: Any) -> str:
     low, high = limits
-    return f"[{low:.3f},\u00a0{high:.3f}]"  # never broken in two
+    return f"[{low:.3f},\u00a0{high:.3f}]"  # no line break inside
 
 
 def _cycle(number: int) -> list[str]:
@@ -181,7 +181,7 @@ def _cycle(number: int) -> list[str]:
 
 
 def _looks(number: int) -> list[dict[str, str]]:
-    """Colours, and other dashes where they begin again."""
+    """Colours, with other dashes when the colours repeat."""
     dashes = [_DASHES[i // len(_COLOURS) % len(_DASHES)] for i in range(number)]
     pairs = zip(_cycle(number), dashes, strict=True)
     return [{"color": colour, "linestyle": dash} for colour, dash in pairs]

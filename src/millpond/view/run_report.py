@@ -1,6 +1,6 @@
-"""The report of one run or several: one HTML file that works offline, and its figures as PNGs.
+"""The report of one or several runs: one HTML file that works offline, and its figures as PNGs.
 
-It shows what the live page shows, with the same figures and the same style.
+It shows the same figures as the live page, in the same style.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .sketch import Sketch
 from .summary import summary
 from .water import water
 
-_TURNS = 300  # of the film, at most
+_TURNS = 300  # most turns of the film
 
 
 def read_runs(folders: Sequence[Path]) -> list[tuple[str, RunHistory]]:
-    """Names and histories; a run that was never evaluated is refused.
+    """Read the histories of runs, with their names; a run without an evaluation is refused.
 
-    One that is logged by a user's own loop needs a line of metrics and no more.
+    A run that is logged by a user's own loop needs only one line of metrics.
     """
     found: list[tuple[str, RunHistory]] = []
     for folder in folders:
@@ -43,8 +43,8 @@ def read_runs(folders: Sequence[Path]) -> list[tuple[str, RunHistory]]:
         history.look()
         if not len(history.eval) and not (history.logged and len(history.train)):
             raise RunRefused(
-                f"{folder} has no evaluation yet, so there is no curve to report; let it train "
-                "for longer (millpond watch shows it meanwhile), or resume it"
+                f"{folder} has no evaluation yet, so there is nothing to report; let it train "
+                "longer (meanwhile, millpond watch shows it), or resume it"
             )
         found.append((folder.resolve().name, history))
     return found
@@ -53,7 +53,7 @@ def read_runs(folders: Sequence[Path]) -> list[tuple[str, RunHistory]]:
 def save_run_report(
     path: Path, runs: Sequence[tuple[str, RunHistory]], with_film: bool
 ) -> list[Path]:
-    """Write the page and, in a folder next to it, every figure as a picture; what was written."""
+    """Write the page and, in a folder next to it, every figure as a PNG; returns their paths."""
     require("a report", "view", "plotly", "matplotlib")
     figures: list[list[Figure]] = []
     waters: list[Any] = []
@@ -165,7 +165,7 @@ def _processes(history: RunHistory) -> str:
 
 
 def _film(path: Path) -> str:
-    """The newest checkpoint's film, inside the page; or why there is none."""
+    """A panel with the newest checkpoint's film, or the reason why there is none."""
     try:
         run = open_everyone(path)
         kept = run.checkpoint()
@@ -173,7 +173,7 @@ def _film(path: Path) -> str:
             target = Path(folder) / "film.gif"
             film(run.settings, load_params(run, kept.path), target, turns=_TURNS)
             data = base64.b64encode(target.read_bytes()).decode()
-    except Exception as error:  # of a user's env, which may raise anything: the report goes on
+    except Exception as error:  # a user's env may raise anything; the report continues
         why = f"{error}" if isinstance(error, (MillpondError, OSError)) else failure(error)
         return panel("The agent playing", f'<p class="note">No film: {safe(why)}</p>')
     words = f"One greedy episode of the checkpoint at {kept.steps:,}"
@@ -183,7 +183,7 @@ def _film(path: Path) -> str:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """Names that can be those of files, no two the same."""
+    """Distinct names that are safe for files."""
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".") or "run"

@@ -1,6 +1,6 @@
-"""`Runs`: the runs under a folder, how each stands, and what has changed since when.
+"""`Runs`: the runs below a folder, their status, and which of them have changed.
 
-A run's id is a hash that is looked up in a table; nothing that comes from outside becomes a path.
+A run's id is a hash that is looked up in a table, so no request can name a path.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .groups import group_names, group_of
 from .history import RunHistory, differences, read_config
 from .sketch import Sketch
 
-_DEPTH = 4  # folders below the root that are searched; a comparison's runs lie two deep
-_SEARCH_S = 2.0  # how often new runs are looked for
-_STATUS_S = 2.0  # how often a run that says nothing is asked whether it still lives
-_FORGET_S = 300.0  # how long what no one looks at is kept in memory
-_WHOLE = 24  # runs whose every line is kept in memory at the same time
+_DEPTH = 4  # levels of folders that are searched; a comparison's runs are two levels deep
+_SEARCH_S = 2.0  # time between two searches for new runs
+_STATUS_S = 2.0  # time between two checks whether a silent run is still alive
+_FORGET_S = 300.0  # how long a run stays in memory after it was last shown
+_WHOLE = 24  # runs whose whole history is kept in memory
 _FILES = ("config.json", "status.json", "metrics.jsonl", "speed.jsonl", "events.jsonl")
 
 
@@ -39,15 +39,15 @@ class RunEntry:
         self.id = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
         self.group = group_of({"mixture": self.mixture, **self.settings})
         self.card: dict[str, Any] = {}
-        self.version = 0  # of `Runs.version`, when it changed last
+        self.version = 0  # `Runs.version` at its last change
         self.history: RunHistory | None = None
         self.greedy: Greedy | None = None
-        self.sketch: tuple[int, Sketch] | None = None  # and the version that it shows
+        self.sketch: tuple[int, Sketch] | None = None  # with the version that it shows
         self.used = self._asked = 0.0
         self._seen: tuple[Any, ...] = ()
 
     def look(self, now: float) -> bool:
-        """Whether anything has changed."""
+        """Look at the run's files; whether anything has changed."""
         seen = tuple(_stamp(self.path / name) for name in _FILES)
         alive = self.card.get("state") == "running" and now - self._asked > _STATUS_S
         if seen == self._seen and not alive:
@@ -59,23 +59,23 @@ class RunEntry:
 
 
 class Runs:
-    """`runs.look()` now and then; `runs.cards(since)`; `runs.history(run_id)`."""
+    """`runs.look()` now and then; `runs.cards(since)`; `runs.history(entry)`."""
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
             raise RunRefused(
-                f"watch: there is no folder {root}; name the folder that holds your runs, or make "
+                f"watch: there is no folder {root}; give the folder that holds your runs, or start "
                 "one with millpond train ENV"
             )
         self.root, self.shown = root.resolve(), str(root)
         self.entries: dict[str, RunEntry] = {}
         self.version = 0
-        self.name = secrets.token_hex(4)  # versions of another server mean nothing here
+        self.name = secrets.token_hex(4)  # of this server: versions of another mean nothing here
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self._searched = float("-inf")
 
     def look(self) -> bool:
-        """Take in what has changed on disk; whether anything has."""
+        """Look at all runs on disk; whether anything has changed."""
         with self._lock:
             now = time.monotonic()
             changed = self._search(now)
@@ -101,14 +101,14 @@ class Runs:
         for path in found.keys() - known.keys():
             try:
                 entry = RunEntry(found[path], path)
-            except RunRefused:  # some other config.json, or one half written: later, perhaps
+            except RunRefused:  # not a run, or config.json is still incomplete
                 continue
             self.entries[entry.id] = entry
             changed = True
         return changed
 
     def cards(self, since: int = -1) -> dict[str, Any]:
-        """The cards that changed after a version, and the ids of all runs, newest first."""
+        """The cards that changed after version `since`, and the ids of all runs, newest first."""
         with self._lock:
             order = sorted(self.entries.values(), key=lambda entry: (-entry.made, entry.name))
             wanted = [entry for entry in order if entry.version > since]
@@ -131,7 +131,7 @@ class Runs:
             }
 
     def settings(self) -> dict[str, Any]:
-        """Settings that differ between the runs: their names, and every run's values by its id."""
+        """Settings that differ between runs: their names, and every run's values by id."""
         with self._lock:
             entries = list(self.entries.values())
         rows = differences([entry.settings for entry in entries])
@@ -140,11 +140,11 @@ class Runs:
         return {"names": [name for name, _ in rows], "values": of}
 
     def get(self, run_id: str) -> RunEntry | None:
-        """The run of an id, if there is one."""
+        """The run with that id, or None."""
         return self.entries.get(run_id)
 
     def history(self, entry: RunEntry) -> RunHistory:
-        """Everything a run wrote, up to now; kept as long as somebody looks at it."""
+        """A run's history up to now; kept in memory while somebody looks at it."""
         with self._lock:
             entry.used = time.monotonic()
             history = entry.history = entry.history or RunHistory(entry.path)
@@ -156,7 +156,7 @@ class Runs:
         return history
 
     def sketch(self, entry: RunEntry) -> Sketch:
-        """What comparisons need of a run; made again when the run has changed."""
+        """The sketch of a run, updated if the run has changed."""
         version, known = entry.version, entry.sketch
         entry.used = time.monotonic()
         if known is None or known[0] != version:
@@ -166,14 +166,14 @@ class Runs:
         return known[1]
 
     def greedy(self, entry: RunEntry) -> dict[str, Any]:
-        """Its greedy returns, up to now."""
+        """A run's greedy returns up to now."""
         with self._reading:
             entry.greedy = entry.greedy or Greedy(entry.path)
             return entry.greedy.curve(bool(entry.settings.get("from_lake")))
 
 
 def find_folders(root: Path) -> Iterator[tuple[Path, str]]:
-    """Folders with a config.json, and their names below the root. Runs hold no runs."""
+    """Folders with a config.json, and their paths relative to the root. Runs are not nested."""
 
     def search(folder: Path, depth: int) -> Iterator[Path]:
         try:

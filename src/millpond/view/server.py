@@ -1,4 +1,4 @@
-"""The live page: `serve(runs, listener, tokens)` until it is stopped. It reads, and no more."""
+"""The server of the live page: `serve(runs, listener, tokens)`. It never writes to runs."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from .summary import summary
 from .traces import COLOURS
 from .water import water
 
-LOOK_S = 1.5  # how often files are looked at while somebody watches; each look costs a redraw
-_QUIET_S = 15.0  # after so long without news the page hears that we are still there
-_STREAMS = 32  # pages that may listen at the same time
-_PATIENCE_S = 1.0  # after so long an answer goes out without the runs that are not read yet
-_PARTING_S = 1.0  # for so long pages may ask for the last of their runs when the server ends
+LOOK_S = 1.5  # time between looks at the files while a page is open; each look costs a redraw
+_QUIET_S = 15.0  # time without news after which a sign of life is sent
+_STREAMS = 32  # most pages that may be open
+_PATIENCE_S = 1.0  # time after which an answer omits the runs that are not read yet
+_PARTING_S = 1.0  # time for pages to fetch the last state when the server ends
 _SCRIPT = "text/javascript; charset=utf-8"
 _PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     **{f"/{name}": (name, _SCRIPT) for name in (*SHARED_SCRIPTS, *PAGE_SCRIPTS)},
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
-    "/favicon.ico": ("icon.svg", "image/svg+xml"),  # asked for where a page names none
+    "/favicon.ico": ("icon.svg", "image/svg+xml"),  # for pages that name no icon
 }
 
 
 class WatchApp:
-    """What the page asks for, as a Starlette app."""
+    """The page and its API as a Starlette app."""
 
     def __init__(self, runs: Runs) -> None:
         self.runs, self.checkup, self.projector = runs, Checkup(), Projector()
@@ -60,7 +60,7 @@ class WatchApp:
         self._news = asyncio.Condition()
 
     def app(self) -> Starlette:
-        """All addresses there are."""
+        """The app with all routes."""
         routes = [Route(path, self._file) for path in _PAGE]
         routes += [
             Route("/plotly.js", self._plotly),
@@ -87,9 +87,9 @@ class WatchApp:
             await run_in_threadpool(self.projector.close)
 
     async def end_streams(self) -> None:
-        """Send every page that listens the last news and that these are the last ones.
+        """Send every open page the last news, and tell it that the server ends.
 
-        Pages then ask for what they show once more, and stay readable.
+        Pages then fetch what they show once more, and stay readable.
         """
         listened = self._streams > 0
         self._ending = True
@@ -100,7 +100,7 @@ class WatchApp:
             await asyncio.sleep(_PARTING_S)
 
     async def _look(self) -> None:
-        """Look at the files while somebody listens; nothing at all is done otherwise."""
+        """Look at the files regularly while a page is open."""
         known = -1
         while True:
             async with self._news:
@@ -115,7 +115,7 @@ class WatchApp:
     async def _look_once(self) -> None:
         try:
             await run_in_threadpool(self.runs.look)
-        except Exception:  # one bad file must not end the page: say what it was, and continue
+        except Exception:  # one bad file must not end the server
             traceback.print_exc()
 
     # --- the page itself ------------------------------------------------------------------------
@@ -129,12 +129,12 @@ class WatchApp:
         keep = {"cache-control": "private, max-age=86400"}
         return FileResponse(plotly_path(), media_type="text/javascript", headers=keep)
 
-    # --- what it asks for -----------------------------------------------------------------------
+    # --- the API --------------------------------------------------------------------------------
 
     async def _events(self, request: Request) -> Response:
         """Server-sent events: cards of runs that changed after the one named by Last-Event-ID."""
         if self._streams >= _STREAMS:
-            return _error(503, f"watch: {_STREAMS} pages are open already; close one of them")
+            return _error(503, f"watch: {_STREAMS} pages are already open; close one of them")
         name, _, version = request.headers.get("last-event-id", "").partition("-")
         known = int(version) if name == self.runs.name and version.isdecimal() else -1
         return StreamingResponse(self._stream(known), media_type="text/event-stream")
@@ -160,7 +160,7 @@ class WatchApp:
             self._streams -= 1
 
     async def _newer(self, known: int) -> bool:
-        """Wait until there is more than that version; False if it takes long."""
+        """Wait for a version newer than `known`; False after a timeout."""
         try:
             async with asyncio.timeout(_QUIET_S), self._news:
                 await self._news.wait_for(lambda: self._ending or self.runs.version != known)
@@ -223,11 +223,11 @@ class WatchApp:
         entry = self._entry(request.path_params["run"])
         data = self.projector.data(entry.id) if entry is not None else None
         if data is None:
-            return _error(404, "watch: there is no film of this run yet; its page asks for one")
+            return _error(404, "watch: there is no film of this run yet; open its page to make one")
         return Response(data, media_type="image/gif")
 
     async def _compare(self, request: Request) -> Response:
-        """Of all `runs`; `figures` names those that are filled, without it all are."""
+        """Compare `runs`; `figures` names the figures to fill with data, by default all."""
         wanted = _ids(request)
         entries = [entry for run in wanted if (entry := self._entry(run)) is not None]
         if len(entries) < len(wanted) or not entries:
@@ -256,9 +256,9 @@ class WatchApp:
 def _in_time(
     entries: list[RunEntry], read: Callable[[RunEntry], Any]
 ) -> Iterator[tuple[RunEntry, Any]]:
-    """Entries and what is read of them: one at least, the others as far as there is time.
+    """Entries with what `read` returns for them; after the first, only as many as time allows.
 
-    Long runs take a while at first. What is missing is known when it is asked for again.
+    Long runs take a while at first; a later call returns the rest.
     """
     began = time.monotonic()
     for number, entry in enumerate(entries):
@@ -278,7 +278,7 @@ def serve(
     hosts: Iterable[str] = (),
     traded: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer on a socket that listens already, until SIGINT or SIGTERM."""
+    """Serve on a listening socket until SIGINT or SIGTERM."""
     make_server(runs, listener, tokens, hosts, traded).run(sockets=[listener])
 
 
@@ -289,7 +289,7 @@ def make_server(
     hosts: Iterable[str] = (),
     traded: Callable[[], None] = lambda: None,
 ) -> Any:
-    """The same, not started: `server.run(sockets=[listener])`, `server.should_exit = True`."""
+    """The server, not yet started: `server.run(sockets=[listener])`."""
     import uvicorn
 
     watch = WatchApp(runs)
@@ -309,7 +309,7 @@ def make_server(
         access_log=False,
         server_header=False,
         ws="none",
-        timeout_graceful_shutdown=2,  # of answers that are being made; streams have ended by then
+        timeout_graceful_shutdown=2,  # for pending answers; streams have ended by then
     )
     return PageServer(settings)
 
@@ -327,9 +327,9 @@ def _error(status: int, text: str) -> Response:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    """A folder that is no longer a run, and the like."""
+    """Answer with the error, for example if a folder is no longer a run."""
     return _error(409, f"{error}")
 
 
 def _no_run(run: str) -> Response:
-    return _error(404, f"watch: there is no run '{run[:200]}' here; reload the page")
+    return _error(404, f"watch: there is no run '{run[:200]}'; reload the page")

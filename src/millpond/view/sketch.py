@@ -1,4 +1,4 @@
-"""`Sketch`: what comparisons need of a run, so small that hundreds are kept."""
+"""`Sketch`: the part of a run that comparisons need, small enough to keep for hundreds of runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .groups import group_names, group_of
 from .history import RunHistory
 from .other_figures import other_names
 from .pace import pace
-from .places import Places
 from .summary import summary
-from .traces import Figure, colour_of, layout_of, line_of, make_figure, spoken, words
+from .traces import Figure, colour_of, escaped, layout_of, line_of, make_figure, title_of
+from .x_values import XValues
 
-_KEPT = 400  # points of a curve
-_ALL = 24_000  # points of all curves of one chart
-_LEAST = 60
-# Titles of the curves that come first; others follow as they are found.
+_KEPT = 400  # most points of a curve
+_ALL = 24_000  # most points of all curves in a chart
+_LEAST = 60  # points of a curve, however many curves there are
+# Titles of the curves that come first; others follow.
 _TITLES = {
     "greedy": "Greedy return",
     "return": "Return while training",
@@ -34,15 +34,15 @@ _Y = {"greedy": "return", "return": "return", "q": "Q", "gradient": "norm", "eps
 
 
 class Curve(NamedTuple):
-    """One number of a run, by where it was written."""
+    """One number of a run over its x values."""
 
-    places: Places
+    places: XValues
     y: np.ndarray
-    unit: str = ""  # what the y counts, where its name does not say so
+    unit: str = ""  # unit of y, if the name does not say it
 
 
 class Sketch(NamedTuple):
-    """`Sketch.of(history)`; `compared([("a", sketch)])` makes figures of several."""
+    """`Sketch.of(history)`; `compared([("a", sketch), ...])` makes figures of several."""
 
     summary: list[tuple[str, str]]
     settings: dict[str, Any]
@@ -53,11 +53,11 @@ class Sketch(NamedTuple):
 
     @staticmethod
     def of(history: RunHistory) -> Sketch:
-        """All that is compared, thinned."""
+        """The sketch of a run, with thinned curves."""
         found: dict[str, Curve] = {}
         for kind, name, key in _names(history):
             columns: MetricColumns = getattr(history, kind)
-            _put(found, name, history.places(columns), columns.of(key))
+            _put(found, name, history.x_values(columns), columns.of(key))
         counted, places, rate = pace(history)
         _put(found, "speed", places, rate, f"{counted} per second")
         first = {name: found[name] for name in _TITLES if name in found}
@@ -67,7 +67,7 @@ class Sketch(NamedTuple):
 
 
 def _names(history: RunHistory) -> list[tuple[str, str, str]]:
-    """Kind of line, name of the curve, name of the column."""
+    """The curves of a run: kind of line, name of the curve, name of the column."""
     found = [("eval", "greedy", "return")]
     for name in ("return", "loss", "q", "gradient", "change", "epsilon.mean"):
         found.append(("train", name.removesuffix(".mean"), name))
@@ -78,14 +78,16 @@ def _names(history: RunHistory) -> list[tuple[str, str, str]]:
     return found
 
 
-def _put(found: dict[str, Curve], name: str, places: Places, y: np.ndarray, unit: str = "") -> None:
+def _put(
+    found: dict[str, Curve], name: str, places: XValues, y: np.ndarray, unit: str = ""
+) -> None:
     kept = kept_of(y, _KEPT)
     if len(kept):
         found[name] = Curve(places.take(kept), y[kept], unit)
 
 
 def charts_of(sketches: Sequence[Sketch]) -> list[str]:
-    """Names of all curves that any of the runs has, the most telling first."""
+    """The names of the curves of all runs, the most important first."""
     there = dict.fromkeys(name for sketch in sketches for name in sketch.curves)
     return [name for name in _TITLES if name in there] + [n for n in there if n not in _TITLES]
 
@@ -93,9 +95,9 @@ def charts_of(sketches: Sequence[Sketch]) -> list[str]:
 def compared(
     runs: Sequence[tuple[str, Sketch]], wanted: Sequence[str] | None = None
 ) -> list[Figure]:
-    """A figure of every curve, or of those wanted alone: the others have no data then.
+    """A figure of every curve; with `wanted`, other figures come without data.
 
-    A trace says its `group`, so that whoever shows it can draw the mean over seeds.
+    Each trace names its `group`, so that the page can draw means over seeds.
     """
     points = max(_LEAST, min(_KEPT, _ALL // max(1, len(runs))))
     groups = group_names((sketch.group, name) for name, sketch in runs)
@@ -110,15 +112,15 @@ def compared(
             colour, dash = colour_of(number)
             marks = chart.startswith("greedy")
             lines = line_of(
-                curve.places, curve.y, words(run), colour, marks, dash=dash, points=points
+                curve.places, curve.y, escaped(run), colour, marks, dash=dash, points=points
             )
             look = dict(zip(("color", "dash"), colour_of(order[sketch.group]), strict=True))
-            group = {"name": words(groups[sketch.group]), "line": look, "key": sketch.group}
+            group = {"name": escaped(groups[sketch.group]), "line": look, "key": sketch.group}
             data += [line | {"group": group} for line in lines]
         unit = next(s.curves[chart].unit for _, s in runs if chart in s.curves)
-        title = _TITLES.get(chart) or spoken(chart.replace("greedy-", "greedy "))
-        y = unit or _Y.get(chart) or spoken(chart.removeprefix("greedy-")).lower()
-        layout = layout_of(runs[0][1].unit, words(y))
+        title = _TITLES.get(chart) or title_of(chart.replace("greedy-", "greedy "))
+        y = unit or _Y.get(chart) or title_of(chart.removeprefix("greedy-")).lower()
+        layout = layout_of(runs[0][1].unit, escaped(y))
         if chart == "speed":
             layout["yaxis"]["rangemode"] = "tozero"
         found.append(make_figure(name, title, data, layout))

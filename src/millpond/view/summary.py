@@ -1,4 +1,4 @@
-"""`summary(history)`: a run in a few lines of text, for the page and the report."""
+"""`summary(history)`: the facts about a run at the top of the page and the report."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from .history import RunHistory
 
-_LATE = 20  # returns of a logged run that was never evaluated
+_LATE = 20  # returns averaged for a run without evaluations
 
 
 def summary(history: RunHistory) -> list[tuple[str, str]]:
-    """What and how much: pairs of name and value."""
+    """Pairs of name and value."""
     settings, judged = history.settings, history.eval
     agent = "mixture" if history.mixture else str(settings.get("agent"))
     rows = [("env", str(settings.get("env")) or "–"), ("agent", agent or "–")]
@@ -36,7 +36,7 @@ def summary(history: RunHistory) -> list[tuple[str, str]]:
         rows.append(("updates", f"{updates:,.0f}"))
     seconds = history.speed.of("seconds")
     if len(seconds):
-        # Seconds begin at 0 whenever the run is resumed.
+        # Seconds restart at 0 whenever the run is resumed.
         ends = seconds[np.append(np.diff(seconds) < 0, True)]
         rows.append(("time", _time(float(ends.sum()))))
     seed = settings.get("seed")

@@ -1,4 +1,4 @@
-"""`Tail`: the new lines of a `.jsonl` file, whenever it is looked at."""
+"""`Tail`: reads the lines that were added to a `.jsonl` file since the last look."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Line = dict[str, Any]
-_SEAM = 256  # bytes before our place that are compared: a file may be cut back and grow again
+_SEAM = 256  # bytes before our position that are compared, to detect a truncated file
 _CHUNK = 4_000_000  # bytes read at once, so that a long file does not fill the memory
 END_BYTES = 65_536
 
 
 class News(NamedTuple):
-    """What a look found. `anew`: the file was cut back, so forget all lines before these."""
+    """The new lines; if `truncated`, the file was cut back, so forget all lines before these."""
 
     lines: list[Line]
-    anew: bool
+    truncated: bool
 
 
 class Tail:
-    """`tail.read()` gives whole new lines. A half-written last line waits for its end.
+    """`tail.read()` returns complete new lines; an incomplete last line is left for later.
 
-    With `only` lines without these bytes are passed over, which is ten times as fast.
+    With `only`, lines that do not contain these bytes are skipped, which is ten times as fast.
     """
 
     def __init__(self, path: Path, only: bytes = b"") -> None:
@@ -32,28 +32,28 @@ class Tail:
         self._seam = b""
 
     def read(self) -> News:
-        """At most a few megabytes of lines; call again until there are none."""
-        anew = False
+        """Read at most a few megabytes; call again until there are no more lines."""
+        truncated = False
         while True:
             try:
                 with open(self.path, "rb") as file:
                     if self._changed(file):
-                        anew, self._at, self._seam = True, 0, b""
+                        truncated, self._at, self._seam = True, 0, b""
                     file.seek(self._at)
                     data = file.read(_CHUNK)
-            except OSError:  # not there yet, or no longer
-                anew = anew or self._at > 0
+            except OSError:  # the file does not exist yet, or no longer
+                truncated = truncated or self._at > 0
                 self._at, self._seam = 0, b""
-                return News([], anew)
+                return News([], truncated)
             whole = data[: data.rfind(b"\n") + 1]
             self._at += len(whole)
             self._seam = (self._seam + whole)[-_SEAM:]
             lines = parse(whole, self.only)
             if lines or not whole:
-                return News(lines, anew)
+                return News(lines, truncated)
 
     def _changed(self, file: Any) -> bool:
-        """Whether what lies before our place is no longer what we read."""
+        """Whether the bytes before our position differ from what we read."""
         if not self._at:
             return False
         if os.fstat(file.fileno()).st_size < self._at:
@@ -63,7 +63,7 @@ class Tail:
 
 
 def last_lines(path: Path, number: int = END_BYTES) -> list[Line]:
-    """The whole lines among the last bytes of a file: for what is said last, cheaply."""
+    """The complete lines among the last `number` bytes of a file."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -77,9 +77,9 @@ def last_lines(path: Path, number: int = END_BYTES) -> list[Line]:
 
 
 def parse(data: bytes, only: bytes = b"") -> list[Line]:
-    """Lines of JSON objects with these bytes in them; what is none of these is passed over."""
+    """Parse lines that are JSON objects and contain `only`; skip all others."""
     lines = [line for line in data.splitlines() if only in line]
-    try:  # all at once takes half the time
+    try:  # parsing all at once takes half the time
         whole = json.loads(b"[" + b",".join(lines) + b"]")
         if len(whole) == len(lines):
             return [line for line in whole if isinstance(line, dict)]

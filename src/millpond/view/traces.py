@@ -1,4 +1,4 @@
-"""The parts that figures are made of: curves, bands, axes, colours for light and dark."""
+"""The parts of figures: curves, bands, axes, colours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .decimate import POINTS, kept_of, thin_band
 from .history import RunHistory
-from .places import Places
+from .x_values import XValues
 
 Figure = dict[str, Any]
 BLUE, ORANGE, GREEN, VIOLET, GOLD, GREY, RED = COLOURS = (
@@ -24,22 +24,22 @@ BLUE, ORANGE, GREEN, VIOLET, GOLD, GREY, RED = COLOURS = (
 
 
 def make_figure(name: str, title: str, data: list[Any], layout: Any, note: str = "") -> Figure:
-    """A figure as the page and reports draw it.
+    """A figure for the page and reports.
 
-    Callers may add `apart=True` (its x axis is not the run's, so it is not zoomed with the others)
-    and `more=True` (listed under "more metrics").
+    Callers may add `apart=True` (its x axis is not the run's, so it does not zoom with the others)
+    and `more=True` (it is listed under "More metrics").
     """
     return {"name": name, "title": title, "note": note, "data": data, "layout": layout}
 
 
-def spoken(name: str) -> str:
-    """The name of a column as a title: `critic_loss.mean` is "Critic loss"."""
+def title_of(name: str) -> str:
+    """The title for a column: "Critic loss" for `critic_loss.mean`."""
     text = name.removesuffix(".mean").replace("_", " ").replace(".", " ").replace("/", " ")
     return text[:1].upper() + text[1:]
 
 
-def words(name: str) -> str:
-    """A name from a run's files as text: Plotly would read tags in it, a link among them."""
+def escaped(name: str) -> str:
+    """A name from a run's files, escaped because Plotly interprets tags such as links."""
     return html.escape(str(name), quote=False)
 
 
@@ -59,13 +59,13 @@ def axes_of(
 
 
 def plain(values: Any) -> list[float | None]:
-    """Six digits are more than a screen shows."""
+    """Values as a list with six digits, which is more than a screen shows; None for NaN."""
     array = np.asarray(values, np.float64).tolist()
     return [float(f"{value:.6g}") if value == value else None for value in array]
 
 
 def line_of(
-    places: Places,
+    places: XValues,
     y: Any,
     name: str,
     colour: str,
@@ -74,7 +74,7 @@ def line_of(
     dash: str = "solid",
     points: int = POINTS,
 ) -> list[Any]:
-    """One curve, or none if there is nothing to show."""
+    """A list with the trace of one curve, empty if there is nothing to show."""
     y = np.asarray(y, np.float64)
     kept = kept_of(y, points)
     if not len(kept):
@@ -88,7 +88,7 @@ def line_of(
     return [trace]
 
 
-def band_of(places: Places, low: Any, high: Any, colour: str) -> list[Any]:
+def band_of(places: XValues, low: Any, high: Any, colour: str) -> list[Any]:
     kept, low, high = thin_band(low, high)
     if not len(kept):
         return []
@@ -100,15 +100,15 @@ def band_of(places: Places, low: Any, high: Any, colour: str) -> list[Any]:
 
 
 def rare_of(history: RunHistory, kind: str, key: str, name: str, colour: str) -> list[Any]:
-    """Points of lines that come now and then, such as one per cycle."""
+    """The trace of a number in rare lines, such as one per cycle."""
     lines = history.rare.get(kind, [])
     found = [mean_of(line.get(key)) for line in lines]
     y = [np.nan if value is None else value for value in found]
-    return line_of(history.places_of(lines), y, name, colour, True, dash="dot")
+    return line_of(history.x_values_of(lines), y, name, colour, True, dash="dot")
 
 
 def mean_of(value: Any) -> float | None:
-    """Of a number, or of a list of them, however deep."""
+    """The mean of a number or a nested list; None if there are no finite numbers."""
     try:
         found = np.asarray(value, np.float64).ravel()
     except (TypeError, ValueError):
@@ -118,7 +118,7 @@ def mean_of(value: Any) -> float | None:
 
 
 def colour_of(number: int) -> tuple[str, str]:
-    """Colour and dash of the n-th of several: no two of the first 28 look the same."""
+    """The colour and dash of curve `number`; the first 28 all look different."""
     dashes = ("solid", "dash", "dot", "dashdot")
     return COLOURS[number % len(COLOURS)], dashes[number // len(COLOURS) % len(dashes)]
 

@@ -1,4 +1,4 @@
-"""`water(history)`: where a run's rows are, how full each place is, and what flows right now."""
+"""`water(history)`: where a run's rows are, how full each place is, and what flows now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from .card import phase_of
 from .history import RunHistory
 
-# Of a mixture: which flows move in which phase. Live, all of them do.
+# The flows that move in each phase of a mixture; with transfer live all do.
 _MOVES = {
     "agents": ("play", "drain"),
     "fill": ("fill",),
@@ -18,14 +18,14 @@ _MOVES = {
 
 
 def water(history: RunHistory) -> dict[str, Any]:
-    """`places` from left to right and the `flows` between neighbours; `back` leads to the first."""
+    """`places` from left to right, `flows` between neighbours, and `back` to the first place."""
     if history.logged:
         return _logged(history)
     return _mixture(history) if history.mixture else _single(history)
 
 
 def _logged(history: RunHistory) -> dict[str, Any]:
-    """Of a user's own loop: all that is known is a pond that it shows us."""
+    """For a user's own loop only the watched pond, if any, is known."""
     seen = [one for one in history.last_health.get("learners", []) if one.get("capacity")]
     if not seen:
         about = "Your own loop. run.watch(pond) shows its replay here and to the doctor."
@@ -37,7 +37,7 @@ def _logged(history: RunHistory) -> dict[str, Any]:
     places = [_place("Your loop", "acts"), _place(kind, _rows(capacity), stored / capacity)]
     running = history.status["state"] == "running"
     flows = [{"name": "play", "moves": running}, {"name": "learn", "moves": running}]
-    about = "Rows from your loop flow into the replay that it watches; samples are drawn from it."
+    about = "Rows from your loop flow into the watched replay; samples are drawn from it."
     places.append(_place("Your loop", "learns"))
     return {"places": places, "flows": flows, "back": None, "about": about}
 
@@ -68,13 +68,13 @@ def _mixture(history: RunHistory) -> dict[str, Any]:
         "places": places,
         "flows": [{"name": name, "moves": name in moves} for name in names],
         "back": {"name": "clone", "moves": "clone" in moves},
-        "about": "The agents' rows flow into their Ponds and drain into the Lake; BigPond is "
-        "filled from there, the BigAgent learns from it, and the agents become its clones.",
+        "about": "The agents' rows flow into their Ponds and drain into the Lake. BigPond is "
+        "filled from the Lake, the BigAgent learns from it, and the agents become its clones.",
     }
 
 
 def _agent(settings: Mapping[str, Any], key: str, before: str) -> str:
-    """The agent's name as it is shown; `before`: of runs whose settings did not say it yet."""
+    """The agent's name in capitals; `before` is for old runs whose settings lack it."""
     return str(settings.get(key, before)).upper()
 
 
@@ -120,7 +120,7 @@ def _stored(history: RunHistory, capacity: int) -> float:
 
 
 def _place(name: str, text: str, level: float | None = None) -> dict[str, Any]:
-    """A tank has a level; who acts or learns has none."""
+    """A place; those that hold rows are drawn as tanks with a level."""
     tank = name in ("Ponds", "Pond", "HostPond", "Lake", "BigPond")
     return {"name": name, "text": text, "tank": tank, "level": level}
 

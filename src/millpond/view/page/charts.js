@@ -1,12 +1,12 @@
-// Charts: figures of the server, dressed for light and dark. Shared by the page and the report.
+// Charts: draws the server's figures with Plotly, in light or dark. Shared by page and report.
 "use strict";
 
 (() => {
   const { el, escaped, smoothed, together, saveCsv, savePng } = window.millpond;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const FEW = 4; // curves; a small chart names these whatever their names
-  const CROWD = 16; // curves; more have no legend, and say their names one at a time
-  const BANDS = 12; // means; the bands of more would hide one another
+  const FEW = 4; // most curves that a small chart names in any case
+  const CROWD = 16; // most curves with a legend; more show their names only on hover
+  const BANDS = 12; // most means with bands, which would otherwise hide one another
   const EVERYWHERE = [-Infinity, Infinity];
   const WIDE = ["returns", "compare-greedy", "parallel", "arms-curves"];
 
@@ -22,7 +22,7 @@
 
   const isCurve = (trace) => trace.type === "scatter" && !trace.fill && (trace.mode || "lines") !== "markers";
 
-  // Curves smoothed, the others as they are; what was measured stays visible behind.
+  // Smoothed curves, with the measured values faintly behind; other traces unchanged.
   function smoothTraces(data, weight) {
     if (!weight) return data;
     return data.flatMap((trace) => {
@@ -33,7 +33,7 @@
     });
   }
 
-  // The mean of each group with a band from its lowest to its highest run.
+  // The mean of each group, with a band from its lowest to its highest run.
   function meansOf(data, weight) {
     const groups = new Map();
     for (const trace of data) groups.set(trace.group.key, [...(groups.get(trace.group.key) || []), trace]);
@@ -56,7 +56,7 @@
     return [...bands, ...lines];
   }
 
-  // The lowest and the highest point between two x.
+  // The lowest and highest y between two x values.
   function extent(data, [from, to], log) {
     const seen = data.filter((trace) => trace.type === "scatter" && trace.yaxis !== "y2")
       .flatMap((trace) => trace.y.filter((y, i) => Number.isFinite(y) && (!log || y > 0) && trace.x[i] >= from && trace.x[i] <= to))
@@ -66,7 +66,7 @@
     return [low, seen.reduce((a, b) => Math.max(a, b))];
   }
 
-  // The same with some air.
+  // The same with a margin.
   function rangeWithin(data, x, log) {
     const found = extent(data, x, log);
     if (!found) return null;
@@ -75,7 +75,7 @@
     return [low - air, high + air];
   }
 
-  // Where there is no y axis words lie among the lines.
+  // Without a y axis, labels lie on top of the lines and need a background.
   const readable = (words, given) => (given.yaxis?.visible === false ? words.map((one) => ({ ...one, bgcolor: colour("--panel"), opacity: 0.9 })) : words);
 
   const moved = (marks, x) => (marks || []).map((mark) => {
@@ -84,7 +84,7 @@
     return "x0" in mark ? { ...mark, x0: at, x1: at } : { ...mark, x: at };
   });
 
-  // A figure as Plotly draws it: its traces and its layout, by the page's controls.
+  // The traces and layout that Plotly draws for a figure, given the page's controls.
   function dress(figure, controls, log, ground) {
     const given = figure.layout;
     const placed = controls.placed(figure);
@@ -95,7 +95,7 @@
     const bars = data.some((trace) => trace.type === "bar");
     const linked = !bars && !figure.apart;
     const zooms = !bars && given.xaxis?.type !== "category";
-    // Small charts have room for a few short names only; where they are seen is enough for all.
+    // Small charts have room for few short names; the hover label shows them all.
     const letters = named.reduce((sum, trace) => sum + `${trace.name}`.length + 6, 0);
     const legend = named.length > 1 && (WIDE.includes(figure.name) ? named.length <= CROWD : named.length <= FEW || letters <= 110);
     const layout = {
@@ -123,10 +123,10 @@
     if (log) {
       delete layout.yaxis.rangemode;
       const [low, high] = extent(data, EVERYWHERE, true) || [0, 0];
-      if (high - low < 3) layout.yaxis.dtick = "D2"; // 1, 2, 5: all nine would be in one another's way
-      layout.yaxis.exponentformat = "e"; // powers would be written with inline styles, which are refused
+      if (high - low < 3) layout.yaxis.dtick = "D2"; // ticks at 1, 2, 5; all nine would overlap
+      layout.yaxis.exponentformat = "e"; // powers would need inline styles, which our policy refuses
     }
-    if (linked && !log) { // around a single value Plotly would show fractions of a step, or -1 to 1
+    if (linked && !log) { // around a single value, Plotly would show fractions of a step, or -1 to 1
       const [low, high] = extent(data, EVERYWHERE, false) || [0, 1];
       if (low === high) layout.yaxis.rangemode ??= "tozero";
       if (named.every((trace) => (trace.x?.length ?? 2) < 2)) layout.xaxis.rangemode ??= "tozero";
@@ -142,12 +142,12 @@
     return { data, layout, linked, note: notes.filter(Boolean).join(" ") };
   }
 
-  // Where charts are linked a double click is for all of them.
+  // In linked charts a double click resets all of them.
   const config = (linked) => ({ displayModeBar: false, responsive: true, doubleClick: linked ? false : "reset" });
 
   class Charts {
-    // Draws figures into `parent`, one panel each; those out of sight are drawn when they are seen.
-    // `onwanted()` is called when a figure is seen that came without its data.
+    // Draws figures into `parent`, one panel each, as soon as they are visible.
+    // `onwanted()` is called when a figure without data becomes visible.
     constructor(parent, controls, onwanted = () => {}) {
       this.parent = parent;
       this.controls = controls;
@@ -165,7 +165,7 @@
       }, { rootMargin: "200px" });
     }
 
-    // Names of the figures in sight.
+    // Names of the visible figures.
     inSight() {
       return [...this.panels.values()].filter((panel) => panel.seen).map((panel) => panel.figure.name);
     }
@@ -240,7 +240,7 @@
       if (fresh && linked) this.link(panel.plot);
     }
 
-    // What is dragged in one chart holds for all of the page; a double click goes back.
+    // A zoom in one chart applies to all charts of the page; a double click resets it.
     link(plot) {
       plot.on("plotly_relayout", (event) => {
         const [from, to] = event["xaxis.range"] || [event["xaxis.range[0]"], event["xaxis.range[1]"]];

@@ -1,10 +1,10 @@
-// Several runs: their curves in one chart each, their numbers, the settings in which they differ.
+// Comparing runs: a chart per curve, a table of results, the settings in which the runs differ.
 "use strict";
 
 (() => {
   const { el, fold, table, ask, Charts, Controls } = window.millpond;
-  const FIRST = ["compare-greedy", "compare-return"]; // asked for before it is known what is in sight
-  const ACROSS = 12; // runs; settings of more stand one run to a line
+  const FIRST = ["compare-greedy", "compare-return"]; // fetched before it is known what is visible
+  const ACROSS = 12; // most runs as columns of the settings; more become rows
 
   class CompareView {
     constructor(ids, runs) {
@@ -32,7 +32,7 @@
       document.title = "compare · millpond";
     }
 
-    // A chart came into sight whose curves are missing.
+    // A chart without data became visible.
     wanted() {
       this.more = true;
       this.onmore?.();
@@ -44,7 +44,7 @@
       const found = await ask(`/api/compare?runs=${this.compare.join(",")}&figures=${figures.map(encodeURIComponent).join(",")}`);
       if (this.closed) return;
       this.nodes.unread.textContent = found.unread ? `reading ${found.unread} more …` : "";
-      const last = this.unread > 0 && !found.unread; // now for what else is in sight
+      const last = this.unread > 0 && !found.unread; // next, fetch everything that is visible
       this.unread = found.unread;
       this.more = found.unread > 0 || last;
       this.charts.show(found.figures);
@@ -52,7 +52,7 @@
       this.showTables();
     }
 
-    // Built when they are looked at, and when all runs are read.
+    // Tables are built when they are open and all runs are read.
     showTables() {
       const { found } = this;
       if (!found || found.unread || !(this.sums.open || this.differ.open)) return;

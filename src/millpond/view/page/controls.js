@@ -1,4 +1,4 @@
-// Controls: what all charts of a page have in common. Smoothing, the x, mean or single runs, zoom.
+// Controls shared by all charts of a page: smoothing, x axis, means or single runs, zoom.
 "use strict";
 
 (() => {
@@ -6,13 +6,13 @@
   const UNITS = { frames: "frames", steps: "steps", time: "minutes" };
 
   class Controls {
-    // With `seeds` it offers means over the runs of a group.
+    // With `seeds`, means over the runs of a group are offered.
     constructor({ seeds = false } = {}) {
       this.x = memory.get("x") in UNITS ? memory.get("x") : "frames";
       this.smooth = Number(memory.get("smooth")) || 0;
       this.mean = seeds;
-      this.range = null; // of x, null: all
-      this.revision = 0; // of the zoom: a new one forgets what was dragged in a chart
+      this.range = null; // zoomed range of x; null: all
+      this.revision = 0; // a new revision makes Plotly forget a zoom in a chart
       this.charts = new Set();
       const value = el("output", { text: this.smooth.toFixed(2) });
       const slider = el("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: `${this.smooth}`, "aria-label": "smoothing",
@@ -40,8 +40,8 @@
       this.node.append(this.back);
     }
 
-    // The traces of a figure with the x that is asked for, and what that is called. Runs know their
-    // own x and their steps; those whose time nobody knows are left out where others have it.
+    // The traces of a figure over the chosen x, and its title. On a time axis, runs without times
+    // are left out if others have them.
     placed(figure) {
       const own = figure.layout.xaxis?.title?.text;
       const timed = this.x === "time" && figure.data.some((trace) => trace.at?.time);

@@ -1,10 +1,10 @@
-// Curves: smoothing, and the mean of several with its band. Shared by the page and the report.
+// Curves: smoothing, and means of several curves with bands. Shared by page and report.
 "use strict";
 
 (() => {
-  const POINTS = 300; // of a mean
+  const POINTS = 300; // points of a mean, roughly
 
-  // An exponential moving average without the pull of its beginning; 0 leaves all as it is.
+  // A bias-corrected exponential moving average; weight 0 changes nothing.
   function smoothed(y, weight) {
     if (!weight) return y;
     let sum = 0;
@@ -17,7 +17,7 @@
     });
   }
 
-  // The y of a curve at an x, by straight lines between its points; null before and after it.
+  // The y of a curve at x, linearly interpolated; null outside the curve.
   function valueAt(curve, x) {
     const { x: xs, y: ys } = curve;
     let low = 0;
@@ -33,7 +33,7 @@
     return ys[low] + (ys[high] - ys[low]) * (x - xs[low]) / (xs[high] - xs[low]);
   }
 
-  // The mean, the lowest and the highest of several curves, of those that reach an x.
+  // Mean, minimum and maximum of several curves; at each x, of those that reach it.
   function together(curves) {
     const every = [...new Set(curves.flatMap((curve) => curve.x))].sort((a, b) => a - b);
     const step = Math.max(1, Math.ceil(every.length / POINTS));

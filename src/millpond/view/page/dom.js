@@ -1,4 +1,4 @@
-// Elements. Everything that comes from a run is set as text, never as markup.
+// DOM helpers. Everything that comes from a run is inserted as text, never as markup.
 "use strict";
 
 window.millpond = window.millpond || {};
@@ -29,14 +29,14 @@ window.millpond = window.millpond || {};
     return el("table", {}, el("thead", {}, line(heads, "th")), el("tbody", {}, ...rows.map((row) => line(row, "td"))));
   }
 
-  // A choice with a label; `choices` are pairs of value and text.
+  // A select with a label; `choices` are pairs of value and text.
   function choice(label, choices, value, onchange) {
     const select = el("select", { onchange: () => onchange(select.value) });
     fill(select, choices, value);
     return { box: el("label", { class: "choice" }, el("span", { text: label }), select), select };
   }
 
-  // Give a choice other options; the value stays if it is still there.
+  // Replace the options of a select, keeping its value if that still exists.
   function fill(select, choices, value = select.value) {
     const text = JSON.stringify(choices);
     if (select.dataset.choices !== text) {
@@ -46,7 +46,7 @@ window.millpond = window.millpond || {};
     select.value = choices.some(([key]) => key === value) ? value : choices[0]?.[0] ?? "";
   }
 
-  // What the browser remembers; a page from a file may have no memory.
+  // Local storage, which a page opened from a file may not have.
   const memory = {
     get(name) {
       try { return localStorage.getItem(`millpond-${name}`); } catch { return null; }

@@ -7,12 +7,12 @@
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
 
-  // Names come escaped for Plotly, which reads tags.
+  // Undo the escapes that names have for Plotly.
   const plain = (name) => `${name}`.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 
   const escaped = (text) => `${text}`.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-  // All points that are drawn, a line each; bars and bands are points too.
+  // All points that are drawn, one per line, including bars and bands.
   function csvOf(figure) {
     const unit = plain(figure.layout.xaxis?.title?.text || "x");
     const lines = [["curve", unit, "steps", "minutes", plain(figure.layout.yaxis?.title?.text || "value")]];

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formatting of numbers, times and values.
 "use strict";
 
 (() => {
@@ -19,14 +19,14 @@
 
   const percent = (share) => `${Math.floor(share * 100)}%`;
 
-  // When: the time of today, else the day.
+  // The time if it was today, else the date.
   const since = (seconds) => {
     const then = new Date(seconds * 1000);
     const today = then.toDateString() === new Date().toDateString();
     return today ? then.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }) : then.toLocaleDateString("en-CA");
   };
 
-  // A value as text; reals, in lists too, with four digits.
+  // A value as text; floats, also in lists, with four digits.
   const plain = (value) => {
     const digits = (one) => (typeof one === "number" && !Number.isInteger(one) ? Number(one.toPrecision(4)) : one);
     return typeof value === "object" ? JSON.stringify(value, (_, one) => digits(one)) : `${digits(value)}`;

@@ -1,14 +1,14 @@
-// The overview: greedy returns of all runs, by env, and the table of runs with its filters.
+// The overview: greedy returns of all runs per env, and the table of runs with filters.
 "use strict";
 
 (() => {
   const { el, escaped, choice, fill, ask, Charts, Controls, RunTable } = window.millpond;
-  const ENVS = 4; // charts at once; more are shown when asked for
+  const ENVS = 4; // charts shown at first; a button shows the others
   const different = (values) => [...new Set(values)].filter(Boolean).sort();
   const options = (all, values) => [["", all], ...values.map((value) => [value, value])];
 
-  // Curves of the runs that have changed, and settings whenever there are other runs. They lie in
-  // `world`, where they outlive the view and the server; whether there are more to be read.
+  // Fetch the curves of runs that have changed, and the settings if the set of runs has changed.
+  // They are kept in `world`, beyond the view. Returns whether there are more to fetch.
   async function readCurves(runs, world) {
     const order = world.order.join();
     if (order !== world.ordered) {
@@ -24,7 +24,7 @@
   }
 
   class Overview {
-    // `runs` holds the cards by id; `world` is what all views share.
+    // `runs` holds the cards by id; `world` is shared by all views.
     constructor(runs, world, params) {
       this.runs = runs;
       this.world = world;
@@ -98,7 +98,7 @@
       const all = cards.length === 1 ? "1 run" : `${cards.length} runs`;
       this.count.textContent = found.length === cards.length ? all : `${found.length} of ${all}`;
       this.nothing.hidden = found.length > 0;
-      this.nothing.replaceChildren(`No run matches these filters; there ${cards.length === 1 ? "is" : "are"} ${all} in all. `,
+      this.nothing.replaceChildren(`No run matches these filters (${all} in all). `,
         el("button", { type: "button", class: "quiet", text: "clear the filters", onclick: () => { this.search.value = ""; this.change({ q: "", env: "", agent: "", state: "", setting: "", value: "" }); } }));
       this.table.node.hidden = !found.length;
       this.showChosen();
@@ -136,7 +136,7 @@
     }
 
     figure(env, pairs) {
-      const looks = new Map(); // of groups, in the order in which they come
+      const looks = new Map(); // of groups, in order of appearance
       const look = (number) => ({ color: this.world.colours[number % this.world.colours.length], dash: ["solid", "dash", "dot", "dashdot"][Math.floor(number / this.world.colours.length) % 4], width: 2 });
       const data = pairs.map(([card, curve], number) => {
         if (!looks.has(card.group)) looks.set(card.group, look(looks.size));

@@ -1,19 +1,19 @@
-// The live page: all runs, one run, or several compared, by what stands behind the # of the address.
+// The live page: all runs, one run, or several compared, as the # part of the address says.
 "use strict";
 
 (() => {
   const { el, memory, ask, listen, byId, Overview, readCurves, RunView, CompareView, drawWater } = window.millpond;
   const main = byId("main");
   const runs = new Map(); // id -> card
-  // What views share: ids, newest first; names of groups; what is chosen to be compared; greedy
-  // curves and the settings that differ, as far as they are read.
+  // Shared by all views: ids, newest first; names of groups; the runs chosen for comparison; and,
+  // as far as they are read, greedy curves and settings that differ.
   const world = { order: [], groups: {}, chosen: new Set(), read: new Map(), settings: { names: [], values: {} }, colours: [] };
   let root = "";
   let view = null;
 
-  // --- what is shown ----------------------------------------------------------------------------
+  // --- views -------------------------------------------------------------------------------------
 
-  // A path as a shell takes it.
+  // A path, quoted for the shell.
   const quoted = (path) => (/^[\w.\/-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`);
 
   function route() {
@@ -52,7 +52,7 @@
     } catch (error) {
       if (shown === view) said(error.message);
     }
-    // A run that writes all the time keeps neither the browser nor the server busy.
+    // Limit how often a run that writes all the time is read and drawn.
     setTimeout(() => {
       busy = false;
       if (again || view?.more) { again = false; refresh(); }
@@ -87,10 +87,10 @@
     if (!mine || mine.some((id) => touched.has(id))) refresh();
   }
 
-  // The last news have come: what is shown is asked for once more while it can be.
+  // The server ends: fetch what is shown once more while that is possible.
   function parting() {
     again = false;
-    for (const read of [view?.refresh(), readCurves(runs, world)]) read?.catch(() => {}); // as far as it goes
+    for (const read of [view?.refresh(), readCurves(runs, world)]) read?.catch(() => {}); // it may be gone
   }
 
   // --- light and dark ---------------------------------------------------------------------------
@@ -108,7 +108,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && view.repaint());
   addEventListener("resize", () => view && view.water && drawWater(view.nodes.water, view.water));
   document.querySelector(".skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the # of the address says what is shown
+    event.preventDefault(); // the # part of the address selects the view
     main.focus();
   });
   addEventListener("hashchange", route);

@@ -1,4 +1,4 @@
-// The report: figures and water from the data that lies in the page itself.
+// The report: draws the figures and water whose data is in the page.
 "use strict";
 
 (() => {

@@ -1,4 +1,4 @@
-// One run: its status, its return, where its rows are, the doctor's verdicts, all of its charts.
+// One run: its status, return, water, the doctor's verdicts, and all charts.
 "use strict";
 
 (() => {
@@ -49,7 +49,7 @@
       this.card();
     }
 
-    // From the list: what changes most often.
+    // Show the card, which changes most often.
     card() {
       const card = this.runs.get(this.run);
       if (!card) return;
@@ -68,7 +68,7 @@
       document.title = `${card.name} · ${percent(card.progress)} · millpond`;
     }
 
-    // Why it failed: its last line, and all of the traceback where there is one.
+    // Show why the run failed: the last line, and the whole traceback if there is one.
     showWhy(why, traceback) {
       const text = `${why}\n${traceback || ""}`;
       if (text === this.why) return;
@@ -80,7 +80,7 @@
         ...(whole ? [traced(whole)] : []));
     }
 
-    // The other runs of the same settings: by their seeds, or by name where seeds are the same.
+    // Link the runs with equal settings, by seed, or by name if a seed was run twice.
     showSeeds(card) {
       const cards = [...this.runs.values()].filter((one) => one.group === card.group).sort((a, b) => a.seed - b.seed);
       const text = cards.map((one) => one.id).join();
@@ -127,10 +127,10 @@
       const rest = verdicts.filter((one) => !fired.includes(one));
       const green = rest.filter((one) => one.state === "green").length;
       const head = fired.length
-        ? `${fired.length} of ${verdicts.length} checks found something.`
-        : green ? "Nothing found." : "No check could be made yet.";
+        ? `${fired.length} of ${verdicts.length} checks found a problem.`
+        : green ? "No problems found." : "No check has enough data yet.";
       const worst = fired.some((one) => one.state === "red") ? "red" : fired.length ? "yellow" : green ? "green" : "unknown";
-      this.nodes.verdict.textContent = `doctor: ${worst === "green" ? "nothing found" : worst}`;
+      this.nodes.verdict.textContent = `doctor: ${worst === "green" ? "no problems" : worst}`;
       this.nodes.verdict.dataset.state = worst;
       const open = this.nodes.doctor.querySelector("details")?.open;
       const more = el("details", {}, el("summary", { text: `${green} green, ${rest.length - green} unknown` }), ...rest.map(verdictRow));
@@ -143,9 +143,9 @@
       if (this.closed) return;
       const words = {
         none: film.steps === null ? "No checkpoint yet; the film is made from the newest one." : "",
-        waiting: "Another film is being made; this one comes after it.",
-        making: "Filming one greedy episode, as soon as a core is idle …",
-        failed: `It could not be filmed: ${film.why}`,
+        waiting: "Waiting for another film to be finished.",
+        making: "Filming one greedy episode as soon as a core is idle …",
+        failed: `The film could not be made: ${film.why}`,
       };
       const key = `${film.state} ${film.steps}`;
       if (key !== this.filmed) {

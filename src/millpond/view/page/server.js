@@ -1,8 +1,8 @@
-// The server: asking it, hearing from it, and what the page says once it has ended.
+// The server: requests, its event stream, and messages about the connection.
 "use strict";
 
 (() => {
-  const SILENT_MS = 8000; // after so long without it the page says so
+  const SILENT_MS = 8000; // silence of the server after which a message is shown
   const byId = (id) => document.getElementById(id);
   let ended = false;
   let lost = 0; // timer
@@ -12,7 +12,7 @@
     try {
       answer = await fetch(path, { credentials: "same-origin" });
     } catch {
-      throw new Error(ended ? "the server has ended, and this was not read before" : "the server does not answer");
+      throw new Error(ended ? "the server has stopped, and this was not loaded before" : "the server does not answer");
     }
     const found = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
     if (!answer.ok) throw new Error(found.error || `the server answered ${answer.status}`);
@@ -31,7 +31,7 @@
     byId("ended").textContent = text;
   }
 
-  // `heard(news)` gets the cards of runs that changed; `parting()` is called when no more will come.
+  // `heard(news)` gets the cards of runs that changed; `parting()` is called when the server ends.
   function listen(heard, parting) {
     const source = new EventSource("/api/events");
     source.addEventListener("runs", (event) => heard(JSON.parse(event.data)));
@@ -40,7 +40,7 @@
       source.close();
       clearTimeout(lost);
       link("ended", "off");
-      banner(`The server ended at ${clock()}. Everything here stays as it was then; millpond watch shows it again.`);
+      banner(`The server stopped at ${clock()}, and the page shows the state at that time. Start it again with millpond watch.`);
       parting();
     });
     source.onopen = () => {
@@ -56,13 +56,13 @@
         clearTimeout(lost);
         const then = clock();
         ask("/api/runs").then(
-          () => banner("Too many pages are open on this server: close one of them and reload this one."),
-          () => banner(`The server of this page had ended by ${then}: open the address that was printed last. Everything here stays as it was.`));
+          () => banner("This server has too many open pages. Close one of them and reload this one."),
+          () => banner(`The server of this page stopped before ${then}. Open the address that millpond watch printed last.`));
         return;
       }
       link("reconnecting", "off");
       const since = clock();
-      lost ||= setTimeout(() => banner(`The server has not answered since ${since}. Everything here is as it was then; it continues by itself when the server is back.`), SILENT_MS);
+      lost ||= setTimeout(() => banner(`The server has not answered since ${since}. The page shows the state at that time and continues when the server is back.`), SILENT_MS);
     };
   }
 

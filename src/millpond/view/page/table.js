@@ -1,4 +1,4 @@
-// RunTable: all runs as a table, sortable, with the seeds of one setting as a group.
+// RunTable: a sortable table of runs, in which the seeds of one setting form a group.
 "use strict";
 
 (() => {
@@ -11,7 +11,7 @@
     return different.length === 1 ? different[0] : `${different.length} different`;
   };
 
-  // Name, head, what a card is sorted by, whether it stays on a telephone.
+  // Name, head, sort key of a card, whether the column is shown on a phone.
   const COLUMNS = [
     { name: "name", head: "run", value: (card) => card.name.toLowerCase(), narrow: true },
     { name: "env", head: "env", value: (card) => card.env },
@@ -26,7 +26,7 @@
     { name: "made", head: "begun", value: (card) => card.made, number: true },
   ];
 
-  // What is missing comes last, whichever way it is sorted.
+  // Missing values come last in both directions.
   function compare(a, b, down) {
     const missing = (value) => value === null || value === undefined || value === "";
     if (missing(a) || missing(b)) return missing(a) - missing(b);
@@ -34,7 +34,7 @@
     return down ? -order : order;
   }
 
-  // What runs of the same settings are: seeds, unless one was run twice.
+  // How to call runs with equal settings: seeds, unless a seed was run twice.
   const kindOf = (cards) => (new Set(cards.map((card) => card.seed)).size === cards.length ? "seeds" : "runs");
 
   const lastLine = (text) => text.trim().split("\n").at(-1);
@@ -44,19 +44,19 @@
   }
 
   class RunTable {
-    // `chosen` is the set of ids to compare, `onchosen` hears of every change of it.
+    // `chosen` is the set of ids to compare; `onchosen` is called whenever it changes.
     constructor(chosen, onchosen, onsorted) {
       this.chosen = chosen;
       this.onchosen = onchosen;
       this.onsorted = onsorted;
-      this.open = new Set(); // groups whose runs are shown
+      this.open = new Set(); // unfolded groups
       this.rows = new Map(); // key -> row
       this.heads = el("tr");
       this.body = el("tbody");
       this.node = el("table", { class: "runs-table" }, el("thead", {}, this.heads), this.body);
     }
 
-    // `groups` are lists of cards, `names` what they are called; `setting` is a further column.
+    // `groups` are lists of cards, `names` the groups' names; `setting` is an extra column.
     show(groups, names, { sort, down, setting, settingOf }) {
       this.columns = setting ? [...COLUMNS.slice(0, 4), { name: "setting", head: setting, value: settingOf }, ...COLUMNS.slice(4)] : COLUMNS;
       this.shown = { groups, names, sort, down, setting, settingOf };
@@ -105,7 +105,7 @@
       return `${kind} ${column.narrow ? "" : "not-narrow"}`.trim();
     }
 
-    // A row whose cells are replaced where what they show has changed.
+    // Update a row, replacing only the cells that have changed.
     row(key, kind, cells) {
       let row = this.rows.get(key);
       if (!row) {

@@ -1,4 +1,4 @@
-// Water: places with their levels and what flows between them, as SVG. Shared with the report.
+// Water: places with their levels, and the flows between them, as SVG. Shared by page and report.
 "use strict";
 
 window.millpond = window.millpond || {};
@@ -18,7 +18,7 @@ window.millpond = window.millpond || {};
   const text = (x, y, kind, words, anchor = "middle") =>
     node("text", { x, y, class: kind, "text-anchor": anchor }, words);
 
-  // A wave that is wider than its tank, so that it can drift.
+  // The path of a wave, wider than its tank so that it can drift.
   function wave(x, y, width, bottom) {
     let path = `M ${x} ${y}`;
     for (let at = 0; at < width * 2; at += 30) path += ` q 7.5 -5 15 0 t 15 0`;
@@ -40,7 +40,7 @@ window.millpond = window.millpond || {};
         node("path", { d: wave(left - 60, surface + 4, TANK.w, top + TANK.h + 2), class: "water back" }),
         node("path", { d: wave(left - 30, surface, TANK.w, top + TANK.h + 2), class: "water" })),
       node("rect", { ...frame, class: "glass" }),
-      // Its number stands in the water or in the air above it, whichever is higher.
+      // The number is in the water or above it, wherever there is more room.
       level > 0.5
         ? text(cx, (surface + top + TANK.h) / 2 + 8, "level over", share)
         : text(cx, (surface + top) / 2 + 6, "level", share));
@@ -113,7 +113,7 @@ window.millpond = window.millpond || {};
       node("path", { d, class: "pipe", "marker-end": "url(#arrow)" }),
       node("path", { d, class: flow.moves ? "stream moves" : "stream" }));
 
-  // Draw a run's water into `parent`, across or, where it is narrow, down.
+  // Draw a run's water into `parent`: horizontally, or vertically if it is narrow.
   function drawWater(parent, water) {
     const narrow = parent.clientWidth > 0 && parent.clientWidth < 620;
     const known = JSON.stringify([water, narrow]);

@@ -1,4 +1,4 @@
-"""`Places`: where the points of a curve lie, by every x that a chart can have."""
+"""`XValues`: the x values of a curve's points, for every x axis that a chart can have."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Places(NamedTuple):
-    """`x` is what the run counts (frames, or updates); the others are None where no one knows.
+class XValues(NamedTuple):
+    """`x` is what the run counts (frames or updates); `steps` and `seconds` are None if unknown.
 
-    `Places(frames, steps, seconds).take([0, 5])`.
+    `XValues(frames, steps, seconds).take([0, 5])`.
     """
 
     x: np.ndarray
     steps: np.ndarray | None = None
     seconds: np.ndarray | None = None
 
-    def take(self, which: Any) -> Places:
-        """The same at some of the points."""
+    def take(self, which: Any) -> XValues:
+        """The x values of some of the points."""
         x, *others = self
-        return Places(x[which], *(None if one is None else one[which] for one in others))
+        return XValues(x[which], *(None if one is None else one[which] for one in others))
 
     def to_json(self) -> dict[str, Any]:
-        """As a trace has them: `x`, and in `at` what differs from it."""
+        """The keys of a trace: `x`, and in `at` the other x values, unless equal."""
         at: dict[str, Any] = {}
         if self.steps is not None and not np.array_equal(self.steps, self.x):
             at["steps"] = _whole(self.steps)
@@ -39,9 +39,9 @@ def _whole(values: np.ndarray) -> list[int]:
 
 
 def elapsed(steps: np.ndarray, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Steps in rising order and the seconds spent until then, over all sessions of a run.
+    """Steps in ascending order and the seconds spent until then, over all sessions of a run.
 
-    Seconds begin at 0 whenever a run is resumed, and steps where it was saved.
+    When a run is resumed, seconds restart at 0, and steps where it was saved.
     """
     there = np.isfinite(seconds) & np.isfinite(steps)
     steps, seconds = steps[there], seconds[there]

@@ -1,4 +1,4 @@
-"""`KeptRows`: a HostPond's rows in a Lake too, from which the next process fills its own."""
+"""`LakeCopy`: copies a HostPond's rows to a Lake, from which a later process can refill it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..lake import Lake
 from ..replay import HostPond
 
 _GROUP = "replay"
-_BLOCK = 4096  # rows read at a time
+_BLOCK = 4096  # rows read at once
 
 
-class KeptRows:
-    """Copies what is new in a pond to a Lake, at every `commit`.
+class LakeCopy:
+    """Copies a pond's new rows to a Lake at every `commit`.
 
-    A Lake that is there is read first: the pond gets its newest rows, and a cut after them. What
-    was committed survives SIGKILL. `kept = KeptRows("runs/replay", pond); pond.add(...);
-    kept.commit()`.
+    If the Lake exists, its newest rows are first added to the pond, followed by a cut. Committed
+    rows survive SIGKILL. `copy = LakeCopy("runs/replay", pond, 10**6); pond.add(...);
+    copy.commit()`.
     """
 
     def __init__(self, folder: str | Path, pond: HostPond, capacity: int | str) -> None:
@@ -31,15 +31,15 @@ class KeptRows:
         self.writer = self.lake.writer(_GROUP, streams=pond.num_envs)
         if there:
             self._fill()
-        self._kept = pond.added
+        self._copied = pond.added
 
     def _fill(self) -> None:
-        """The newest rows of every stream into the pond, which is empty."""
+        """Add the newest rows of every stream to the pond, which is empty."""
         for stream in self.lake.streams:
             if stream.group != _GROUP:
                 raise BadConfig(
-                    f"{self.lake.path}: has the writer group '{stream.group}', so it is not what "
-                    "this buffer keeps; give it a folder of its own"
+                    f"{self.lake.path}: has the writer group '{stream.group}', so it is not a copy "
+                    "of this buffer; choose another folder"
                 )
             start = max(stream.first, stream.stop - self._pond.length)
             for begin in range(start, stream.stop, _BLOCK):
@@ -49,15 +49,15 @@ class KeptRows:
             self._pond.cut()
 
     def commit(self) -> None:
-        """Everything that was added is in the Lake when this returns."""
-        for env, (start, stop) in enumerate(zip(self._kept, self._pond.added, strict=True)):
+        """Write all rows added so far to the Lake."""
+        for env, (start, stop) in enumerate(zip(self._copied, self._pond.added, strict=True)):
             if start < stop:
                 ids = np.arange(start, stop)
                 self.writer.append(self._pond.read(np.full(len(ids), env), ids), env=env)
-                self._kept[env] = stop
+                self._copied[env] = stop
         self.writer.commit()
 
     def close(self) -> None:
-        """Commit, and release the Lake to other processes."""
+        """Commit, and release the Lake for other processes."""
         self.commit()
         self.writer.close()

@@ -1,4 +1,4 @@
-"""Makes one film: `python -m millpond.view.film_child PARENT RUN STEPS FILE`; see `Projector`."""
+"""Makes a film for `Projector`: `python -m millpond.view.film_process PARENT RUN STEPS FILE`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 from ..process.worker import die_with
 
-_TURNS = 300  # of an episode, at most: what is shown in a corner of the page
+_TURNS = 300  # most turns of the episode
 
 
 def main() -> int:
-    """The exit code; what went wrong is the last line of stderr."""
+    """Make the film; returns the exit code. The last line of stderr says what went wrong."""
     parent, folder, steps, target = sys.argv[1:5]
     die_with(int(parent))
     os.nice(19)
-    with contextlib.suppress(OSError):  # only when a core has nothing else to do
+    with contextlib.suppress(OSError):  # run only when a core is idle
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     from ..mixture.params import load_params, open_everyone
     from ..train.film import film

@@ -14,7 +14,7 @@ from mix_runs import mixture
 from millpond.cluster.ray import Lost
 from millpond.engine.checkpoint import hash_of
 from millpond.errors import BadConfig, RunFailed
-from millpond.mixture.spread import Parts, RoundWorker, SpreadAgents
+from millpond.mixture.remote_agents import PolicySplit, RemoteAgents, RoundWorker
 
 SETTINGS = mixture(members=1)  # two agents
 
@@ -50,7 +50,7 @@ class Here:
 
 def play(here: Here, rounds: int = 3):
     """Some rounds: the state, all sums, and the agents."""
-    agents = SpreadAgents(SETTINGS, lambda: contextlib.closing(here))
+    agents = RemoteAgents(SETTINGS, lambda: contextlib.closing(here))
     state, told = agents.begin(agents.init(), False), []
     for _ in range(rounds):
         state, sums = agents.round(state, 2)
@@ -61,7 +61,7 @@ def play(here: Here, rounds: int = 3):
 
 
 def test_every_agent_plays_learns_and_stores_for_itself():
-    agents = SpreadAgents(SETTINGS, lambda: contextlib.closing(Here()))
+    agents = RemoteAgents(SETTINGS, lambda: contextlib.closing(Here()))
     first = agents.init()
     state, told, _ = play(Here())
     steps = np.asarray(state.acting.tally.steps)
@@ -86,18 +86,18 @@ def test_a_lost_worker_changes_nothing():
 
 
 def test_a_cluster_that_loses_every_worker_stops_the_run_with_a_remedy():
-    with pytest.raises(RunFailed, match=r"5 workers for agent 0 .*killed.*millpond resume"):
+    with pytest.raises(RunFailed, match=r"agent 0 lost 5 workers .*killed.*millpond resume"):
         play(Here(lambda number: True))
 
 
 def test_parts_are_cut_where_the_shapes_differ_and_joined_again():
     whole = {"a": np.arange(24).reshape(2, 6, 2), "b": np.int32(7), "c": np.arange(6)}
     part = {"a": np.zeros((2, 2, 2)), "b": np.int32(0), "c": np.zeros(2)}
-    parts = Parts(whole, part, 3)
-    each = [parts.of(whole, i) for i in range(3)]
+    parts = PolicySplit(whole, part, 3)
+    each = [parts.split(whole, i) for i in range(3)]
     assert each[1][0].tolist() == whole["a"][:, 2:4].tolist()
     assert [one[1] for one in each] == [7, 7, 7]
-    back = parts.together(each)
+    back = parts.join(each)
     assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), back, whole))
 
 

@@ -1,4 +1,4 @@
-"""What a caller asks a store for, checked before anything is read: rows, a window, a sampler."""
+"""Checks of the arguments of `sample`, `take` and `read`, made before any row is read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .window import Window
 
 
 def whole_numbers(what: str, given: Any) -> np.ndarray:
-    """int64[...] of whole numbers, or BadConfig: nothing is rounded, and no bool counts as one."""
+    """`given` as int64[...]; BadConfig for floats and bools, which are never converted."""
     try:
         found = np.asarray(given)
     except ValueError:  # lists of different lengths
         found = np.asarray(None)
     if found.size and found.dtype.kind not in "iu":
-        raise BadConfig(f"{what} must be whole numbers, got {_said(given)}")
+        raise BadConfig(f"{what} must be whole numbers, got {_shown(given)}")
     return found.astype(np.int64)
 
 
-def rows_asked(who: str, stream: Any, row: Any, streams: int) -> tuple[np.ndarray, np.ndarray]:
-    """Streams that exist and row ids, int64[...] each, of shapes that fit; or BadConfig."""
+def checked_rows(who: str, stream: Any, row: Any, streams: int) -> tuple[np.ndarray, np.ndarray]:
+    """Streams and row ids as int64[...]; BadConfig unless shapes match and the streams exist."""
     stream = whole_numbers(f"{who}: streams", stream)
     row = whole_numbers(f"{who}: row ids", row)
     try:
@@ -40,8 +40,8 @@ def rows_asked(who: str, stream: Any, row: Any, streams: int) -> tuple[np.ndarra
     return stream, row
 
 
-def batch_asked(batch_size: Any) -> None:
-    """Raise SpecMismatch unless this many can be sampled."""
+def check_batch_size(batch_size: Any) -> None:
+    """Raise SpecMismatch unless `batch_size` is a whole number, 1 or more."""
     whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
     if not whole or batch_size < 1:
         raise SpecMismatch(
@@ -49,27 +49,27 @@ def batch_asked(batch_size: Any) -> None:
         )
 
 
-def window_asked(who: str, window: AnyWindow | None) -> AnyWindow:
-    """The window, a plain one if there is none, or BadConfig."""
+def checked_window(who: str, window: AnyWindow | None) -> AnyWindow:
+    """The window, `Window()` if it is None; BadConfig for anything that is not a window."""
     if window is None:
         return Window()
     if not isinstance(window, (Window, Sequence)):
-        raise BadConfig(f"{who}: window must be a Window or a Sequence, got {_said(window)}")
+        raise BadConfig(f"{who}: window must be a Window or a Sequence, got {_shown(window)}")
     return window
 
 
-def sampler_asked(who: str, sampler: Sampler | None) -> Sampler:
-    """The sampler, a uniform one if there is none, or BadConfig."""
+def checked_sampler(who: str, sampler: Sampler | None) -> Sampler:
+    """The sampler, `uniform()` if it is None; BadConfig for anything that cannot sample."""
     if sampler is None:
         return uniform()
     if not isinstance(sampler, Prioritized) and not callable(getattr(sampler, "propose", None)):
         raise BadConfig(
-            f"{who}: sampler must be uniform(), stratified(), recent(), prioritized() or your own "
-            f"with tries and propose, got {_said(sampler)}"
+            f"{who}: sampler must be uniform(), stratified(), recent(), prioritized() or an object "
+            f"of your own with tries and propose, got {_shown(sampler)}"
         )
     return sampler
 
 
-def _said(given: Any) -> str:
+def _shown(given: Any) -> str:
     text = repr(given)
     return text if len(text) < 60 else type(given).__name__

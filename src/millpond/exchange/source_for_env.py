@@ -1,4 +1,4 @@
-"""`Fitted`: a source whose rows get the dtypes of an env's Spec, so that a run can use them."""
+"""`SourceForEnv`: a source cast to the dtypes of an env's Spec, so that runs can learn from it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .columns import fields_of
 from .source import Source
 
 
-class Fitted:
-    """The same rows under another Spec. Nothing is reshaped; what does not fit is refused."""
+class SourceForEnv:
+    """The same rows with another Spec; BadConfig for fields that are missing or do not fit."""
 
     def __init__(self, source: Source, spec: Spec, env: str) -> None:
         self._source, self.spec = source, spec
@@ -25,18 +25,20 @@ class Fitted:
             there = theirs.get(path)
             if there is None:
                 raise BadConfig(
-                    f"env {env} has rows with '{path}', which the data lacks; choose the env it "
+                    f"rows of env {env} have '{path}', which the data lacks; choose the env it "
                     f"was recorded in, or omit --env (the data has {', '.join(theirs)})"
                 )
             if there.shape != field.shape or not field.accepts(there.dtype):
                 raise BadConfig(
-                    f"env {env}: field '{path}' is {field.describe()}, the data has "
+                    f"env {env}: field '{path}' is {field.describe()}, but the data has "
                     f"{there.describe()}; choose the env it was recorded in, or omit --env"
                 )
             if path in dict(walk(spec.obs, "obs")) and rounds(there, field):
-                self.losses.append(f"'{path}' is {there.dtype} there and {field.dtype} in the Lake")
+                self.losses.append(
+                    f"'{path}' is {there.dtype} in the data and {field.dtype} in the Lake"
+                )
         if gone := sorted(theirs.keys() - mine.keys()):
-            self.losses.append(f"env {env} has no {', '.join(gone)}: left out")
+            self.losses.append(f"{', '.join(gone)}, which env {env} does not have")
 
     def rows(self, stream: int, start: int) -> Iterator[Rows]:
         for rows in self._source.rows(stream, start):
@@ -49,5 +51,5 @@ class Fitted:
 
 
 def rounds(there: Field, here: Field) -> bool:
-    """Whether values of one field may change when they are stored as another."""
+    """Whether casting from one field to another may round values."""
     return not np.can_cast(there.dtype, here.dtype, "safe") and here.dtype.kind == "f"
