@@ -52,9 +52,11 @@ def _outcomes(world: Any, state: Any, here: np.ndarray) -> tuple[np.ndarray, ...
     else:
         choices = jnp.arange(int(field.high) + 1)
     found = _after(world, state, choices, _CHANCES)
-    seen, paid, over = (leaf[:, :, here] for leaf in found)
+    seen, paid, over, states = (leaf[:, :, here] for leaf in found)
     now = np.asarray(jax.vmap(world.observe)(state.inner)).reshape(len(here), -1)[here]
-    stays = (seen == now).all(-1) & ~over[..., 0].astype(bool)
+    # A corridor may look the same everywhere: the state itself must not depend on the action.
+    same = (states == states[:1])[..., 0]
+    stays = (seen == now).all(-1) & ~over[..., 0].astype(bool) & same
     return seen, paid, stays
 
 
@@ -66,7 +68,8 @@ def _after(world: Any, state: Any, choices: Array, chances: int) -> tuple[np.nda
         def one(inner: Any, key: jax.Array) -> tuple[Array, ...]:
             both = jnp.broadcast_to(action, (agents, *field.shape)).astype(field.dtype)
             new, outcome = world.step(inner, both, key)
-            return world.observe(new), outcome.reward, outcome.terminated | outcome.truncated
+            over = outcome.terminated | outcome.truncated
+            return world.observe(new), outcome.reward, over, _digest(new)
 
         return jax.vmap(one)(state.inner, jax.random.split(key, envs))
 
@@ -74,8 +77,18 @@ def _after(world: Any, state: Any, choices: Array, chances: int) -> tuple[np.nda
     program = jax.jit(jax.vmap(each_chance, (0, None)))
     found = program(choices, jax.random.split(jax.random.key(_SEED + 1), chances))
     lead = (len(choices), chances, envs)
-    seen, paid, over = (np.asarray(leaf, np.float64).reshape(*lead, -1) for leaf in found)
-    return seen, paid, over
+    return tuple(np.asarray(leaf, np.float64).reshape(*lead, -1) for leaf in found)
+
+
+def _digest(state: Any) -> Array:
+    """One number for all of a state: equal for equal ones."""
+    total = jnp.zeros((), np.float32)
+    for number, leaf in enumerate(jax.tree.leaves(state)):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        flat = jnp.ravel(leaf).astype(np.float32)
+        total += flat @ jax.random.normal(jax.random.key(number), flat.shape)
+    return total
 
 
 def _stuck_share(stuck: np.ndarray) -> float:
@@ -137,7 +150,7 @@ def _ranges(world: Any, state: Any, here: np.ndarray) -> list[Verdict]:
     middle = np.broadcast_to((low + high) / 2, (size, _LEVELS, *field.shape)).copy()
     for number in range(size):
         middle[number, :, number] = low[number] + levels * (high - low)[number]
-    seen, paid, _ = _after(world, state, jnp.asarray(middle.reshape(-1, *field.shape)), 1)
+    seen, paid, *_ = _after(world, state, jnp.asarray(middle.reshape(-1, *field.shape)), 1)
     both = np.concatenate([seen, paid], -1)[:, 0][:, here].reshape(size, _LEVELS, here.sum(), -1)
     same = (np.diff(both, axis=1) == 0).all((-1, -2))  # [numbers, gaps between levels]
     dead = same.mean(1)
