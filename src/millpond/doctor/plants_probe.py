@@ -269,7 +269,7 @@ PROBE_PLANTS = (
            patch=_C.actor_downhill, settings=SAC),
     _plant("still targets, SAC", "target-network", "update-audit", patch=_C.still_targets,
            settings=SAC),
-    _plant("a third of the actions", "exploration", "env-observations", patch=_C.narrow_actions,
+    _plant("a third of the actions", "exploration", "env-observations", "update-audit", patch=_C.narrow_actions,
            settings=SAC),
     _plant("a ring of four turns", "settings-fit", settings=_with(capacity=64, min_fill=16)),
     _plant("an update in 50 turns", "settings-fit", settings=_with(update_every=50)),
