@@ -1,4 +1,4 @@
-"""Draws by a sampler of one's own: in which corner of the replay they stay."""
+"""Draws by your own sampler: in which corner of the replay they stay."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _plant(
 
 
 def _sampled(sampler: Any) -> Settings:
-    """By a sampler of one's own."""
+    """By your own sampler."""
     where = f"{type(sampler).__module__}:{type(sampler).__name__}"
     return dataclasses.replace(FUSED, sampler=where, sampling=sampler)
 
@@ -197,7 +197,7 @@ PROBE_PLANTS = (
     _plant("never exploring", "settings-fit", settings=_with(epsilon=constant(0.01))),
     _plant("a learning rate of 1e-9", "layers-move", "update-audit",
            settings=_with(optimizer=Optimizer(rate=constant(1e-9)))),
-    # of one's own: env, wrapper, agent
+    # of your own: env, wrapper, agent
     _plant("rewards are sums so far", "env-rewards", "reward-timing", patch=_O.summed_rewards),
     _plant("agents get each other's rewards", "env-rewards", patch=_O.rewards_of_the_other),
     _plant("an episode ends with the next one's beginning", "env-rows", patch=_O.final_is_reset),
@@ -269,7 +269,8 @@ PROBE_PLANTS = (
            patch=_C.actor_downhill, settings=SAC),
     _plant("still targets, SAC", "target-network", "update-audit", patch=_C.still_targets,
            settings=SAC),
-    _plant("a third of the actions", "exploration", "env-observations", "update-audit", patch=_C.narrow_actions,
+    _plant("a third of the actions", "exploration", "env-observations", "update-audit",
+           patch=_C.narrow_actions,
            settings=SAC),
     _plant("a ring of four turns", "settings-fit", settings=_with(capacity=64, min_fill=16)),
     _plant("an update in 50 turns", "settings-fit", settings=_with(update_every=50)),
@@ -297,11 +298,11 @@ PROBE_PLANTS = (
            patch=_S.copied_the_wrong_way, settings=_with(target_every=16)),
     _plant("sums across ends", "replay-transitions", patch=_R.sums_across_ends,
            settings=_with(n_step=4)),
-    _plant("the oldest rows, by a sampler of one's own", "replay-draws",
+    _plant("the oldest rows, by your own sampler", "replay-draws",
            settings=_sampled(_R.OldestTwentieth())),
-    _plant("one env, by a sampler of one's own", "replay-draws",
+    _plant("one env, by your own sampler", "replay-draws",
            settings=_sampled(_R.FirstEnvOnly())),
-    _plant("one row, by a sampler of one's own", "replay-draws",
+    _plant("one row, by your own sampler", "replay-draws",
            settings=_sampled(_R.OneRowPerBatch())),
     _plant("the last choice never", "exploration", patch=_A.last_choice_never),
     _plant("evaluation in another scale", "train-and-eval",

@@ -236,7 +236,7 @@ def sums_across_ends() -> Any:
 
 @dataclass(frozen=True)
 class OldestTwentieth:
-    """A sampler of one's own that draws the oldest twentieth of the rows alone."""
+    """Your own sampler that draws the oldest twentieth of the rows alone."""
 
     tries: int = 4
 
@@ -247,7 +247,7 @@ class OldestTwentieth:
 
 @dataclass(frozen=True)
 class FirstEnvOnly:
-    """A sampler of one's own that draws the rows of one env alone."""
+    """Your own sampler that draws the rows of one env alone."""
 
     tries: int = 4
 
@@ -258,7 +258,7 @@ class FirstEnvOnly:
 
 @dataclass(frozen=True)
 class OneRowPerBatch:
-    """A sampler of one's own that uses one random number for a whole batch."""
+    """Your own sampler that uses one random number for a whole batch."""
 
     tries: int = 4
 
