@@ -48,7 +48,7 @@ def mixed_rows(agent: Any, state: AgentState, batch: Any, now: Any, name: str) -
 
 
 def _mixed_by(agent: Any, batch: Any, alone: Any, together: Any, whole: float) -> tuple[str, str]:
-    """How the rows of a batch came to be mixed, if it can be told, and what to look at.
+    """How the rows of a batch came to be mixed, if that is known, and what to look at.
 
     `alone` and `together` are values and errors: of each row by itself, and of the batch.
     """
