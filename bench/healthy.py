@@ -4,7 +4,9 @@
     python bench/healthy.py --out bench/out/healthy --only tmaze --again
 
 Every run is trained and examined by the commands that anybody would use, in processes of their own.
-What was found is kept in `found.jsonl`; a run that is in it is not done again unless --again.
+What was found is kept in `found.jsonl`; a run that is in it is not examined again unless --again.
+The runs themselves are kept: --train only trains those that are missing, so that all of them can be
+examined later, by checks that have changed since.
 """
 
 from __future__ import annotations
@@ -71,11 +73,11 @@ RUNS = (
     Healthy("treasurehunt", "dqn", "fused", 40_000),
     Healthy("treasurehunt", "pqn", "fused", 60_000),
     Healthy("staghunt", "pqn", "fused", 200_000),
-    Healthy("staghunt", "dqn", "fused", 200_000),
-    Healthy("staghunt", "iqn", "sequential", 100_000),
+    Healthy("staghunt", "dqn", "fused", 150_000, "--dqn.updates 4 --dqn.gamma 0.8"),
+    Healthy("pendulum", "td3", "sequential", 6_000),
     Healthy("tmaze", "pqn", "fused", 60_000),
     Healthy("tmaze", "qlambda", "fused", 40_000),
-    Healthy("tmaze", "dqn", "sequential", 80_000),
+    Healthy("tmaze", "dqn", "fused", 40_000),
     Healthy("pendulum", "sac", "fused", 6_000),
     Healthy("pendulum", "td3", "fused", 6_000),
     Healthy("pendulum", "sac", "sequential", 6_000),
@@ -89,10 +91,10 @@ RUNS = (
     Healthy("gym:MountainCarContinuous-v0", "sac", "sequential", 12_000),
     Healthy("gym:Acrobot-v1", "dqn", "sequential", 20_000),
     Healthy("minatar/breakout", "pqn", "fused", 150_000, MINATAR_PQN),
-    Healthy("minatar/space_invaders", "dqn", "fused", 60_000),
-    Healthy("minatar/asterix", "pqn", "sequential", 150_000, MINATAR_PQN),
-    Healthy("minatar/space_invaders", "iqn", "fused", 40_000),
-    Healthy("minatar/breakout", "dqn", "processes", 60_000),
+    Healthy("minatar/space_invaders", "dqn", "fused", 100_000),
+    Healthy("minatar/asterix", "pqn", "fused", 500_000, MINATAR_PQN),
+    Healthy("gym:CartPole-v1", "dqn", "sequential", 16_000, "--sampler prioritized"),
+    Healthy("minatar/freeway", "pqn", "fused", 500_000, MINATAR_PQN),
 )
 
 
@@ -100,20 +102,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("bench/out/healthy"))
     parser.add_argument("--only", default="", help="runs whose name contains this")
-    parser.add_argument("--again", action="store_true", help="also runs that are done; keeps runs")
+    parser.add_argument("--again", action="store_true", help="also runs that were examined")
+    parser.add_argument("--train", action="store_true", help="only train what is missing")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for one command")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     kept = options.out / "found.jsonl"
     found = {line["name"]: line for line in _lines(kept)}
     for run in RUNS:
-        if options.only not in run.name or (run.name in found and not options.again):
+        if options.only not in run.name:
+            continue
+        if options.train:
+            why = trained(run, options.out / run.folder, options.limit)
+            print(f"{run.name}: {why or 'trained'}", file=sys.stderr, flush=True)
+            continue
+        if run.name in found and not options.again:
             continue
         found[run.name] = examine(run, options.out / run.folder, options.limit)
         with kept.open("a") as file:
             file.write(json.dumps(found[run.name]) + "\n")
         print(_row(found[run.name]), file=sys.stderr, flush=True)
-    show([found[run.name] for run in RUNS if run.name in found])
+    if not options.train:
+        show([found[run.name] for run in RUNS if run.name in found])
 
 
 def _lines(path: Path) -> list[dict]:
@@ -123,12 +133,8 @@ def _lines(path: Path) -> list[dict]:
 def examine(run: Healthy, folder: Path, limit: float) -> dict:
     """Train it, unless it is there, and ask the doctor."""
     about = dict(name=run.name, command=run.plain)
-    if not _finished(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        trained = _command(run.command(folder), limit)
-        if trained.returncode:
-            why = (trained.stderr or trained.stdout).strip().splitlines()[-1:]
-            return dict(**about, ended=" ".join(why)[:200])
+    if why := trained(run, folder, limit):
+        return dict(**about, ended=why)
     said = _command(["doctor", str(folder), "--json", "--seconds", str(limit)], limit)
     try:
         verdicts = json.loads(said.stdout)
@@ -143,6 +149,16 @@ def examine(run: Healthy, folder: Path, limit: float) -> dict:
         **about, ended="", fired=fired, green=green,
         greedy=learned.get("greedy"), random=learned.get("random"),
     )  # fmt: skip
+
+
+def trained(run: Healthy, folder: Path, limit: float) -> str:
+    """Train it, unless it is there; returns why it failed, or nothing."""
+    if _finished(folder):
+        return ""
+    shutil.rmtree(folder, ignore_errors=True)
+    done = _command(run.command(folder), limit)
+    why = (done.stderr or done.stdout).strip().splitlines()[-1:] if done.returncode else []
+    return " ".join(why)[:200]
 
 
 def _finished(folder: Path) -> bool:

@@ -19,9 +19,9 @@ CAUSES = [f"{part}.{n + 1}" for part, last in EACH.items() for n in range(last)]
 PLANTED = {plant.fires for plant in (*PLANTS, *PROBE_PLANTS)}
 # No plant must fire these; a test of made-up evidence or rows turns them red.
 TESTED = {
-    "row-order": "test_rows_say.py",
-    "env-resets": "test_rows_say.py",
-    "bellman-fit": "test_values_say.py",
+    "row-order": "test_play_checks.py",
+    "env-resets": "test_play_checks.py",
+    "bellman-fit": "test_value_checks.py",
     "learning": "test_doctor.py",
     "transfer-share": "test_doctor.py",
 }

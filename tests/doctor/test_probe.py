@@ -10,15 +10,16 @@ from millpond.doctor import sabotage_control as control
 from millpond.doctor import sabotage_own as own
 from millpond.doctor import sabotage_replay as replay
 from millpond.doctor import sabotage_steps as steps
-from millpond.doctor.acting_say import acted_with, collapsed, evaluation, explored
-from millpond.doctor.draws_say import draws
-from millpond.doctor.parameters_say import dormant, moved, target_follows
+from millpond.doctor.acting_checks import acted_with, collapsed, evaluation
+from millpond.doctor.draw_checks import draws
+from millpond.doctor.exploration_checks import explored
+from millpond.doctor.parameter_checks import dormant, moved, target_follows
 from millpond.doctor.plants_modes import compiled_again
 from millpond.doctor.plants_probe import FUSED, PQN, PRIORITISED, SAC
-from millpond.doctor.priorities_say import priorities
+from millpond.doctor.priority_checks import priorities
 from millpond.doctor.probe_checks import _rows, _world
-from millpond.doctor.stored_say import same_world, stacks_as_acted, training_and_evaluation
-from millpond.doctor.updates_say import update_audit
+from millpond.doctor.stored_row_checks import same_world, stacks_as_acted, training_and_evaluation
+from millpond.doctor.update_checks import update_audit
 from millpond.train import Run, train
 
 pytestmark = pytest.mark.full  # each fault compiles a program of its own
@@ -76,6 +77,7 @@ def test_a_healthy_run_is_quiet(run, pqn):
         ("same_draw", "are the same"),
         ("old_rows_only", "uneven over ages"),
         ("one_env_only", "uneven over envs"),
+        ("sums_across_ends", "summed on across the end"),
     ],
 )
 def test_a_fault_of_the_replay_is_named(run, name, said):
@@ -103,6 +105,8 @@ def test_a_fault_of_the_replay_is_named(run, name, said):
         ("one_goal_for_all", "has the same goal"),
         ("goals_not_held", "the gradient flows through the goal"),
         ("rows_mixed", "rows are mixed"),
+        ("largest_of_the_batch", "bootstrap from one and the same value"),
+        ("every_pair_of_rows", "the mean over all pairs"),
     ],
 )
 def test_a_fault_of_learning_is_named(run, name, said):

@@ -17,7 +17,7 @@ from millpond import BadConfig, RunRefused
 from millpond.agents import agent_names, find_agent
 from millpond.cli.eval import compare
 from millpond.doctor import Evidence, Probe, examine
-from millpond.doctor.draws_say import draws
+from millpond.doctor.draw_checks import draws
 from millpond.envs import make_env
 from millpond.mixture import MixRun, mix
 from millpond.mixture.params import load_params

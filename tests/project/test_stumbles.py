@@ -22,7 +22,7 @@ from millpond.agents import Network
 from millpond.cli._print import elapsed
 from millpond.cli._settings import parse_settings
 from millpond.cli.main import main
-from millpond.doctor.settle import settles
+from millpond.doctor.next_command import settles
 from millpond.doctor.verdict import Verdict
 from millpond.envs import GymEnv, make_env
 from millpond.errors import BadConfig, RunFailed, RunRefused, SpecMismatch

@@ -39,8 +39,8 @@ from ..doctor import (
     noise_scale,
 )
 from ..doctor.examine import folded
+from ..doctor.next_command import settles
 from ..doctor.probe_checks import SECONDS
-from ..doctor.settle import settles
 from ..envs import make_env
 from ..errors import BadConfig
 from ..lake import Lake

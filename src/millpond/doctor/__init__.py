@@ -1,17 +1,17 @@
 """The doctor: says of a run which of the known causes of trouble it has, with the evidence."""
 
-from .chance import chance
+from .env_checks import examine_env
 from .evidence import Evidence
 from .examine import CHECKS, examine
+from .examine_replay import examine_replay
+from .gradient_noise import noise_scale
 from .logged_checks import LOGGED_CHECKS, LogEvidence, examine_logged
 from .mixture_checks import MIXTURE_CHECKS, MixEvidence, examine_mixture
-from .noise import noise_scale
 from .probe import Probe
 from .probe_checks import examine_probe, examined_with
-from .replay_say import examine_replay
+from .random_player import chance
 from .verdict import Verdict
 from .watch import Watch
-from .world import examine_env
 
 __all__ = [
     "CHECKS",

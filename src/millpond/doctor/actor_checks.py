@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .evidence import Evidence
-from .rows_checks import no_health
+from .recorded_row_checks import no_health
 from .verdict import Verdict, green, red, unknown
 
 _ROUNDING = 1e-5  # of an epsilon computed by XLA and by NumPy

@@ -20,8 +20,8 @@ from ..engine.stage import Stage
 from ..envs import Env, spec_of
 from ..rows import Array, Rows
 from ..window import Stacker
+from .env_play import sizes_for
 from .play import Play
-from .world import sizes_for
 
 _SEED = 11
 

@@ -8,9 +8,9 @@ from .continuous_checks import CONTINUOUS_CHECKS
 from .evidence import Evidence
 from .learner_checks import learning, target_cadence, update_norm
 from .process_checks import process_health
+from .recorded_row_checks import episode_borders, nstep_oracle, reward_scale, stack_parity
 from .replay_checks import replay_fill, replay_turnover
-from .rows_checks import episode_borders, nstep_oracle, reward_scale, stack_parity
-from .settings_say import settings_fit
+from .settings_checks import settings_fit
 from .transport_checks import channel_integrity, shared_memory, transfer_share, weights_hash
 from .verdict import Check, Verdict, unknown, worst_first
 

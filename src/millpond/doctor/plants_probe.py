@@ -78,6 +78,12 @@ def _plant(
     return Plant(name, fires, (*others,), settings, patch=patch, outlives=outlives, probed=True)
 
 
+def _sampled(sampler: Any) -> Settings:
+    """By your own sampler."""
+    where = f"{type(sampler).__module__}:{type(sampler).__name__}"
+    return dataclasses.replace(FUSED, sampler=where, sampling=sampler)
+
+
 PRIORITISED = dataclasses.replace(FUSED, sampler="prioritized", sampling=Prioritized(beta=1.0))
 SAC = dataclasses.replace(
     FUSED,
@@ -191,7 +197,7 @@ PROBE_PLANTS = (
     _plant("never exploring", "settings-fit", settings=_with(epsilon=constant(0.01))),
     _plant("a learning rate of 1e-9", "layers-move", "update-audit",
            settings=_with(optimizer=Optimizer(rate=constant(1e-9)))),
-    # of one's own: env, wrapper, agent
+    # of your own: env, wrapper, agent
     _plant("rewards are sums so far", "env-rewards", "reward-timing", patch=_O.summed_rewards),
     _plant("agents get each other's rewards", "env-rewards", patch=_O.rewards_of_the_other),
     _plant("an episode ends with the next one's beginning", "env-rows", patch=_O.final_is_reset),
@@ -263,8 +269,49 @@ PROBE_PLANTS = (
            patch=_C.actor_downhill, settings=SAC),
     _plant("still targets, SAC", "target-network", "update-audit", patch=_C.still_targets,
            settings=SAC),
-    _plant("a third of the actions", "exploration", "env-observations", patch=_C.narrow_actions,
+    _plant("a third of the actions", "exploration", "env-observations", "update-audit",
+           patch=_C.narrow_actions,
            settings=SAC),
     _plant("a ring of four turns", "settings-fit", settings=_with(capacity=64, min_fill=16)),
     _plant("an update in 50 turns", "settings-fit", settings=_with(update_every=50)),
+    # of the same kind as faults that somebody else thought up
+    _plant("rewards have the wrong sign", "env-references", patch=_E.rewards_flipped),
+    _plant("paid for standing still", "env-dead-ends", "env-rewards", "env-observations",
+           patch=_E.paid_for_standing_still),
+    _plant("tiny observations", "env-observations", patch=_E.seen_in_tiny_numbers, settings=SAC),
+    _plant("one number in millions", "env-observations", "policy-sees", "saturated-actions",
+           "update-audit", "critic-values", patch=_E.one_number_in_millions, settings=SAC),
+    _plant("a number is masked", "env-observations", patch=_E.a_number_is_masked, settings=SAC),
+    _plant("half of the range", "action-range", patch=_E.half_of_the_range, settings=SAC),
+    _plant("no correction for tanh", "update-audit", patch=_C.no_correction_for_tanh,
+           settings=SAC),
+    _plant("the temperature goes the wrong way", "update-audit", "temperature",
+           patch=_C.temperature_the_wrong_way, settings=SAC),
+    _plant("critics on raw actions", "update-audit", patch=_C.critics_on_raw_actions,
+           settings=SAC),
+    _plant("a policy without noise", "update-audit", patch=_C.never_noisy, settings=SAC),
+    _plant("rewards drown in entropy", "update-audit", settings=_with(SAC, reward_scale=1e-5)),
+    _plant("the largest value of the batch", "update-audit", patch=_S.largest_of_the_batch),
+    _plant("every pair of rows", "update-audit", patch=_S.every_pair_of_rows),
+    _plant("copied the wrong way", "update-audit", "target-network", "layers-move",
+           "acting-weights",
+           patch=_S.copied_the_wrong_way, settings=_with(target_every=16)),
+    _plant("sums across ends", "replay-transitions", patch=_R.sums_across_ends,
+           settings=_with(n_step=4)),
+    _plant("the oldest rows, by your own sampler", "replay-draws",
+           settings=_sampled(_R.OldestTwentieth())),
+    _plant("one env, by your own sampler", "replay-draws",
+           settings=_sampled(_R.FirstEnvOnly())),
+    _plant("one row, by your own sampler", "replay-draws",
+           settings=_sampled(_R.OneRowPerBatch())),
+    _plant("the last choice never", "exploration", patch=_A.last_choice_never),
+    _plant("evaluation in another scale", "train-and-eval",
+           patch=_A.evaluated_in_another_scale),
+    _plant("returns across ends, PQN", "update-audit", patch=_A.returns_across_ends, settings=PQN),
+    _plant("a learning rate of 1", "settings-fit", "update-norm", "layers-move", "reward-scale",
+           "update-audit", "acting-weights", "bellman-fit",
+           settings=_with(optimizer=Optimizer(rate=constant(1.0)))),
+    _plant("learning begins late", "replay-fill", settings=_with(min_fill=2_000)),
+    _plant("gradients cut to nothing", "layers-move",
+           settings=_with(optimizer=Optimizer("sgd", rate=constant(1e-3), clip=1e-4))),
 )  # fmt: skip

@@ -32,6 +32,7 @@ class Play:
     extras: dict[str, np.ndarray] = field(default_factory=dict)
     low: float = -np.inf  # what the spec allows
     high: float = np.inf
+    real: bool = False  # whether a vector of real numbers is observed
 
     @staticmethod
     def of(spec: Spec, rows: Rows, source: str) -> Play:
@@ -66,6 +67,7 @@ class Play:
             {name: flat(leaf) for name, leaf in rows.extras.items()},
             float(low),
             float(high),
+            one is not None and one.dtype.kind == "f" and len(one.shape) == 1,
         )
 
     @cached_property

@@ -20,6 +20,7 @@ from ..train import Referee, Run
 from ..train.evaluate import Scores
 from ..window import Stacker
 from .agent_play import AgentGame, play_agents
+from .env_play import Game, played, sizes_for
 from .saved import Saved
 
 
@@ -98,18 +99,29 @@ class Probe:
         return self._games[2]
 
     @cached_property
-    def _referee(self) -> Referee:
+    def referee(self) -> Referee:
+        """Plays whole episodes as evaluation does."""
         return Referee(self.settings, min(64, self.settings.eval_episodes))
+
+    @cached_property
+    def random(self) -> Game:
+        """A random player in fresh envs, and the states that it came to."""
+        return played(self.settings.world, *sizes_for(self.settings.world))
 
     def scores(self, params: Any) -> Scores:
         """Whole greedy episodes, as evaluation plays them."""
         if id(params) not in self._played:
-            self._played[id(params)] = params, self._referee.play(params)
+            self._played[id(params)] = params, self.referee.play(params)
         return self._played[id(params)][1]
 
     def policy(self, tree: Any, policy: int) -> Any:
         """One policy's part of a tree [policies]."""
         return jax.tree.map(lambda leaf: np.asarray(leaf)[policy], tree)
+
+    @cached_property
+    def update(self) -> Any:
+        """The agent's `update(state, batch, now)`, compiled once for all checks."""
+        return jax.jit(self.agent.update)
 
     @cached_property
     def _values(self) -> Any:

@@ -6,22 +6,26 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..errors import MillpondError
-from .acting_say import acted_with, collapsed, evaluation, explored
-from .counterfactual_say import counterfactual
-from .draws_say import draws
-from .memory_say import memory
-from .others_say import others
-from .parameters_say import dormant, moved, target_follows
+from .acting_checks import acted_with, collapsed, evaluation
+from .action_label_checks import mislabelled
+from .counterfactual_checks import counterfactual
+from .draw_checks import draws
+from .env_checks import fresh, fresh_starts, own_step, shared_chance
+from .exploration_checks import explored
+from .memory_checks import memory
+from .multi_agent_checks import others
+from .parameter_checks import dormant, moved, target_follows
 from .play import Play
-from .priorities_say import priorities
+from .play_checks import examined
+from .priority_checks import priorities
 from .probe import Probe
-from .rows_say import examined
-from .stored_say import same_world, stacks_as_acted, training_and_evaluation
-from .timing import mislabelled, timing
-from .updates_say import update_audit
-from .values_say import bellman
-from .verdict import Verdict, unknown, worst_first
-from .world import fresh, fresh_starts, own_step, played, shared_chance, sizes_for
+from .reference_checks import scripted_players
+from .reward_checks import ends_by_chance
+from .stored_row_checks import same_world, stacks_as_acted, training_and_evaluation
+from .timing_checks import timing
+from .update_checks import update_audit
+from .value_checks import bellman
+from .verdict import Verdict, unknown, with_suspects, worst_first
 
 Asked = Callable[[Probe], Sequence[Verdict]]
 SECONDS = 120.0  # after which no further check is begun
@@ -30,26 +34,30 @@ SECONDS = 120.0  # after which no further check is begun
 def _worst(one: Sequence[Verdict], other: Sequence[Verdict]) -> list[Verdict]:
     """Of two lists of verdicts by name the worse of each; what is known before what is not."""
     found = {verdict.name: verdict for verdict in one}
+
+    def rank(verdict: Verdict) -> tuple[int, bool]:
+        return ("red", "yellow", "green", "unknown").index(verdict.state), not verdict.suspect
+
     for verdict in other:
         before = found.get(verdict.name)
-        rank = ("red", "yellow", "green", "unknown").index
-        if before is None or rank(verdict.state) < rank(before.state):
+        if before is None or rank(verdict) < rank(before):
             found[verdict.name] = verdict
     return list(found.values())
 
 
-def _about(play: Play) -> list[Verdict]:
-    return [*examined(play), *timing(play)]
+def _about(play: Play, lasts: bool) -> list[Verdict]:
+    return [*examined(play, lasts), *timing(play)]
 
 
 def _rows(probe: Probe) -> list[Verdict]:
     """What rows say by themselves: those that are stored, and those that are played now."""
     stored, found = probe.saved.play, list[Verdict]()
+    lasts = ends_by_chance(probe.random.play)
     if probe.saved.params is not None:
         play, agents = probe.curious.play, probe.settings.world.num_agents
-        found = _worst(_about(play), others(play, agents))
+        found = _worst(_about(play, lasts), others(play, agents))
     if stored is not None:
-        found = _worst(found, _about(stored))
+        found = _worst(found, _about(stored, lasts))
         if probe.saved.params is not None:
             found.append(mislabelled(stored, probe.curious.play))
     return found
@@ -57,16 +65,14 @@ def _rows(probe: Probe) -> list[Verdict]:
 
 def _world(probe: Probe) -> list[Verdict]:
     """What the env answers when it is asked directly."""
-    world = probe.settings.world
-    envs, turns = sizes_for(world)
-    game = played(world, envs, turns)
+    world, game = probe.settings.world, probe.random
     begun = fresh(world)
     found = [fresh_starts(game.play, begun), shared_chance(game.play, begun)]
     if probe.saved.play is not None:
         later = fresh_starts(probe.saved.play, begun)
         found = _worst(found, [later])
     if game.state is not None:
-        found = _worst(found, counterfactual(world, game.state))
+        found = _worst(found, counterfactual(world, game.states))
         found.append(own_step(world, game.state))
     return _worst(examined(game.play), found)
 
@@ -89,6 +95,7 @@ PROBE_CHECKS: tuple[Asked, ...] = (
     lambda probe: [evaluation(probe)],
     lambda probe: [training_and_evaluation(probe)],
     _world,
+    lambda probe: [scripted_players(probe)],
 )
 
 # Checks that only recorded evidence feeds, and those of a probe that say the same another way.
@@ -142,4 +149,4 @@ def examined_with(verdicts: list[Verdict], probe: Probe, seconds: float = SECOND
     """
     probed = examine_probe(probe, seconds)
     found = [*without_answered(verdicts, probed), *probed]
-    return worst_first(found)
+    return worst_first(with_suspects(found))

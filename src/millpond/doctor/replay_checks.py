@@ -6,10 +6,11 @@ import math
 
 from ..agents import Replayed, Rollouts
 from .evidence import Evidence
-from .rows_checks import no_health
-from .verdict import Verdict, green, red, unknown
+from .recorded_row_checks import no_health
+from .verdict import Verdict, green, red, unknown, yellow
 
 _LAST = 20  # lines of health that are judged together
+_LATE = 0.5  # of a run, after which learning begins late
 _ENOUGH = 200  # rows overwritten before a share of them is judged
 
 
@@ -55,6 +56,14 @@ def replay_fill(evidence: Evidence) -> Verdict:
         )
     if not updates:
         return green(name, f"filling: {stored:,} of {enough:,} rows", **numbers)
+    if enough > _LATE * settings.steps:
+        return yellow(
+            name,
+            f"learning began after {enough:,} of {settings.steps:,} steps, so most of the run was "
+            f"not learned from: {updates:,} updates in all",
+            f"lower --{section}.min-fill, or train for longer",
+            **numbers,
+        )
     return green(name, f"learning from {stored:,} rows", **numbers)
 
 

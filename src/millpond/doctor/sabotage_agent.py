@@ -251,3 +251,32 @@ def one_env_explores() -> Any:
         return found._replace(coin=jnp.where(jnp.arange(envs) == 0, found.coin, 2.0))
 
     return patched(QAgent, "chance", other)
+
+
+def last_choice_never() -> Any:
+    """The random action is never the last one."""
+    right = QAgent.chance
+
+    def other(agent: QAgent, key: jax.Array, envs: int) -> Any:
+        found = right(agent, key, envs)
+        return found._replace(action=found.action % (agent.actions - 1))
+
+    return patched(QAgent, "chance", other)
+
+
+def evaluated_in_another_scale() -> Any:
+    """To evaluate, observations are scaled otherwise than to act."""
+    return patched(
+        QAgent, "best", lambda agent, params, obs, *memory: (
+            agent.values(params, jnp.flip(obs, -1)).argmax(-1).astype(np.int32)))  # fmt: skip
+
+
+def returns_across_ends() -> Any:
+    """Lambda-returns run on into the next episode."""
+    right = PQN.goals
+
+    def other(agent: PQN, rollout: Any) -> Any:
+        no = jnp.zeros_like(rollout.terminated)
+        return right(agent, rollout._replace(terminated=no, truncated=no))
+
+    return patched(PQN, "goals", other)

@@ -19,6 +19,7 @@ import numpy as np
 from ..envs import EnvState, VectorEnv
 from ..envs import vector as vector_module
 from ..envs.env import Outcome
+from ..envs.pendulum import Pendulum
 from ..envs.treasurehunt import Treasurehunt
 from ..rows import Array
 from ..train import evaluate
@@ -188,3 +189,58 @@ def easier_evaluation() -> Any:
             return state, rows._replace(reward=rows.reward * 3)
 
     return patched(evaluate, "VectorEnv", Kind)
+
+
+def rewards_flipped() -> Any:
+    """What is good costs, and what is bad is paid."""
+    return changed_step(lambda o: o._replace(reward=-o.reward))
+
+
+def paid_for_standing_still() -> Any:
+    """Whoever finds a gem is paid for it in every turn from then on, and nothing moves any more."""
+    step = Treasurehunt.step
+
+    def other(env: Treasurehunt, state: Any, action: Array, key: jax.Array) -> tuple[Any, Outcome]:
+        there = (state.turn > 2) & ((state.places % 7) == 3).any()
+        after, outcome = step(env, state, action, key)
+        frozen = state._replace(turn=after.turn)
+        after = jax.tree.map(lambda old, new: jnp.where(there, old, new), frozen, after)
+        return after, outcome._replace(reward=jnp.where(there, 1.0, outcome.reward))
+
+    return patched(Treasurehunt, "step", other)
+
+
+def seen_in_tiny_numbers() -> Any:
+    """What is observed is divided by 100,000."""
+    right = Pendulum.observe
+    return patched(Pendulum, "observe", lambda env, state: right(env, state) * 1e-5)
+
+
+def one_number_in_millions() -> Any:
+    """One number of what is observed is a million times as large as the others."""
+    right = Pendulum.observe
+
+    def other(env: Pendulum, state: Any) -> Array:
+        return right(env, state) * jnp.asarray([1.0, 1.0, 1e6], np.float32)
+
+    return patched(Pendulum, "observe", other)
+
+
+def a_number_is_masked() -> Any:
+    """One number of what is observed is always 0."""
+    right = Pendulum.observe
+
+    def other(env: Pendulum, state: Any) -> Array:
+        return right(env, state) * jnp.asarray([1.0, 1.0, 0.0], np.float32)
+
+    return patched(Pendulum, "observe", other)
+
+
+def half_of_the_range() -> Any:
+    """Torques below 0 count as 0."""
+    right = Pendulum.step
+
+    def other(env: Pendulum, state: Any, action: Array, key: jax.Array) -> tuple[Any, Outcome]:
+        return right(env, state, jnp.maximum(action, 0), key)
+
+    return patched(Pendulum, "step", other)

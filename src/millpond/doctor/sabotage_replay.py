@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -218,3 +219,49 @@ def weights_inverted() -> Any:
         return jnp.where(weight > 0, weight.min(where=weight > 0, initial=1) / weight, 0)
 
     return patched(Prioritized, "weights", other)
+
+
+def sums_across_ends() -> Any:
+    """n-step sums go on into the next episode."""
+
+    def other(window: Window, rewards: Array, verdict: Judgement, xp: Any) -> Any:
+        total, discount = right(window, rewards, verdict, xp)
+        powers = [np.float32(window.gamma**k) for k in range(window.n_step)]
+        whole = sum(power * reward for power, reward in zip(powers, rewards, strict=True))
+        return whole + 0 * total, discount
+
+    right = Window.returns
+    return patched(Window, "returns", other)
+
+
+@dataclass(frozen=True)
+class OldestTwentieth:
+    """Your own sampler that draws the oldest twentieth of the rows alone."""
+
+    tries: int = 4
+
+    def propose(self, random: Any, tries: int, batch: int, eligible: Eligible) -> Candidates:
+        drawn = Uniform().propose(random, tries, batch, eligible)
+        return drawn._replace(age=drawn.age // 20)
+
+
+@dataclass(frozen=True)
+class FirstEnvOnly:
+    """Your own sampler that draws the rows of one env alone."""
+
+    tries: int = 4
+
+    def propose(self, random: Any, tries: int, batch: int, eligible: Eligible) -> Candidates:
+        drawn = Uniform().propose(random, tries, batch, eligible)
+        return drawn._replace(stream=drawn.stream * 0)
+
+
+@dataclass(frozen=True)
+class OneRowPerBatch:
+    """Your own sampler that uses one random number for a whole batch."""
+
+    tries: int = 4
+
+    def propose(self, random: Any, tries: int, batch: int, eligible: Eligible) -> Candidates:
+        drawn = Uniform().propose(random, tries, 1, eligible)
+        return jax.tree.map(lambda leaf: random.xp.broadcast_to(leaf, (tries, batch)), drawn)

@@ -88,3 +88,42 @@ def rows_mixed() -> Any:
     """Every row's loss depends on the others' errors."""
     right = dqn_module.huber
     return patched(dqn_module, "huber", lambda error: right(error - error.mean()))
+
+
+def largest_of_the_batch() -> Any:
+    """All transitions bootstrap from the largest value in the whole batch."""
+
+    def other(reward: Array, discount: Array, after: Array, target: Array, double: bool) -> Array:
+        return reward + discount * target.max()
+
+    return patched(dqn_module, "td_target", other)
+
+
+def every_pair_of_rows() -> Any:
+    """Every row's value is compared with every row's goal."""
+    right = DQN._transition_loss
+
+    def other(agent: DQN, state: Any, batch: Any, now: Any) -> Any:
+        loss, mask = right(agent, state, batch, now)
+
+        def pairs(params: Any) -> Any:
+            q, error = loss(params)[1]
+            apart = q[:, None] - jax.lax.stop_gradient(q - error)[None]
+            return agent._loss(apart).mean(), (q, apart.mean(1))
+
+        return pairs, mask
+
+    return patched(DQN, "_transition_loss", other)
+
+
+def copied_the_wrong_way() -> Any:
+    """When the target is due, the online network becomes the target."""
+    right = DQN.update
+
+    def other(agent: DQN, state: Any, batch: Any, now: Any) -> Any:
+        new, learned = right(agent, state, batch, now)
+        due = new.updates % agent.settings.target_every == 0
+        params = jax.tree.map(lambda p, t: jnp.where(due, t, p), new.params, state.target)
+        return new._replace(params=params, target=state.target), learned
+
+    return patched(DQN, "update", other)

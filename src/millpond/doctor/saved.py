@@ -96,6 +96,12 @@ class Saved:
         capacity = learns.capacity // settings.envs * envs
         return Pond(spec, capacity, envs, learns.window, settings.sampling)
 
+    @cached_property
+    def sample(self) -> Any:
+        """`pond.sample(ring, key, batch_size)`, compiled once for all checks."""
+        assert self.pond
+        return jax.jit(self.pond.sample, static_argnums=2)
+
     def _load(self, run: Run) -> None:
         if self.settings.way == "fused":
             loop = DeviceLoop(self.settings)

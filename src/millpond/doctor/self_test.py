@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from ..errors import MillpondError
 from ..train import Run, train
-from .chance import chance
 from .evidence import Evidence
 from .examine import examine
 from .plants import Plant
 from .plants_modes import compiled_again, plants_in
 from .probe import Probe
 from .probe_checks import examined_with
+from .random_player import chance
 from .verdict import Verdict
 
 # Compiled once for all processes of all runs, and not for speed.

@@ -9,7 +9,8 @@ from .evidence import Evidence
 
 State = Literal["red", "yellow", "unknown", "green"]
 ORDER: tuple[State, ...] = ("red", "yellow", "unknown", "green")  # worst first
-# What a fault of the env or the rows brings with it, and what any fault does, comes after it.
+# What a fault of the env or the rows brings with it, and what any fault does, comes after it;
+# so do rewards that never change, where episodes end as they should not.
 _ORIGINS = ("process-health", "env-", "reward-timing", "action-effect", "row-order")
 _EFFECTS = (
     "layers-move", "bellman-fit", "reward-scale", "train-and-eval", "greedy-actions",
@@ -28,6 +29,7 @@ class Verdict(NamedTuple):
     message: str
     evidence: dict[str, Any]  # numbers
     remedy: str = ""
+    suspect: str = ""  # of a green one: what it says if the run has not learned
 
     @property
     def fired(self) -> bool:
@@ -35,13 +37,33 @@ class Verdict(NamedTuple):
         return self.state in ("red", "yellow")
 
 
+def with_suspects(verdicts: list[Verdict]) -> list[Verdict]:
+    """The same; if the run has not learned, what a healthy task may have too is yellow.
+
+    Actions that do the same, say, are no fault of a game with a fixed set of buttons.
+    """
+    if not any(verdict.name == "learning" and verdict.fired for verdict in verdicts):
+        return verdicts
+    return [
+        verdict._replace(state="yellow", message=verdict.suspect) if verdict.suspect else verdict
+        for verdict in verdicts
+    ]
+
+
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """By state and, of one state, causes before what follows from them."""
+    """By state and, of one state, causes before what follows from them.
+
+    That nothing was learned follows from everything: it comes after all other findings.
+    """
 
     def place(verdict: Verdict) -> tuple[int, int]:
         name = verdict.name
-        late = _EFFECTS.index(name) + 2 if name in _EFFECTS else 1
-        origin = name.startswith(_ORIGINS) or (name == "settings-fit" and verdict.state == "red")
+        if name == "learning" and verdict.fired:
+            return ORDER.index("yellow"), len(_EFFECTS) + 2
+        frozen = name == "layers-move" and verdict.evidence.get("still")
+        late = 1 if frozen else _EFFECTS.index(name) + 2 if name in _EFFECTS else 1
+        setting = name == "settings-fit" and verdict.state == "red"
+        origin = setting or (name.startswith(_ORIGINS) and name != "env-rewards")
         return ORDER.index(verdict.state), 0 if origin else late
 
     return sorted(verdicts, key=place)
@@ -53,6 +75,11 @@ Check = Callable[[Evidence], Verdict]
 def green(name: str, message: str, **numbers: Any) -> Verdict:
     """Nothing is wrong."""
     return Verdict(name, "green", message, numbers)
+
+
+def suspicious(verdict: Verdict, message: str, remedy: str) -> Verdict:
+    """A green verdict that becomes a yellow one with this message if the run has not learned."""
+    return verdict._replace(suspect=message, remedy=remedy)
 
 
 def unknown(name: str, why: str, **numbers: Any) -> Verdict:

@@ -6,9 +6,9 @@ from typing import Any
 
 from ..engine.events import Events
 from ..train import Run
-from .chance import known_chance
 from .evidence import KINDS, Evidence
 from .examine import examine
+from .random_player import known_chance
 from .verdict import Verdict
 
 _LINES = 50  # of each kind that are kept: what was found before has been said

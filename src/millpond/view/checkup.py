@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..doctor import Evidence, examine, examine_logged, examine_mixture
-from ..doctor.chance import known_chance
 from ..doctor.examine import folded
+from ..doctor.random_player import known_chance
 from ..errors import MillpondError
 from ..logged import LoggedRun
 from ..mixture import MixRun, is_mixture

@@ -17,11 +17,11 @@ from ..agents.actor_critic import ActorCritic
 from ..agents.optimizer import Optimizer
 from ..agents.target_agent import TargetAgent
 from ..engine.make_agent import make_agent
-from .critics_say import critics
-from .goals_say import wrong_errors, wrong_goals
-from .parameters_say import followed
+from .critic_checks import critics
+from .goal_checks import wrong_errors, wrong_goals
+from .parameter_checks import followed
 from .probe import Probe
-from .steps_say import gradient_of, lowered, mixed_rows, unheard_rows, wrong_step
+from .step_checks import lowered, mixed_rows, slopes_of, unheard_rows, wrong_step
 from .verdict import Verdict, green, red, unknown
 
 _BATCH = 256
@@ -56,24 +56,22 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     if not bool(np.asarray(pond.can_sample(probe.saved.rings[0]))):
         return unknown(name, "the saved replay is too small to draw from")
     one = _one(state)
-    sample = jax.jit(pond.sample, static_argnums=2)
-    _, batch = sample(probe.saved.rings[0], jax.random.key(3), _BATCH)
+    _, batch = probe.saved.sample(probe.saved.rings[0], jax.random.key(3), _BATCH)
     if float(np.asarray(batch.mask).mean()) < 0.5:
         return unknown(name, "the saved replay is too small to draw from")
-    new, learned = jax.jit(probe.agent.update)(one, batch, _now(probe))
+    new, learned = probe.update(one, batch, _now(probe))
     if isinstance(probe.agent, ActorCritic):
         found = _target(probe, one, new, name)
         return found or critics(probe, one, batch, _now(probe, beta=1.0), name)
     if (found := _counts(probe, state, name)) is not None:
         return found
-    if isinstance(probe.agent, DQN) and not probe.agent.memory:
-        found = wrong_errors(probe, one, batch, np.asarray(learned.priority), name)
-        if found is not None:
-            return found
+    if (found := _errors(probe, one, batch, learned, name)) is not None:
+        return found
     if (found := _target(probe, one, new, name)) is not None:
         return found
-
-    step = _step(probe, (one, new), batch, learned, name)
+    if (found := _copied(probe, one, batch, name)) is not None:
+        return found
+    step = _step(probe, (one, new), batch, name)
     if step is not None and step.evidence.get("explained"):
         return step
 
@@ -85,23 +83,30 @@ def _replayed(probe: Probe, state: AgentState, name: str) -> Verdict:
     return found if found.fired else step or found
 
 
-def _step(
-    probe: Probe, states: tuple[AgentState, AgentState], batch: Any, learned: Any, name: str
-) -> Verdict | None:
-    """Of agents whose loss can be asked for: which rows count, and how far parameters went."""
-    agent, before = probe.agent, states[0]
-    if not isinstance(agent, TargetAgent):
+def _errors(probe: Probe, state: AgentState, batch: Any, learned: Any, name: str) -> Verdict | None:
+    """Of agents without memory: which rows count, and whether errors are those of each row."""
+    agent, error = probe.agent, None
+    if not isinstance(agent, TargetAgent) or agent.memory:
         return None
-    if not agent.memory:
-        now = _now(probe, beta=1.0)
-        found = unheard_rows(agent, before, batch, now, learned, name)
-        if found is not None and found.evidence["silent"] < found.evidence["transitions"]:
-            return found
-        mixed = isinstance(agent, DQN) and mixed_rows(agent, before, batch, now, name)
-        if mixed or found:
-            return mixed or found
+    if isinstance(agent, DQN):
+        error = wrong_errors(probe, state, batch, np.asarray(learned.priority), name)
+        if error is not None and error.evidence.get("explained"):
+            return error
+    by_weight = slopes_of(agent, state, batch, _now(probe))[1]
+    found = unheard_rows(by_weight, batch, learned, name)
+    if found is None and isinstance(agent, DQN):
+        found = mixed_rows(agent, state, batch, _now(probe, beta=1.0), name)
+    return found or error
+
+
+def _step(
+    probe: Probe, states: tuple[AgentState, AgentState], batch: Any, name: str
+) -> Verdict | None:
+    """Of agents whose loss can be asked for: how far one update moves the parameters."""
+    if not isinstance(probe.agent, TargetAgent):
+        return None
     rule, now = probe.settings.learning, _now(probe)
-    gradient = gradient_of(agent, before, batch, now)
+    gradient = slopes_of(probe.agent, states[0], batch, now)[0]
     return wrong_step(rule.optimizer, gradient, *states, float(now["rate"]), name)
 
 
@@ -152,6 +157,38 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
             moved=gone, wanted=rate,
         )  # fmt: skip
     return None
+
+
+def _copied(probe: Probe, state: AgentState, batch: Any, name: str) -> Verdict | None:
+    """Where the target is a copy taken every `target_every` updates: the one that is due takes it."""
+    every = getattr(probe.settings.learning, "target_every", 0)
+    if every < 2 or state.target is None:
+        return None
+    new = probe.update(state._replace(updates=jnp.uint32(every - 1)), batch, _now(probe))[0]
+    usual = probe.update(state._replace(updates=jnp.uint32(0)), batch, _now(probe))[0]
+    to_new, to_old = (_apart(new.target, tree) for tree in (new.params, state.target))
+    back, step = _apart(new.params, state.target), _apart(usual.params, state.params)
+    if not _apart(state.params, state.target) or (to_new == 0 and back > 0):
+        return None  # the two networks are the same, or all is well
+    jumped = back <= step
+    cause = (
+        "the online network becomes the target, not the other way round"
+        if jumped
+        else ("the target stays as it was" if to_old == 0 else "the target becomes something else")
+    )
+    return red(
+        name,
+        f"every {every} updates the target should become a copy of the online network; in an "
+        f"update that is due {cause}",
+        "copy parameters to the target (where(due, params, target)), and leave parameters alone",
+        target_to_online=to_new, target_moved=to_old,
+    )  # fmt: skip
+
+
+def _apart(one: Any, other: Any) -> float:
+    """The distance between two trees of parameters."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return float(np.sqrt(sum(((np.asarray(a, np.float64) - b) ** 2).sum() for a, b in pairs)))
 
 
 def _descent(probe: Probe, state: AgentState, program: Any, name: str) -> Verdict:
@@ -210,8 +247,14 @@ def _rollout(probe: Probe, state: AgentState, name: str) -> Verdict:
     if not turns:
         return unknown(name, f"{envs} envs cannot be cut into {parts} minibatches here")
 
+    # Ends are where most goes wrong: the stretch with most of them, and rows after them, is taken.
+    over = np.asarray(game.rows.terminated) | np.asarray(game.rows.truncated)
+    ends = np.cumsum([0, *over[:, 0].sum(-1)])
+    starts, half = np.arange(len(over) - turns), max(1, turns // 2)
+    begin = int(np.argmax(ends[starts + half] - ends[starts]))
+
     def mine(leaf: Any, more: int = 0) -> Any:
-        return jnp.asarray(np.asarray(leaf)[: turns + more, 0])
+        return jnp.asarray(np.asarray(leaf)[begin : begin + turns + more, 0])
 
     stacks = jax.tree.map(lambda leaf: mine(leaf, 1), game.stacks)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stacks)

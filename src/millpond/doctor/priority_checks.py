@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..samplers import Prioritized
@@ -23,17 +24,16 @@ def priorities(probe: Probe) -> Verdict:
         return unknown(name, saved.why or "no replay was saved")
     if probe.updates < 50 or not pond.sampler.alpha or not pond.sampler.beta:
         return unknown(name, "too early, or its settings leave nothing to see")
-    now = {name: value[0] for name, value in probe.now.items()}
+    now = {name: jnp.float32(value[0]) for name, value in probe.now.items()}
     one = jax.tree.map(lambda leaf: leaf[0], state)
-    ring, sample = saved.rings[0], jax.jit(pond.sample, static_argnums=2)
-    update = jax.jit(lambda one, batch: probe.agent.update(one, batch, now)[1].priority)
+    ring = saved.rings[0]
     implied: list[np.ndarray] = []
     error: list[np.ndarray] = []
     places: list[np.ndarray] = []
     for turn in range(_DRAWS):
-        ring, batch = sample(ring, jax.random.key(200 + turn), _BATCH)
+        ring, batch = saved.sample(ring, jax.random.key(200 + turn), _BATCH)
         keep = np.asarray(batch.mask) & (np.asarray(batch.weight) > 0)
-        error.append(np.asarray(update(one, batch))[keep])
+        error.append(np.asarray(probe.update(one, batch, now)[1].priority)[keep])
         implied.append(-np.log(np.asarray(batch.weight, np.float64)[keep]))
         places.append(
             np.asarray(batch.draw.ids()[keep]) * pond.streams + np.asarray(batch.draw.stream)[keep]

@@ -28,21 +28,56 @@ def mixed_rows(agent: Any, state: AgentState, batch: Any, now: Any, name: str) -
     """
 
     def loss(rows: Any) -> Any:
-        return agent.loss(state, rows, now)[0](state.params)[0]
+        return agent.loss(state, rows, now)[0](state.params)
 
     alone = jax.tree.map(lambda leaf: leaf[:, None], batch)
-    each = np.asarray(jax.jit(jax.vmap(loss))(alone), np.float64)
-    whole, count = float(jax.jit(loss)(batch)), _rows_of(batch)
+    both = jax.jit(lambda alone, together: (jax.vmap(loss)(alone), loss(together)))(alone, batch)
+    (each, parts), (whole, together) = jax.tree.map(lambda x: np.asarray(x, np.float64), both)
+    whole, count = float(whole), _rows_of(batch)
     sums = np.array([each.mean(), (each * count).sum() / max(1, count.sum()), each.sum()])
     if (np.abs(sums - whole) < 0.02 * np.abs(sums) + 1e-6).any():
         return None
+    cause, remedy = _mixed_by(agent, batch, parts, together, whole)
     return red(
         name,
         f"the loss of a batch is {whole:.4g}, the mean of its rows' own losses {sums[0]:.4g}: rows "
-        "are mixed, as where [batch, 1] meets [batch] and becomes [batch, batch]",
-        "look at the shapes of values and goals in the loss: both must be [batch]",
+        f"are mixed{cause}",
+        remedy,
         loss=whole, of_rows=float(sums[0]), explained=True,
     )  # fmt: skip
+
+
+def _mixed_by(agent: Any, batch: Any, alone: Any, together: Any, whole: float) -> tuple[str, str]:
+    """How the rows of a batch came to be mixed, if that is known, and what to look at.
+
+    `alone` and `together` are values and errors: of each row by itself, and of the batch.
+    """
+    shapes = "look at the shapes of values and goals in the loss: both must be [batch]"
+    size = len(batch.mask)
+    if any(np.size(part) != size for part in (*alone, *together)):
+        return ", as where [batch, 1] meets [batch] and becomes [batch, batch]", shapes
+    (q, error), (_, among) = ([np.ravel(part) for part in both] for both in (alone, together))
+    goal, goal_among = q - error, q - among
+    pairs = float(np.mean(np.asarray(agent._loss(q[:, None] - goal[None]))))
+    if abs(pairs - whole) < 0.02 * abs(whole):
+        cause = ": it is the mean over all pairs of one row's value and another row's goal"
+        return f"{cause} ([batch, 1] met [batch] and became [batch, batch])", shapes
+    if np.ptp(goal_among) < 1e-3 * np.ptp(goal):
+        cause = f": every transition of the batch has the same goal, {goal_among.mean():.3g}"
+        return cause, "look for a mean or a maximum without an axis where goals are made"
+    discount, reward = np.asarray(batch.discount), np.asarray(batch.reward, np.float64)
+    ahead = discount > 0
+    moved = np.abs(goal_among - goal) > 1e-3 + 0.01 * np.abs(goal)
+    if ahead.sum() < 8 or not moved.any():
+        return ", as where [batch, 1] meets [batch] and becomes [batch, batch]", shapes
+    scale = float(getattr(agent.settings, "reward_scale", 1.0))
+    after = (goal_among - scale * reward)[ahead] / discount[ahead]
+    if np.ptp(after) < 0.01 * np.abs(after).max() + 1e-4:
+        cause = f": all of them bootstrap from one and the same value, {after.mean():.3g}"
+        remedy = "take the maximum over actions alone (axis=-1), not over the whole batch"
+        return f"{cause}, instead of each from its own next observation", remedy
+    remedy = "look for a maximum, mean or norm without an axis where goals are made"
+    return f": {moved.mean():.0%} of the goals change with the other rows of the batch", remedy
 
 
 def _rows_of(batch: Any) -> np.ndarray:
@@ -50,18 +85,12 @@ def _rows_of(batch: Any) -> np.ndarray:
     return np.asarray(batch.mask).reshape(len(batch.mask), -1).sum(1)
 
 
-def unheard_rows(
-    agent: Any, state: AgentState, batch: Any, now: Any, learned: Learned, name: str
-) -> Verdict | None:
-    """Every transition whose error is not 0 must have a say in the loss: its slope by weight."""
-
-    def loss(weight: Any) -> Any:
-        return agent.loss(state, batch._replace(weight=weight), now)[0](state.params)[0]
-
-    slope = np.asarray(jax.jit(jax.grad(loss))(batch.weight))
+def unheard_rows(slope: np.ndarray, batch: Any, learned: Learned, name: str) -> Verdict | None:
+    """Every transition whose error is not 0 must change the loss: its slope by weight [batch]."""
     wrong = (np.abs(np.asarray(learned.priority)) > 1e-4) & (_rows_of(batch) > 0)
     silent = int((slope[wrong] == 0).sum())
-    if wrong.sum() < 16 or silent < 0.1 * wrong.sum():
+    # A loss that uses no weights has no slope by any of them.
+    if wrong.sum() < 16 or silent < 0.1 * wrong.sum() or not slope.any():
         return None
     return red(
         name,
@@ -81,7 +110,7 @@ def wrong_step(
     whole: Any = _RULES[rule.kind](eps=rule.eps)
     if rule.clip:
         whole = optax.chain(optax.clip_by_global_norm(rule.clip), whole)
-    step = whole.update(gradient, before.optimizer, before.params)[0]
+    step = jax.jit(whole.update)(gradient, before.optimizer, before.params)[0]
     wanted = -rate * _flat(step)
     old = _flat(before.params)
     moved = _flat(after.params) - old
@@ -117,14 +146,15 @@ def _flat(tree: Any) -> np.ndarray:
     )
 
 
-def gradient_of(agent: Any, state: AgentState, batch: Any, now: Any) -> Any:
-    """Of the agent's own loss."""
+def slopes_of(agent: Any, state: AgentState, batch: Any, now: Any) -> tuple[Any, np.ndarray]:
+    """Gradients of the agent's own loss: by its parameters, and by each row's weight."""
     given = {name: jnp.asarray(value) for name, value in now.items()}
 
-    def loss(params: Any) -> Any:
-        return agent.loss(state, batch, given)[0](params)[0]
+    def loss(params: Any, weight: Any) -> Any:
+        return agent.loss(state, batch._replace(weight=weight), given)[0](params)[0]
 
-    return jax.jit(jax.grad(loss))(state.params)
+    by_params, by_weight = jax.jit(jax.grad(loss, (0, 1)))(state.params, batch.weight)
+    return by_params, np.asarray(by_weight)
 
 
 def lowered(learn: Any, begin: AgentState, number: str, clip: float) -> tuple[float, float, bool]:

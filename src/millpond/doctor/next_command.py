@@ -8,6 +8,7 @@ from .verdict import Verdict
 _ENV = (
     "env-rewards", "env-observations", "env-ends", "env-resets", "env-copies", "env-seeds",
     "env-fresh-start", "env-rows", "reward-timing", "action-effect", "row-order",
+    "env-dead-ends", "env-final-observation", "action-range",
 )  # fmt: skip
 _EVAL = ("evaluation-again", "train-and-eval", "learning")
 _WATCHED = (

@@ -1,9 +1,7 @@
-"""Batches drawn from a replay, against the rows that lie in it: transitions, and "
-"which are drawn."""
+"""Batches drawn from a replay, against the rows that lie in it: transitions, and which rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..replay import Pond
-from ..rows import BORDER, CONTEXT, CUT, ENDED, FIRST, Batch, Rows
+from ..rows import BORDER, CONTEXT, CUT, ENDED, Batch, Rows
 from ..samplers import Stratified, Uniform
 from ..window import Window
 from .probe import Probe
+from .transition_checks import rebuilt
 from .verdict import Verdict, green, red, unknown, yellow
 
-Read = Callable[[np.ndarray, np.ndarray], Rows]
 _BATCH, _DRAWS = 256, 8
-_CHECKED = 128  # transitions that are rebuilt
 _SURE = 7.0
 
 
@@ -32,10 +29,10 @@ def draws(probe: Probe) -> list[Verdict]:
             or "no replay was saved: rows are learned as they come, or lie in a Lake"
         )
         return [unknown("replay-transitions", why), unknown("replay-draws", why)]
-    return of_pond(pond, probe.saved.rings[0])
+    return of_pond(pond, probe.saved.rings[0], probe.saved.sample)
 
 
-def of_pond(pond: Pond, ring: Any) -> list[Verdict]:
+def of_pond(pond: Pond, ring: Any, sample: Any = None) -> list[Verdict]:
     """The same of any Pond and its state."""
     names = "replay-transitions", "replay-draws"
     if not isinstance(pond.window, Window):
@@ -44,7 +41,7 @@ def of_pond(pond: Pond, ring: Any) -> list[Verdict]:
         return [
             unknown(name, "there is nothing to draw yet, or no order of rows") for name in names
         ]
-    sample = jax.jit(pond.sample, static_argnums=2)
+    sample = sample or jax.jit(pond.sample, static_argnums=2)
     batches: list[Any] = []
     for turn in range(_DRAWS):
         ring, batch = sample(ring, jax.random.key(100 + turn), _BATCH)
@@ -58,84 +55,6 @@ def of_pond(pond: Pond, ring: Any) -> list[Verdict]:
         rebuilt(pond.window, batches[0], read, names[0]),
         _spread(pond, ring, batches, names[1]),
     ]
-
-
-def rebuilt(window: Window, batch: Batch, read: Read, name: str) -> Verdict:
-    """Every part of a transition, made again from the rows as `Window` defines it.
-
-    `read(streams, ids)` gives rows of any shape as they were added.
-    """
-    keep = np.nonzero(batch.mask)[0][:_CHECKED]
-    if not len(keep):
-        return unknown(name, "no draw found a valid start")
-    stream, ids = batch.draw.stream[keep], batch.draw.ids()[keep]
-    reach = np.arange(-(window.stack - 1), window.n_step + 1)
-    # What lies before the first row or behind the last belongs to no transition that was drawn.
-    wide = np.broadcast_to(stream[:, None], (len(ids), len(reach)))
-    steps = np.asarray(batch.steps)[keep]
-    rows = read(
-        wide,
-        ids[:, None] + np.clip(reach, -np.minimum(ids, window.stack - 1)[:, None], steps[:, None]),
-    )
-    here = window.stack - 1
-    wrong: dict[str, int] = {}
-    for i, at in enumerate(keep):
-        steps, over = 0, False
-        total, discount = 0.0, 1.0
-        for ahead in range(window.n_step):
-            reward = float(rows.reward[i, here + ahead])
-            if window.reward_clip:
-                reward = float(np.clip(reward, -window.reward_clip, window.reward_clip))
-            total, discount, steps = total + discount * reward, discount * window.gamma, steps + 1
-            over = bool(rows.terminated[i, here + ahead])
-            if over or rows.truncated[i, here + ahead]:
-                break
-        if window.life_loss_ends:
-            return unknown(name, "lives that end returns are not rebuilt here")
-        good = {
-            "obs": _same_stack(window, rows, i, here, batch.obs, at),
-            "next_obs": _same_stack(window, rows, i, here + steps, batch.next_obs, at),
-            "action": bool(np.array_equal(rows.action[i, here], batch.action[at])),
-            "reward": bool(np.isclose(total, batch.reward[at], rtol=1e-4, atol=1e-5)),
-            "discount": bool(
-                np.isclose(0.0 if over else discount, batch.discount[at], rtol=1e-4, atol=1e-6)
-            ),
-            "start": not rows.flags[i, here] & (BORDER | CONTEXT),
-        }
-        for what, fine in good.items():
-            wrong[what] = wrong.get(what, 0) + (not fine)
-    bad = {what: number for what, number in wrong.items() if number}
-    if bad:
-        told = ", ".join(f"{what} in {n / len(keep):.0%}" for what, n in bad.items())
-        return red(
-            name,
-            f"of {len(keep)} drawn transitions these parts are not those of the "
-            f"stored rows: {told}",
-            "let Window and the sampler make transitions; see docs/concepts.md",
-            checked=len(keep), **bad,
-        )  # fmt: skip
-    return green(
-        name, f"{len(keep)} drawn transitions rebuilt from their rows, all equal", checked=len(keep)
-    )
-
-
-def _same_stack(window: Any, rows: Any, i: int, at: int, batch: Any, row: int) -> bool:
-    """Whether a stack holds the row's own observations, oldest first, padded at the beginning."""
-    wanted = [at]
-    for _ in range(window.stack - 1):
-        begun = (rows.flags[i, wanted[0]] & FIRST) != 0
-        wanted.insert(0, wanted[0] if begun or wanted[0] == 0 else wanted[0] - 1)
-        if begun:
-            wanted[0] = -1 if window.pad == "zeros" else wanted[1]
-        if wanted[0] == -1:
-            wanted = [-1] * (window.stack - len(wanted)) + wanted
-            break
-    for stored, drawn in zip(jax.tree.leaves(rows.obs), jax.tree.leaves(batch), strict=True):
-        for place, back in enumerate(wanted):
-            frame = np.zeros_like(stored[i, 0]) if back < 0 else stored[i, back]
-            if not np.array_equal(frame, drawn[row, place]):
-                return False
-    return True
 
 
 def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
@@ -168,6 +87,10 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
     )
     if not isinstance(pond.sampler, Uniform | Stratified):  # and of yours nobody knows
         kind = type(pond.sampler).__name__
+        if told := _corner(ids * pond.streams + stream, mask, age, stream[mask], valid):
+            message = f"{drawn:,} draws by {kind} hit {pairs:,} of {number:,} rows: {told}"
+            remedy = "if that is not what the sampler is for, look at its keys, ages and streams"
+            return yellow(name, message, remedy, **numbers)
         if pairs < 0.1 * expected:
             return yellow(
                 name,
@@ -207,6 +130,26 @@ def _spread(pond: Pond, ring: Any, batches: list[Batch], name: str) -> Verdict:
     return green(
         name, f"{drawn:,} draws hit {pairs:,} different rows, evenly over ages and envs", **numbers
     )
+
+
+def _corner(
+    row: np.ndarray, mask: np.ndarray, age: np.ndarray, stream: np.ndarray, valid: np.ndarray
+) -> str:
+    """In which corner draws stay that need not be even, or nothing.
+
+    `row` [draws, batch] is a number for each row that was drawn, `age` is 0 for the oldest turn.
+    """
+    size, envs = valid.shape
+    most = max(len(np.unique(one[keep])) for one, keep in zip(row, mask, strict=True))
+    if most < 0.1 * row.shape[1]:
+        rows = "one row" if most == 1 else f"{most} different rows"
+        return f"a batch of {row.shape[1]} holds only {rows}, again and again"
+    never = (np.bincount(stream, minlength=envs)[:envs] == 0) & (valid.sum(0) > 0)
+    if len(stream) > 20 * envs and never.sum() >= max(1, 0.25 * envs):
+        return f"{never.sum()} of {envs} envs are never drawn"
+    if age.max() < size // 2:
+        return f"none of the newest {1 - (age.max() + 1) / size:.0%} of the replay is ever drawn"
+    return ""
 
 
 def _valid_starts(pond: Pond, ring: Any) -> np.ndarray:

@@ -48,7 +48,8 @@ def settings_fit(evidence: Evidence) -> Verdict:
             f"use --{section}.gamma 0.99 or 0.999",
         ))  # fmt: skip
     replayed = isinstance(window, Window) and isinstance(learns, Replayed)
-    many = replayed and (window.n_step > 20 or window.n_step > max(3.0, length or 1e9))
+    # Sums that reach to the end of short episodes are well; much longer ones are a mistake.
+    many = replayed and (window.n_step > 20 or window.n_step > max(10.0, 2 * (length or 1e9)))
     if many:
         told = f", episodes last {length:.0f}" if length is not None else ""
         found.append((
@@ -79,18 +80,23 @@ def settings_fit(evidence: Evidence) -> Verdict:
                 f"{length:.0f}, and a batch has {rows:,}: batches are nearly the same",
                 f"raise --{section}.capacity",
             ))  # fmt: skip
-        if per_row > 128:
+        # An update of 256 rows after every step of one env, as SAC is mostly run, is 256.
+        if per_row > 1024:
             found.append((
                 f"every row is drawn {per_row:,.0f} times: values fit the rows and not the world",
                 f"lower --{section}.updates or --{section}.batch, or raise --{section}.capacity",
             ))  # fmt: skip
-    rule, rate = getattr(settings.learning, "optimizer", None), evidence.train[-1].get("rate")
-    if isinstance(rule, Optimizer) and rule.kind != "sgd" and rate and rate > 0.05:
-        found.append((
+    rule = getattr(settings.learning, "optimizer", None)
+    rate = max((line.get("rate") or 0.0 for line in evidence.train), default=0.0)
+    if isinstance(rule, Optimizer) and rule.kind != "sgd" and rate > 0.05:
+        told = (
             f"a learning rate of {rate:.3g}: every step of {rule.kind} moves each parameter by "
-            "about that much, whatever the gradient",
-            f"lower --{section}.optimizer.rate.start: 1e-4 to 1e-2 is usual",
-        ))  # fmt: skip
+            "about that much, whatever the gradient"
+        )
+        remedy = f"lower --{section}.optimizer.rate.start: 1e-4 to 1e-2 is usual"
+        if rate > 0.1:
+            return red(name, told, remedy, **numbers, rate=rate)
+        found.append((told, remedy))
     epsilon = _exploring(evidence)
     if epsilon is not None:
         begin, end, few = epsilon

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from millpond.agents import AgentState, Optimizer
-from millpond.doctor.priorities_say import _alike
-from millpond.doctor.steps_say import lowered, unheard_rows, wrong_step
+from millpond.doctor.priority_checks import _alike
+from millpond.doctor.step_checks import lowered, slopes_of, unheard_rows, wrong_step
 
 RATE = 1e-3
 PARAMS = {"a": jax.random.normal(jax.random.key(0), (40, 3)), "b": jnp.ones(7)}
@@ -106,11 +106,12 @@ def test_samples_that_have_no_say_are_counted(shape, heard):
 
     def loss(state, batch, now):
         each = (batch.value * batch.mask).reshape(32, -1).sum(1) * batch.weight
-        return lambda params: (each[:heard].sum(), ()), batch.mask
+        return lambda params: (each[:heard].sum() * params, ()), batch.mask
 
-    agent, state = SimpleNamespace(loss=loss), SimpleNamespace(params=None)
+    agent, state = SimpleNamespace(loss=loss), SimpleNamespace(params=jnp.ones(()))
     learned = SimpleNamespace(priority=np.ones(32))
-    found = unheard_rows(agent, state, batch, {}, learned, "update-audit")
+    by_weight = slopes_of(agent, state, batch, {})[1]
+    found = unheard_rows(by_weight, batch, learned, "update-audit")
     if heard == 32:
         assert found is None
     else:

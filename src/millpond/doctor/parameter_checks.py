@@ -38,7 +38,7 @@ def moved(probe: Probe) -> Verdict:
         return unknown(name, saved.why or "no checkpoint yet")
     if probe.updates < _EARLY:
         return unknown(name, f"{probe.updates} updates: too early")
-    still: list[str] = []
+    still, learning = list[str](), probe.settings.learning
     shares: dict[str, float] = {}
     for (layer, now), (_, then) in zip(
         named_leaves(saved.params), named_leaves(saved.initial), strict=True
@@ -48,7 +48,8 @@ def moved(probe: Probe) -> Verdict:
         shares[layer] = (
             round(float((change / np.maximum(size, 1e-9)).min()), 6) if size.all() else 1.0
         )
-        if (change == 0).any():
+        held = "log_temperature" in layer and not getattr(learning, "learn_temperature", True)
+        if (change == 0).any() and not held:
             still.append(layer)
     policies = range(probe.settings.policies)
     whole = min(
@@ -60,8 +61,8 @@ def moved(probe: Probe) -> Verdict:
     if still and len(still) == len(shares):
         message = f"no parameter moved in {probe.updates:,} updates"
         return red(name, message, "updates are thrown away, or the learning rate is 0", **numbers)
-    if still:
-        message = f"{', '.join(still)} did not move in {probe.updates:,} updates; the others did"
+    if still and whole > 1e-4:
+        message = f"{_parts(still, shares)} did not move in {probe.updates:,} updates; the rest did"
         remedy = "a layer is frozen, cut off from the loss, or its inputs are all dead"
         return red(name, message, remedy, **numbers)
     if (found := _alike(probe, name)) is not None:
@@ -74,14 +75,43 @@ def moved(probe: Probe) -> Verdict:
         remedy = "gradients or steps are cut to next to nothing: look at clip and the optimizer"
         return red(name, message, remedy, **numbers, of_asked=round(share, 5))
     if (whole < 0.002 and probe.updates >= _FEW) or (whole < 0.01 and probe.updates >= _JUDGED):
-        section = probe.settings.section
+        cause, remedy = _held_back(probe)
         return yellow(
             name,
-            f"{probe.updates:,} updates moved the parameters by {whole:.2%} of their size in all",
-            f"raise the learning rate (--{section}.optimizer.rate.start) tenfold and compare",
+            f"{probe.updates:,} updates moved the parameters by {whole:.2%} of their size in all"
+            f"{cause}",
+            remedy,
             **numbers,
         )
     return green(name, f"all {len(shares)} moved, by {whole:.0%} of their size in all", **numbers)
+
+
+def _held_back(probe: Probe) -> tuple[str, str]:
+    """Why parameters hardly moved, as far as the log tells, and what to do."""
+    section, rule = probe.settings.section, getattr(probe.settings.learning, "optimizer", None)
+    norms = [line["gradient"] for line in probe.train if line.get("gradient") is not None]
+    gradient = float(np.median(np.concatenate([np.ravel(one) for one in norms]))) if norms else 0.0
+    clip = getattr(rule, "clip", 0.0)
+    if clip and gradient > 10 * clip:
+        return (
+            f": gradients of about {gradient:.2g} are cut to {clip:g}, to {clip / gradient:.2%} of "
+            f"themselves, before {getattr(rule, 'kind', 'the optimizer')} steps along them",
+            f"raise --{section}.optimizer.clip above the usual gradient; 10 is usual",
+        )
+    at = np.linspace(0, probe.steps, 33).astype(np.uint32)
+    rate = max(float(probe.settings.now(step).get("rate", np.nan)) for step in at)
+    return (
+        f": the learning rate is {rate:.2g} at most, gradients are about {gradient:.2g}",
+        f"raise the learning rate (--{section}.optimizer.rate.start) tenfold and compare",
+    )
+
+
+def _parts(still: list[str], layers: Any) -> str:
+    """Layers by name; where all of a part, as of an actor, stand still, the part."""
+    part = {layer: layer.partition("[")[0] for layer in layers}
+    whole = {p for p in part.values() if p and all(x in still for x in layers if part[x] == p)}
+    alone = [layer for layer in still if part[layer] not in whole]
+    return ", ".join([*(f"the whole {p}" for p in sorted(whole)), *alone])
 
 
 def _alike(probe: Probe, name: str) -> Verdict | None:

@@ -5,90 +5,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..envs import Env, HostEnv, VectorEnv, action_of, any_action, checked_vector, spec_of
+from ..envs import Env, VectorEnv, action_of, any_action
 from ..errors import MillpondError
 from ..rows import BORDER, Array, Rows
-from .counterfactual_say import counterfactual
+from .counterfactual_checks import counterfactual
+from .env_play import Game, played, sizes_for
 from .play import Play
-from .rows_say import examined
-from .timing import effect, late_reward, pairs
+from .play_checks import examined
+from .row_models import pairs
+from .timing_checks import effect, late_reward
 from .verdict import Verdict, green, red, unknown, worst_first, yellow
 
-ENVS, TURNS = 16, 256
-_BYTES = 96 << 20  # of all that is observed in one play
 _SEED = 7
 _FRESH = 256  # resets to compare with
 _SURE = 7.0  # standard errors, in each of some thousand features
-
-
-class Game(NamedTuple):
-    """Some turns of envs, and where they stand then."""
-
-    play: Play
-    rows: Rows  # [time, agents, envs]
-    state: Any  # EnvState of envs in JAX, else None
-    seconds: float
-
-
-def sizes_for(world: Any, envs: int = ENVS, turns: int = TURNS) -> tuple[int, int]:
-    """Envs and turns whose observations fit."""
-    each = sum(field.size * field.dtype.itemsize for field in spec_of(world).columns.values())
-    fit = max(2 * 32, _BYTES // (each * world.num_agents * 4))
-    envs = max(2, min(envs, fit // 32))
-    return envs, max(32, min(turns, fit // envs))
-
-
-def played(world: Any, envs: int, turns: int, seed: int = _SEED) -> Game:
-    """A random player's rows, the same for the same seed."""
-    spec = spec_of(world)
-    if isinstance(world, Env):
-        rows, state, seconds = _on_device(world, envs, turns, seed)
-    else:
-        assert isinstance(world, HostEnv)
-        rows, state, seconds = _on_host(world, envs, turns, seed)
-    return Game(Play.of(spec, rows, "a random player"), rows, state, seconds)
-
-
-def _on_device(world: Env, envs: int, turns: int, seed: int) -> tuple[Rows, Any, float]:
-    vector, field = VectorEnv(world, envs), action_of(world)
-
-    def turn(state: Any, key: jax.Array) -> tuple[Any, Rows]:
-        acting, stepping = jax.random.split(key)
-        action = any_action(field, acting, (world.num_agents, envs))
-        return vector.step(state, action, stepping)
-
-    @jax.jit
-    def run(key: jax.Array) -> tuple[Any, Rows]:
-        begin, going = jax.random.split(key)
-        return jax.lax.scan(turn, vector.reset(begin), jax.random.split(going, turns))
-
-    compiled = run.lower(jax.random.key(seed)).compile()
-    began = time.perf_counter()
-    state, rows = jax.block_until_ready(compiled(jax.random.key(seed)))
-    return jax.device_get(rows), state, time.perf_counter() - began
-
-
-def _on_host(world: HostEnv, envs: int, turns: int, seed: int) -> tuple[Rows, None, float]:
-    vector, field = checked_vector(world, envs, seed), action_of(world)
-    shape = (turns, world.num_agents, envs)
-    action = np.asarray(any_action(field, jax.random.key(seed), shape))
-    taken: list[Rows] = []
-    began = time.perf_counter()
-    try:
-        for act in action:
-            taken.append(jax.tree.map(np.array, vector.step(act)))
-    finally:
-        vector.close()
-    rows = jax.tree.map(lambda *leaves: np.stack(leaves), *taken)
-    return rows, None, time.perf_counter() - began
 
 
 def fresh(world: Any, number: int = _FRESH) -> np.ndarray:
@@ -166,7 +103,31 @@ def shared_chance(game: Play, begun: np.ndarray) -> Verdict:
             "give every env a key or seed of its own",
             **numbers,
         )
-    return green(name, f"{envs} envs; {len(set(each))} of {len(begun)} resets differ", **numbers)
+    if most == 1 and len(begun) >= 8 and _looks_drawn(begun[0]):
+        some = ", ".join(f"{number:.4g}" for number in np.ravel(begun[0])[:4])
+        return yellow(
+            name,
+            f"{len(begun)} resets by different seeds all begin alike, with numbers that look drawn "
+            f"at random ({some}): the seed is ignored or always the same",
+            "draw the first state from the seed that reset is given; if the task has one fixed "
+            "beginning, all is well",
+            **numbers,
+        )
+    ways = len(set(each))
+    told = f"{len(begun)} resets begin in {ways} ways" if ways > 1 else "every reset begins alike"
+    return green(name, f"{envs} envs; {told}", **numbers)
+
+
+def _looks_drawn(begun: np.ndarray) -> bool:
+    """Whether numbers have more digits than people write: a fixed beginning has round ones."""
+    values = np.unique(np.ravel(begun).astype(np.float64))
+    values = values[(values != 0) & np.isfinite(values)]
+    if begun.dtype.kind != "f" or len(values) < 2:
+        return False
+    long = np.abs(values - np.array([float(f"{value:.3g}") for value in values])) > 1e-6 * np.abs(
+        values
+    )
+    return bool(long.mean() > 0.5)
 
 
 def _apart(one: Array, other: Array) -> Array:
@@ -260,10 +221,11 @@ def examine_env(world: Any, told: Callable[[str], None] = lambda text: None) -> 
     found.append(late_reward(game.play, related))
     delayed = effect(game.play, related)
     if isinstance(world, Env):
-        exact, paid = counterfactual(world, game.state)
+        exact, paid, *others = counterfactual(world, game.states)
         found.append(exact if exact.fired or not delayed.fired else delayed)
         if paid.fired and not any(one.fired for one in found if one.name == paid.name):
             found = [one for one in found if one.name != paid.name] + [paid]
+        found += others
         found.append(own_step(world, game.state))
     else:
         found.append(delayed)

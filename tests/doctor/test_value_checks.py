@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from millpond.doctor.values_say import _Fit, _judge
+from millpond.doctor.value_checks import _Fit, _judge
 
 GAMMA, ROWS, ACTIONS = 0.9, 4_000, 3
 PROBE = SimpleNamespace(settings=SimpleNamespace(window=SimpleNamespace(gamma=GAMMA)))

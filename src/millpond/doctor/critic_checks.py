@@ -16,18 +16,20 @@ import numpy as np
 from ..agents import AgentState
 from ..agents.optimizer import Optimizer
 from ..engine.make_agent import make_agent
+from .policy_checks import entropy_dwarfs, policy_randomness
 from .probe import Probe
-from .steps_say import lowered
+from .step_checks import lowered
 from .verdict import Verdict, green, red
 
 _TRIES = 8  # actions of the policy, in each state
 _SURE = 6.0
+_DOWN = 3.5  # standard errors by which a step of the actor must have lowered values
 
 
 def critics(probe: Probe, state: AgentState, batch: Any, now: Any, name: str) -> Verdict:
     """Reward, future and bonus in the goals; then critics and actor, each after a small step."""
     agent, settings = probe.agent, probe.settings.learning
-    update = jax.jit(agent.update)
+    update = probe.update
     mask = np.asarray(batch.mask)
     q = np.asarray(
         agent.values(state.params.critics, batch.obs, agent.box.inward(batch.action))
@@ -56,9 +58,40 @@ def critics(probe: Probe, state: AgentState, batch: Any, now: Any, name: str) ->
         cause = best or "they enter otherwise"
         return red(name, f"a reward of {large:.3g} does not make a goal of {scale * large:.3g}: "
                    f"{cause}", "look at the critics' goal in update")  # fmt: skip
+    if (found := _valued(probe, state, batch, (scale * large - paid, q), name)) is not None:
+        return found
     future = np.asarray(errors(1.0).priority, np.float64) - paid
-    found = _future(probe, state, batch, learned.numbers, future[mask], name)
-    return found or _climbs(probe, state, batch, now, name)
+    said = learned.numbers
+    # Without a right entropy the goals are wrong, too; and rewards that are drowned look right.
+    found = policy_randomness(probe, state, batch, said, name)
+    found = found or _future(probe, state, batch, said, future[mask], name)
+    climbs = found or _climbs(probe, state, batch, now, name)
+    return climbs if climbs.fired else entropy_dwarfs(probe, batch, said, name) or climbs
+
+
+def _valued(
+    probe: Probe, state: AgentState, batch: Any, values: tuple[np.ndarray, np.ndarray], name: str
+) -> Verdict | None:
+    """The values that errors were taken from must be those of the stored actions, in [-1, 1]."""
+    agent, mask = probe.agent, np.asarray(batch.mask)
+    trained, right = (value[mask] for value in values)
+    wide = 0.02 * float(right.std()) + 1e-3 * float(np.abs(right).max()) + 1e-4
+    if float(np.abs(trained - right).mean()) < wide:
+        return None
+    raw = np.asarray(agent.values(state.params.critics, batch.obs, batch.action)).mean(0)[mask]
+    low, high = float(agent.box.low.min()), float(agent.box.high.max())
+    cause = "neither the stored actions nor their scaled form explain it"
+    if float(np.abs(trained - raw).mean()) < wide:
+        cause = (
+            f"critics are trained on actions as the env takes them, {low:g} to {high:g}, while the "
+            "actor asks them about actions from -1 to 1"
+        )
+    return red(
+        name,
+        "the values that are trained are not those of the stored actions (off by "
+        f"{float(np.abs(trained - right).mean()):.3g}, values vary by {right.std():.3g}): {cause}",
+        "give the critics box.inward(action), wherever they are asked",
+    )
 
 
 def _future(
@@ -112,7 +145,10 @@ def _climbs(probe: Probe, state: AgentState, batch: Any, now: Any, name: str) ->
     size = float(np.sqrt(sum(float((np.asarray(p) ** 2).sum())
                  for p in jax.tree.leaves(state.params[:2]))))  # fmt: skip
     plain = Optimizer("sgd", clip=1e-3 * size)
-    learning = dataclasses.replace(probe.settings.learning, optimizer=plain, actor_optimizer=plain)
+    rules: dict[str, Any] = dict(optimizer=plain, actor_optimizer=plain)
+    if hasattr(probe.settings.learning, "temperature_optimizer"):
+        rules |= dict(temperature_optimizer=plain)
+    learning = dataclasses.replace(probe.settings.learning, **rules)
     agent = make_agent(dataclasses.replace(probe.settings, learning=learning))
     begin = agent.adopt(state, state.params, True)._replace(target=state.target)
     due = np.uint32(getattr(learning, "delay", 1) - 1)
@@ -138,9 +174,35 @@ def _climbs(probe: Probe, state: AgentState, batch: Any, now: Any, name: str) ->
                 loss=before, after_a_small_step=after,
             )  # fmt: skip
         told.append(f"{who} {before:.4g} to {after:.4g}")
+    if (found := _warms(probe, begin, batch, now, update, name)) is not None:
+        return found
     if (found := _downhill(probe, begin, batch, now, update, name)) is not None:
         return found
     return green(name, f"goals as recomputed; small steps lower losses: {', '.join(told)}")
+
+
+def _warms(
+    probe: Probe, begin: AgentState, batch: Any, now: Any, update: Any, name: str
+) -> Verdict | None:
+    """A learned temperature must rise where entropy is below its target, and fall above it."""
+    settings = probe.settings.learning
+    if not getattr(settings, "learn_temperature", False):
+        return None
+    rates = {"rate": jnp.float32(0), "actor_rate": jnp.float32(0)}
+    after, learned = update(begin, batch, {**now, **rates, "temperature_rate": jnp.float32(1)})
+    wanted = settings.entropy * probe.agent.box.size
+    entropy = float(learned.numbers["entropy"])
+    moved = float(after.params.log_temperature - begin.params.log_temperature)
+    if abs(wanted - entropy) < 0.1 or moved * (wanted - entropy) > 0:
+        return None
+    way = "does not change" if moved == 0 else "rises" if moved > 0 else "falls"
+    return red(
+        name,
+        f"entropy is {entropy:.3g}, its target {wanted:.3g}, and a step of the temperature {way}: "
+        f"it should {'rise' if wanted > entropy else 'fall'}",
+        "its loss is -log_temperature * (log_prob + target): look at the sign",
+        entropy=round(entropy, 3), target=wanted, log_temperature_moved=moved,
+    )  # fmt: skip
 
 
 def _downhill(
@@ -169,7 +231,8 @@ def _downhill(
     gained = np.asarray(of_all(moved.params.actor, keys), np.float64)[:, mask] - before
     each = gained.mean(0)
     sure = each.mean() / max(float(each.std()) / np.sqrt(len(each)), 1e-12)
-    if sure > -_SURE or (each < 0).mean() < 0.7:
+    # To first order a right step cannot lower their mean: only its own noise can, by a little.
+    if sure > -_DOWN or (each < 0).mean() < 0.6:
         return None
     return red(
         name,

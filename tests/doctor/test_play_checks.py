@@ -11,11 +11,12 @@ import pytest
 
 from millpond import Field, Flag, HostPond, Lake, Pond, Rows, Spec, Window, next_flags
 from millpond.doctor import examine_replay
-from millpond.doctor.others_say import others
+from millpond.doctor.action_label_checks import mislabelled
+from millpond.doctor.multi_agent_checks import others
 from millpond.doctor.play import Play
-from millpond.doctor.rows_say import examined
-from millpond.doctor.stored_say import same_world
-from millpond.doctor.timing import mislabelled, timing
+from millpond.doctor.play_checks import examined
+from millpond.doctor.stored_row_checks import same_world
+from millpond.doctor.timing_checks import timing
 from millpond.doctor.verdict import Verdict
 from millpond.errors import BadConfig
 

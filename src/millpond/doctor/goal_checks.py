@@ -72,6 +72,7 @@ def wrong_errors(
         return red(name, "the gradient flows through the goal", remedy, **numbers)
     fits = {what: _off(np.abs(a - b), found, mask) for what, (a, b) in rules.items()}
     best = min(fits, key=lambda what: fits[what])
+    numbers |= dict(explained=fits[best] < 0.02)
     cause = best if fits[best] < 0.02 else _in_parts(probe, state, batch, scaled, discount * double)
     cause += "; the gradient flows through the goal, too" if flows else ""
     message = f"{wrong:.0%} of the update's errors are not reward + discount * value - q: {cause}"
@@ -133,11 +134,13 @@ def wrong_goals(probe: Probe, rollout: Rollout, worth: np.ndarray, name: str) ->
     step = (np.asarray(rollout.flags) & 2) == 0
 
     def returns(scale: float = settings.reward_scale, gamma: float = settings.gamma,
-                stop: bool = True, lam: float = settings.lam) -> np.ndarray:  # fmt: skip
+                stop: bool = True, lam: float = settings.lam,
+                cuts: bool = True) -> np.ndarray:  # fmt: skip
         goal, later = np.zeros(reward.shape), worth[-1].astype(np.float64)
         for time in range(len(reward) - 1, -1, -1):
             ahead = worth[time + 1]
-            mixed = np.where(over[time] | cut[time], ahead, (1 - lam) * ahead + lam * later)
+            ends = cuts & (over[time] | cut[time])
+            mixed = np.where(ends, ahead, (1 - lam) * ahead + lam * later)
             later = reward[time] * scale + gamma * np.where(over[time] & stop, 0, mixed)
             goal[time] = later
         return goal
@@ -145,6 +148,10 @@ def wrong_goals(probe: Probe, rollout: Rollout, worth: np.ndarray, name: str) ->
     rules = {
         "nothing is bootstrapped": returns(gamma=0.0),
         "terminations do not stop the bootstrap": returns(stop=False),
+        "returns run on across the ends of episodes, into the next one": returns(
+            stop=False, cuts=False
+        ),
+        "returns run on across truncations, into the next episode": returns(cuts=False),
         "rewards are not scaled": returns(1.0),
         "rewards are left out": returns(0.0),
         "rewards have the wrong sign": returns(-settings.reward_scale),

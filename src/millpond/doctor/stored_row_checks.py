@@ -8,9 +8,10 @@ import jax
 import numpy as np
 
 from ..rows import FIRST, TERMINATED, TRUNCATED
+from .exploration_checks import unlike_best
 from .play import Play
 from .probe import Probe
-from .timing import Pairs, model_errors, pairs
+from .row_models import Pairs, model_errors, pairs
 from .verdict import Verdict, green, red, unknown
 
 _SURE = 7.0
@@ -231,9 +232,18 @@ def training_and_evaluation(probe: Probe) -> Verdict:
     name = "train-and-eval"
     if probe.saved.params is None:
         return unknown(name, probe.saved.why or "no checkpoint yet")
-    play = probe.greedy.play
     if "epsilon" not in probe.now:
         return unknown(name, f"{probe.settings.section} explores without an epsilon")
+    play, unlike = probe.greedy.play, unlike_best(probe) if probe.discrete else None
+    if unlike is not None and unlike[1].startswith("evaluation"):
+        return red(
+            name,
+            f"with an epsilon of 0 acting and evaluation take different actions in {unlike[0]:.0%} "
+            "of the same observations, and those of evaluation (best) are not the ones of the "
+            "highest value",
+            "look at best: it must prepare observations as act does, and take the argmax",
+            differ=round(unlike[0], 4),
+        )
     ended = (play.byte & (TERMINATED | TRUNCATED)) != 0
     some = ended.any(0)
     if some.mean() < 0.98:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .play import Play
-from .timing import Pairs, by_action, errors, gain_of, pairs, telling, varied
+from .row_models import Pairs, by_action, errors, gain_of, pairs, telling, varied
 from .verdict import Verdict, green, red, unknown, yellow
 
 _SURE = 6.0

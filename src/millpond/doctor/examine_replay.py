@@ -13,10 +13,11 @@ from ..lake import Lake
 from ..replay import HostPond, Pond
 from ..rows import Rows
 from ..window import Window
-from .draws_say import of_pond, rebuilt
+from .draw_checks import of_pond
 from .play import Play
-from .rows_say import examined
-from .timing import timing
+from .play_checks import examined
+from .timing_checks import timing
+from .transition_checks import rebuilt
 from .verdict import Verdict, unknown, worst_first
 
 _TURNS, _STREAMS = 400, 128
