@@ -160,7 +160,7 @@ def _target(probe: Probe, before: AgentState, after: AgentState, name: str) -> V
 
 
 def _copied(probe: Probe, state: AgentState, batch: Any, name: str) -> Verdict | None:
-    """Where the target is a copy taken every `target_every` updates: the one that is due takes it."""
+    """A target that is a copy, taken every `target_every` updates, is taken when it is due."""
     every = getattr(probe.settings.learning, "target_every", 0)
     if every < 2 or state.target is None:
         return None
