@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -55,30 +54,6 @@ def pytest_configure(config):
     gc.set_threshold(100_000, 50, 100)
     config.addinivalue_line("markers", "full: long property, soak and fault tests")
     settings.load_profile("full" if config.getoption("--full") else "default")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def dialects_loaded_once():
-    """Programs are lowered in one MLIR context per thread, for some time, instead of one each.
-
-    To make one and to load its dialects is a quarter of the CPU time that a small program takes.
-    """
-    try:
-        from jax._src.interpreters import mlir
-    except ImportError:  # no part of JAX's interface; without it tests only take longer
-        yield
-        return
-    make, here = mlir.make_ir_context, threading.local()
-
-    def shared():
-        here.used = getattr(here, "used", 0) + 1
-        if here.used % 100 == 1:  # what programs leave in a context goes with it
-            here.context = make()
-        return here.context
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mlir, "make_ir_context", shared)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -365,7 +365,7 @@ def test_a_terminal_without_utf_8_ends_no_run(here):
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=env
     )
     assert (done.returncode, done.stderr) == (0, "")
-    said = "no curve here: it needs UTF-8 and the terminal is ascii; LC_ALL=C.UTF-8 sets it\n?\n"
+    said = "no curve here: it needs UTF-8, but the terminal uses ascii; set LC_ALL=C.UTF-8\n?\n"
     assert done.stdout == said
 
 

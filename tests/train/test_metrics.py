@@ -48,9 +48,9 @@ def test_lines_are_appended_and_a_torn_one_is_left_out(tmp_path):
     assert list(read_metrics(path, "diverged")) == []
 
 
-def test_a_full_disk_is_told_and_closing_hides_nothing():
+def test_a_full_disk_is_reported_and_closing_hides_nothing():
     metrics = Metrics(Path("/dev/full"))
-    with pytest.raises(RunFailed, match=r"/dev/full: No space left on device; .*free some space"):
+    with pytest.raises(RunFailed, match=r"No space left on device; .*free some disk space"):
         metrics.write("train", 1, 1, {})
     with pytest.raises(RunFailed, match="No space left on device"):
         metrics.position()
