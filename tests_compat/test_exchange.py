@@ -253,7 +253,7 @@ def test_a_value_that_changes_on_the_way_is_found(tmp_path, monkeypatch):
         return right(spec, columns)
 
     monkeypatch.setattr(parquet, "to_rows", wrong)
-    with pytest.raises(BadState, match="'obs' is not what the Lake holds"):
+    with pytest.raises(BadState, match="'obs' differs from the Lake"):
         export_lake("parquet", tmp_path / "lake", tmp_path / "again")
     assert not (tmp_path / "again").exists()
     calls = []
@@ -652,7 +652,7 @@ def test_a_vault_that_cannot_be_used_is_refused(tmp_path):
     moved = import_lake("vault", vault(tmp_path / "done", done), tmp_path / "lake")
     assert any("'done' is taken as terminated" in loss for loss in moved.losses)
     none = {name: value for name, value in arrays.items() if name != "action"}
-    with pytest.raises(BadConfig, match="none of action or actions"):
+    with pytest.raises(BadConfig, match="none named action or actions"):
         import_lake("vault", vault(tmp_path / "none", none), tmp_path / "other")
     with pytest.raises(BadConfig, match="the folder of one Vault"):
         import_lake("vault", tmp_path, tmp_path / "other")

@@ -237,7 +237,7 @@ def test_stacks_that_are_none_are_refused():
     venv = VecFrameStack(vector_env(spaces.Box(0, 255, (1, 40, 40), np.uint8), 1), 4, "first")
     with pytest.raises(SpecMismatch, match="frame_pad='zeros'"):
         both(venv, 100, 5, frame_stack=4, frame_pad="first")
-    with pytest.raises(BadConfig, match="does not divide"):
+    with pytest.raises(BadConfig, match="cannot be divided"):
         both(vector_env(space, 1), 100, 5, frame_stack=3)
 
 

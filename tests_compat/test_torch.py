@@ -175,7 +175,7 @@ def test_overlapping_stacks_are_the_lakes_own(tmp_path, window):
         storages = {leaf.untyped_storage().data_ptr() for leaf in leaves(batch)}
         assert len(storages) == 1, "one file of shared memory per batch"
     for wrong in (Window(n_step=2), Sequence(4)):
-        with pytest.raises(BadConfig, match="windows of one step"):
+        with pytest.raises(BadConfig, match="overlap needs a window with n_step=1"):
             LakeWindows(made, wrong, overlap=True)
 
 
