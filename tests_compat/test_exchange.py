@@ -263,7 +263,7 @@ def test_a_value_that_changes_on_the_way_is_found(tmp_path, monkeypatch):
         return (wrong if len(calls) > 4 else right)(spec, columns)
 
     monkeypatch.setattr(parquet, "to_rows", sometimes)
-    with pytest.raises(BadState, match=r"stream 0, row 3: 'obs' is not what the source holds"):
+    with pytest.raises(BadState, match=r"stream 0, row 3: 'obs' differs from the source"):
         import_lake("parquet", tmp_path / "table", tmp_path / "back")
     assert not (tmp_path / "back").exists()
 
