@@ -1,55 +1,45 @@
-"""The benchmarks: every script can be imported, and what it trains with are settings of today."""
+"""The benchmarks: every script can be imported, and what it trains with are valid settings.
+
+In a process of their own: they set XLA's flags and the number of threads when they are imported.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-
-import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """Import a benchmark by its file's name; other modules do not see it, nor what it imports."""
-    monkeypatch.syspath_prepend(BENCH)
-    before = set(sys.modules)
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # where dataclasses look for it
-        spec.loader.exec_module(module)
-        return module
-
-    yield load
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCH)):
-            del sys.modules[name]
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in BENCH.glob("*.py")))
-def test_it_can_be_imported(script, name):
+# Packages that only some benchmarks need, each in an environment of its own.
+FOREIGN = ("brax", "torch", "stable_baselines3", "torchrl", "tensordict")
+IMPORT_ALL = f"""
+import importlib, pathlib
+for path in sorted(pathlib.Path().glob("*.py")):
     try:
-        script(name)
+        importlib.import_module(path.stem)
     except ModuleNotFoundError as error:
-        if error.name not in ("brax", "torch", "stable_baselines3", "torchrl", "tensordict"):
+        if error.name not in {FOREIGN}:
             raise
-        pytest.skip(f"needs {error.name}, which is installed for its own environment only")
+"""
+ALL_SETTINGS = """
+import processes, ray_bench
+for case in processes.CASES:
+    for mode in processes.MODES:
+        if mode != "fused" or not case.startswith("atari"):
+            processes.case_settings(case, mode.replace("one-core", "sequential"), 1)
+ray_bench.settings("ray", 2, 2)
+"""
 
 
-def test_the_cases_of_processes_are_settings(script):
-    processes = script("processes")
-    for case in processes.CASES:
-        for mode in processes.MODES:
-            if mode != "fused" or not case.startswith("atari"):
-                processes.case_settings(case, mode.replace("one-core", "sequential"), 1)
+def run(code: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, cwd=BENCH, capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stderr
 
 
-def test_the_cases_of_ray_are_settings(script):
-    script("ray_bench").settings("ray", 2, 2)
+def test_every_benchmark_can_be_imported():
+    run(IMPORT_ALL)
+
+
+def test_what_is_trained_are_valid_settings():
+    run(ALL_SETTINGS)
