@@ -11,7 +11,7 @@ from ..rows import CUT, breaks
 from .codec import Codec
 from .columns import LOST
 from .journal import Block
-from .layout import aranges
+from .layout import index_ranges
 from .manifest import GroupInfo
 from .segment import Meta
 
@@ -83,7 +83,7 @@ def intact_rows(count: np.ndarray, bad: np.ndarray) -> np.ndarray:
     """int64[streams]: rows before each stream's first bad one, from bad[rows], stream by stream."""
     keep, which = count.astype(np.int64), np.flatnonzero(bad)
     stream = np.repeat(np.arange(len(count)), count)[which]
-    np.minimum.at(keep, stream, aranges(count)[which])
+    np.minimum.at(keep, stream, index_ranges(count)[which])
     return keep
 
 

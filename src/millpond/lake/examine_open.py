@@ -9,7 +9,7 @@ import numpy as np
 from .columns import RECORD, Columns
 from .damage import Continuity, Damage, Examined, intact_rows, report_broken
 from .journal import Block, is_torn, records_after_damage, unpack
-from .layout import LOG, aranges
+from .layout import LOG, index_ranges
 from .mark import MARK_OFFSET, MARK_SIZE, Mark, mark_is_damaged, promised
 from .open_segment import rows_sum, seed_of, verified
 from .recovery import with_blocks
@@ -47,7 +47,7 @@ def examine_open(
     found.count = np.maximum.reduce([none, *commits])
 
     # All rows, stream by stream.
-    stream, time = np.repeat(np.arange(meta.streams), found.count), aranges(found.count)
+    stream, time = np.repeat(np.arange(meta.streams), found.count), index_ranges(found.count)
     bad = np.zeros(len(time), bool)
 
     def check(begin: np.ndarray, block: Block) -> bool:

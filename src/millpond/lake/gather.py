@@ -16,7 +16,7 @@ from ..errors import SpecMismatch
 from ..rows import CONTEXT, CUT, Rows
 from .codec import check_within
 from .columns import LOST, RECORD, Columns
-from .layout import aranges
+from .layout import index_ranges
 from .reader import Reader
 
 _DECODED = 32 << 20  # bytes that one call decodes, at most
@@ -218,7 +218,7 @@ def _without_gaps(
     if not len(where):
         return row, slot, rows
     number = -(-gap[where] // rows[longest])
-    inside = rows[longest] * aranges(number)
+    inside = rows[longest] * index_ranges(number)
     where = np.repeat(where, number)
     return (
         np.insert(row, where, ends[where] + inside),
@@ -234,7 +234,7 @@ def _shorter(
     if rows.max() <= most:
         return row, slot, rows
     number = -(-rows // most)
-    inside = most * aranges(number)
+    inside = most * index_ranges(number)
     rows = np.minimum(np.repeat(rows, number) - inside, most)
     return np.repeat(row, number) + inside, np.repeat(slot, number) + inside, rows
 
@@ -242,6 +242,6 @@ def _shorter(
 def _every_slot(row: np.ndarray, slot: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
     """int64[number]: the slot of every row; -1 for rows in no stretch, which are not stored."""
     slots = np.full(number, -1, np.int64)
-    inside = aranges(rows)
+    inside = index_ranges(rows)
     slots[np.repeat(row, rows) + inside] = np.repeat(slot, rows) + inside
     return slots

@@ -52,7 +52,7 @@ def layout_after(count: np.ndarray) -> str:
     return SHARES if even else LOG
 
 
-def aranges(numbers: np.ndarray) -> np.ndarray:
+def index_ranges(numbers: np.ndarray) -> np.ndarray:
     """arange(n) for every n in `numbers`, concatenated."""
     return np.arange(int(numbers.sum())) - np.repeat(np.cumsum(numbers) - numbers, numbers)
 
@@ -73,10 +73,10 @@ def slots_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | No
         owner = np.zeros(0, np.int32) if owner is None else owner
         order = np.argsort(owner, kind="stable")
         # If the log has more rows of a stream than `count`, take the oldest.
-        return order[aranges(np.bincount(owner, minlength=len(count))) < count[owner[order]]]
+        return order[index_ranges(np.bincount(owner, minlength=len(count))) < count[owner[order]]]
     if layout == PACKED:
         return np.arange(int(count.sum()))
-    return np.repeat(np.arange(len(count)) * length, count) + aranges(count)
+    return np.repeat(np.arange(len(count)) * length, count) + index_ranges(count)
 
 
 def pieces_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | None) -> Pieces:
@@ -87,7 +87,7 @@ def pieces_of(layout: str, length: int, count: np.ndarray, owner: np.ndarray | N
         slot = which * length if layout == SHARES else np.cumsum(rows) - rows
         return Pieces(which, np.zeros_like(which), slot, rows)
     slot = slots_of(layout, length, count, owner)
-    stream, time = np.repeat(which, rows), aranges(rows)
+    stream, time = np.repeat(which, rows), index_ranges(rows)
     apart = (stream[1:] != stream[:-1]) | (slot[1:] != slot[:-1] + 1)
     first = np.append(0, np.flatnonzero(apart) + 1)[: len(slot)]
     return Pieces(stream[first], time[first], slot[first], np.diff(np.append(first, len(slot))))

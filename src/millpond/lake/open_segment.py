@@ -16,7 +16,7 @@ from ..errors import LakeFailed
 from .columns import Columns
 from .files import Files, as_bytes, translated_errors
 from .journal import Block, pack, unpack
-from .layout import LOG, SHARES, aranges, slot_owners
+from .layout import LOG, SHARES, index_ranges, slot_owners
 from .mark import Mark, mark_of, read_mark, this_boot, write_mark
 from .seal import extents, mapped_rows
 from .segment import PAGE, Meta, path_of, write_meta
@@ -153,7 +153,7 @@ class OpenSegment:
             runs = [(int(place[0]), total, used)] if total else []
             if len(which) > 1:
                 runs = [(0, total, used)]
-                order = np.repeat(place, some) + aranges(some)
+                order = np.repeat(place, some) + index_ranges(some)
         with translated_errors("appending rows", self.path):
             for column in self.columns.all:
                 start, width = self.meta.columns[column.name].data.offset, column.width

@@ -14,7 +14,7 @@ from .codec import Codec, Codecs
 from .columns import Columns, LakeColumn
 from .files import PAGE, Files, as_bytes, opened, translated_errors
 from .journal import digest
-from .layout import LOG, PACKED, SHARES, Rows, aranges, select_rows
+from .layout import LOG, PACKED, SHARES, Rows, index_ranges, select_rows
 from .page_sums import PageSums, Tables, digests
 from .segment import SEALED, Meta, Region, Stored, path_of, write_meta
 
@@ -73,7 +73,7 @@ def seal(
 def as_packed(meta: Meta, rows: Rows, keep: np.ndarray) -> tuple[Meta, Rows]:
     """A log or packed segment, cut to the first keep[stream] rows, as layout `packed`."""
     stream = np.repeat(np.arange(meta.streams), meta.count)
-    time = aranges(meta.count)
+    time = index_ranges(meta.count)
     chosen = meta.slots()[time < keep[stream]]
     return replace(meta, layout=PACKED, count=keep, owner=None), select_rows(rows, chosen)
 
