@@ -130,7 +130,7 @@ PROBE_PLANTS = (
     _plant("never reset", "env-ends", "env-fresh-start", "env-resets", "train-and-eval",
            patch=_E.never_reset),
     _plant("half reset", "env-fresh-start", "env-resets", patch=_E.half_reset),
-    _plant("rewards negated in rows", "env-rows", patch=_E.negated_rewards),
+    _plant("rewards negated in rows", "env-rows", "env-references", patch=_E.negated_rewards),
     _plant("rewards bounded in rows", "env-rows", patch=_E.bounded_rewards),
     _plant("ends swapped in rows", "env-rows", "env-ends", patch=_E.swapped_ends),
     _plant("another action in rows", "env-rows", "exploration", "acting-weights",
