@@ -55,7 +55,7 @@ def _copies(play: Play, streams: np.ndarray, name: str) -> Verdict:
         distinct = len(np.unique(np.concatenate(begun)))
         alike = sum(len(values) == 1 for values in begun)
         numbers = dict(envs=number, beginnings=len(begun), distinct=distinct, alike=alike)
-        # By chance: every one of so many would have to meet the others' beginning.
+        # By chance: every one of them would have to meet the others' beginning.
         if alike == len(begun) and distinct >= max(3, 0.75 * len(begun)):
             message = f"{number} envs always begin alike, {distinct} times differently"
             return red(name, f"{message}: they share their chance", remedy, **numbers)

@@ -162,4 +162,4 @@ class ActorChannel(NamedTuple):
 
     incarnation: int
     reader: ChannelReader
-    damaged: bool = False  # and the parent was told
+    damaged: bool = False  # and it was reported to the parent
